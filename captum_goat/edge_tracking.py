@@ -1,0 +1,126 @@
+"""Which edge of the user's graph is behind each message of a layer.
+
+Layers reorder, split and extend ``edge_index`` (self-loops above all) before they propagate, so the edges are
+tracked from the user's tensor to the ``propagate`` call, never inferred from sizes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import is_sparse
+
+from captum_goat.row_graph import NO_ROW, Edges
+from captum_goat.row_tracking import RowTracker, UnsupportedModelError
+
+
+class Messages(NamedTuple):
+    """One call of a message function.
+
+    Attributes:
+        edges: The edge of each message (-1: a self-loop that the layer added itself, a constant).
+        shape: What ``edges`` is viewed as to broadcast to the messages.
+    """
+
+    edges: Tensor
+    shape: list[int]
+
+    def factor(self, mask: Tensor) -> Tensor:
+        """Return the mask's entry for each message (1 for constants), shaped to multiply the messages."""
+        padded = torch.cat([mask, mask.new_ones(1)])  # the edge -1 is the last entry
+        return padded[self.edges].view(self.shape)
+
+
+class EdgeTracker:
+    """Name the edge behind each message.
+
+    Args:
+        tracker: The tracker that is entered while the model runs.
+        edge_index: The user's edges, as the model will receive them.
+    """
+
+    def __init__(self, tracker: RowTracker, edge_index: Tensor) -> None:
+        self.seen = False
+        self._tracker = tracker
+        self._source, target = edge_index.unbind()
+        self._num_edges = edge_index.size(1)
+        edges = torch.arange(self._num_edges, device=edge_index.device)
+        self._loops = edges[self._source == target]
+        tracker.set(edge_index, Edges(edges.view(1, -1)))
+
+    def follow(self, layer: MessagePassing, edge_index: Any, values: Tensor) -> Messages:
+        """Return the edge behind each of the messages ``values``.
+
+        Raises:
+            UnsupportedModelError: If the layer passes messages over edges that are not the user's.
+        """
+        with self._tracker.paused():
+            edges = self._tracked(layer, edge_index)
+            if values.size(layer.node_dim) != edges.numel():
+                raise UnsupportedModelError(
+                    f"Expected one message per edge in {self._tracker.place()} (got {values.size(layer.node_dim)} "
+                    f"messages for {edges.numel()} edges along dimension {layer.node_dim})."
+                )
+            self.seen = True
+            shape = [1] * values.dim()
+            shape[layer.node_dim] = -1
+            return Messages(self._with_kept_loops(edges, edge_index), shape)
+
+    def check_seen(self) -> None:
+        """Refuse a model that has run without any message passing."""
+        if not self.seen:
+            raise UnsupportedModelError(
+                "Edges are masked in the message passing of torch_geometric layers, and this model called none that "
+                "can be seen. Use layers that derive from torch_geometric.nn.MessagePassing (without "
+                "`explain=False` on all of them)."
+            )
+
+    def _tracked(self, layer: MessagePassing, edge_index: Any) -> Tensor:
+        if is_sparse(edge_index) or not isinstance(edge_index, Tensor):
+            raise UnsupportedModelError(
+                f"{self._tracker.place()} passes messages over a sparse adjacency matrix. Call the model with an "
+                f"edge_index tensor of shape [2, num_edges] instead."
+            )
+        edges = self._tracker.edges(edge_index)
+        if edges is not None:
+            return edges
+        if getattr(layer, "cached", False):
+            raise UnsupportedModelError(
+                f"{self._tracker.place()} uses edges that it cached in an earlier call, so they cannot be masked. "
+                f"Set `cached=False` on the layer and call its `reset_parameters` or clear its `_cached_edge_index`."
+            )
+        raise UnsupportedModelError(
+            f"{self._tracker.place()} passes messages over edges that do not come from the given edge_index. Pass "
+            f"the edges that the layer uses as the model's edge_index, or set `explain=False` on the layer to "
+            f"treat its edges as constants."
+        )
+
+    def _with_kept_loops(self, edges: Tensor, edge_index: Tensor) -> Tensor:
+        """Give a self-loop that replaces one of the user's the user's edge; refuse other foreign edges.
+
+        Layers such as GCNConv take the user's self-loops away and put one loop at every node. Where the user had a
+        loop, the new one stands for it (for the last one, where there were several: its weight is the one kept).
+        """
+        foreign = edges == NO_ROW
+        if not foreign.any():
+            return edges
+        source, target = edge_index[0][foreign], edge_index[1][foreign]
+        if (source != target).any():
+            raise UnsupportedModelError(
+                f"{self._tracker.place()} passes messages over edges that are neither in the given edge_index nor "
+                f"self-loops. Set `explain=False` on the layer to treat all of its edges as constants."
+            )
+        present = torch.zeros(self._num_edges, dtype=torch.bool, device=edges.device)
+        present[edges[~foreign]] = True
+        lost = self._loops[~present[self._loops]]
+        if lost.numel() == 0:
+            return edges
+        num_nodes = int(edge_index.max()) + 1
+        loop_at = torch.full((num_nodes,), NO_ROW, device=edges.device)
+        loop_at.scatter_reduce_(0, self._source[lost], lost, "amax")
+        edges = edges.clone()
+        edges[foreign] = loop_at[source]
+        return edges

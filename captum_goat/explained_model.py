@@ -1,0 +1,75 @@
+"""What is behind the ``forward_func`` that the user hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.explain.algorithm.captum import CaptumModel, MaskLevelType
+
+from captum_goat.masked_model import EdgeMaskedModel
+
+
+class ExplainedModel(NamedTuple):
+    """A model and what is done to its output.
+
+    Attributes:
+        model: The user's own model.
+        finish: Applied to the model's output for one graph.
+    """
+
+    model: Module
+    finish: Callable[[Any], Any] | None
+
+    @classmethod
+    def of(cls, forward_func: Any) -> ExplainedModel:
+        """Look behind the wrappers that make a model a function of an edge mask."""
+        finish = None
+        if isinstance(forward_func, CaptumModel):
+            finish = _captum_finish(forward_func)
+            forward_func = forward_func.model
+        elif isinstance(forward_func, EdgeMaskedModel):
+            forward_func = forward_func.model
+        model = getattr(forward_func, "_orig_mod", forward_func)  # the module behind torch.compile
+        if not isinstance(model, Module):
+            raise TypeError(
+                f"Expected a torch.nn.Module, an EdgeMaskedModel or torch_geometric's to_captum_model(model, 'edge') "
+                f"(got {type(forward_func).__name__}). GOAt looks into the model, so a plain function will not do."
+            )
+        return cls(model, finish)
+
+    def check_evaluating(self) -> None:
+        """Refuse a model in training mode."""
+        for name, module in self.model.named_modules():
+            if module.training:
+                where = f"its module '{name}' is" if name else "it is"
+                raise ValueError(
+                    f"Expected a model in evaluation mode, because the gates of one in training mode are random (but "
+                    f"{where} in training mode). Call model.eval() first."
+                )
+
+
+def _captum_finish(wrapper: CaptumModel) -> Callable[[Any], Any] | None:
+    if wrapper.mask_type != MaskLevelType.edge:
+        raise ValueError(
+            f"Expected to_captum_model(model, 'edge') (got mask type '{wrapper.mask_type.value}'): GOAtAttribution "
+            f"explains edges."
+        )
+    index, binary = wrapper.output_idx, wrapper.model_config is not None
+    binary = binary and wrapper.model_config.mode.value == "binary_classification"
+    if index is None and not binary:
+        return None
+
+    def finish(output: Any) -> Any:
+        if index is not None:
+            single = isinstance(index, int) or index.dim() == 0
+            output = output[index].unsqueeze(0) if single else output[index]
+        if binary:
+            output = output.view(-1, 1)
+            output = torch.cat([1 - output, output], dim=-1)
+        return output
+
+    return finish

@@ -1,0 +1,161 @@
+"""The arguments of a graph model: which of them are the edges, and how to lay copies of a graph side by side."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric import EdgeIndex
+from torch_geometric.utils import is_sparse
+
+# What the arguments of a model are taken to be when its `forward` does not name them.
+_USUAL_NAMES = ("x", "edge_index", "batch")
+# Whole numbers that count things of which B copies of a graph have B times as many.
+_COUNTS = frozenset({"batch_size", "num_graphs", "num_nodes", "dim_size"})
+
+
+@dataclass(frozen=True)
+class GraphInputs:
+    """One graph, or one batch of graphs, as the arguments of a model.
+
+    Attributes:
+        model: The model.
+        arguments: Its arguments by name, in order.
+        positional: How many of them are passed by position.
+        edge_name: The name of the argument that holds the edges.
+    """
+
+    model: Module
+    arguments: dict[str, Any]
+    positional: int
+    edge_name: str
+
+    @classmethod
+    def of(cls, model: Module, args: tuple[Any, ...], kwargs: dict[str, Any], num_edges: int) -> GraphInputs:
+        """Name the arguments of a call of the model and find the edges among them."""
+        arguments = dict(zip(_argument_names(model, len(args)), args, strict=True)) | kwargs
+        arguments = {name: _plain(value) for name, value in arguments.items()}
+        return cls(model, arguments, len(args), _find_edges(arguments, num_edges))
+
+    @property
+    def edge_index(self) -> Tensor:
+        """The edges, ``[2, E]``."""
+        edge_index: Tensor = self.arguments[self.edge_name]
+        return edge_index
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes."""
+        for name in ("x", "z", "pos", "batch"):
+            if isinstance(value := self.arguments.get(name), Tensor):
+                return value.size(0)
+        for name, value in self.arguments.items():
+            if isinstance(value, Tensor) and value.dim() > 0 and name != self.edge_name:
+                return value.size(0)
+        return int(self.edge_index.max()) + 1 if self.edge_index.numel() else 0
+
+    @property
+    def num_graphs(self) -> int:
+        """The number of graphs in the batch."""
+        batch = self.arguments.get("batch")
+        return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else 1
+
+    def __call__(self) -> Any:
+        """Call the model."""
+        values = list(self.arguments.items())
+        return self.model(*(value for _, value in values[: self.positional]), **dict(values[self.positional :]))
+
+    def copies(self, count: int) -> GraphInputs:
+        """Return ``count`` copies of the graph side by side, as PyG would batch them."""
+        if count == 1:
+            return self
+        num_nodes, num_graphs = self.num_nodes, self.num_graphs
+        sizes = {num_nodes, self.edge_index.size(1), num_graphs}
+        arguments = {}
+        for name, value in self.arguments.items():
+            if isinstance(value, Tensor) and value.dim() > 0:
+                value = _copies_of_tensor(name, value, count, num_nodes, num_graphs, sizes)
+            elif name in _COUNTS and isinstance(value, int) and not isinstance(value, bool):
+                value = value * count
+            arguments[name] = value
+        if arguments.get("batch") is None and "batch" in inspect.signature(self.model.forward).parameters:
+            copy = torch.arange(count, device=self.edge_index.device)
+            arguments["batch"] = copy.repeat_interleave(num_nodes)
+        return GraphInputs(self.model, arguments, self.positional, self.edge_name)
+
+
+def _copies_of_tensor(name: str, value: Tensor, count: int, num_nodes: int, num_graphs: int, sizes: set[int]) -> Tensor:
+    copy = torch.arange(count, device=value.device)
+    if name == "ptr":
+        shifts = (copy * value[-1]).repeat_interleave(value.numel() - 1)
+        return torch.cat([value[:1], value[1:].repeat(count) + shifts])
+    if not value.is_floating_point() and "index" in name:  # PyG's convention: node indices, side by side
+        return value.repeat(*[1] * (value.dim() - 1), count) + (copy * num_nodes).repeat_interleave(value.size(-1))
+    if value.size(0) not in sizes:
+        return value
+    copies = value.repeat(count, *[1] * (value.dim() - 1))
+    if not value.is_floating_point() and "batch" in name:
+        return copies + (copy * num_graphs).repeat_interleave(value.size(0))
+    return copies
+
+
+def _argument_names(model: Module, count: int) -> list[str]:
+    """Return the names of the first ``count`` positional arguments of the model."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(model.forward).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind in kinds]
+    variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
+    if count > len(names) and not variadic:
+        raise TypeError(
+            f"Expected at most {len(names)} arguments for {type(model).__name__}.forward({', '.join(names)}) "
+            f"(got {count}). Pass them as additional_forward_args, in this order and without the edge mask."
+        )
+    usual = [name for name in _USUAL_NAMES if name not in names]
+    unnamed = range(len(names), count)
+    names += [usual[k] if variadic and k < len(usual) else f"argument_{n}" for k, n in enumerate(unnamed)]
+    return names[:count]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, EdgeIndex):
+        return value.as_tensor()
+    # Autograd cannot save tensors that were made in inference mode.
+    return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
+
+
+def _find_edges(arguments: dict[str, Any], num_edges: int) -> str:
+    for name, value in arguments.items():
+        if is_sparse(value):
+            raise ValueError(
+                f"Expected edges as an edge_index tensor of shape [2, num_edges] (got a sparse adjacency matrix for "
+                f"'{name}'). Convert it, for example with torch_geometric.utils.to_edge_index."
+            )
+    candidates = [name for name, value in arguments.items() if _is_edge_index(value)]
+    if "edge_index" in candidates:
+        candidates = ["edge_index"]
+    fitting = [name for name in candidates if arguments[name].size(1) == num_edges]
+    if len(fitting) == 1:
+        return fitting[0]
+    if len(candidates) == 1:
+        raise ValueError(
+            f"Expected one mask entry per edge: {arguments[candidates[0]].size(1)} for '{candidates[0]}' "
+            f"(got {num_edges})."
+        )
+    raise ValueError(
+        f"Expected one integer tensor of shape [2, {num_edges}] with the edges among the model's arguments (got "
+        f"{len(fitting)}: {_describe(arguments)}). Name it 'edge_index' in the model's forward."
+    )
+
+
+def _is_edge_index(value: Any) -> bool:
+    whole = isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
+    return whole and value.dim() == 2 and value.size(0) == 2
+
+
+def _describe(arguments: dict[str, Any]) -> str:
+    parts = (f"{k}: {list(v.shape) if isinstance(v, Tensor) else type(v).__name__}" for k, v in arguments.items())
+    return ", ".join(parts) or "no arguments"

@@ -1,0 +1,171 @@
+"""Step into a model's activations and messages while it runs, and leave no trace.
+
+This is the only module that puts anything on the user's model, and everything comes off when the context ends,
+whether the model succeeded or raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Module
+from torch.overrides import TorchFunctionMode
+from torch_geometric.nn import MessagePassing
+
+from captum_goat.row_tracking import UnsupportedModelError
+
+# Called with the name and the input of a ReLU; returns its output.
+OnGate = Callable[[str, Tensor], Tensor]
+# Called with the layer, the `edge_index` of its `propagate` call and its messages; returns the messages.
+OnMessage = Callable[[MessagePassing, Any, Tensor], Tensor]
+
+_RELUS = frozenset({F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
+_CLAMPS = frozenset(
+    {
+        *(getattr(torch, name) for name in ("clamp", "clamp_", "clip", "clip_")),
+        *(getattr(Tensor, name) for name in ("clamp", "clamp_", "clip", "clip_")),
+    }
+)
+_CLAMP_MINS = frozenset({torch.clamp_min, torch.clamp_min_, Tensor.clamp_min, Tensor.clamp_min_})
+
+
+@contextmanager
+def intercepted(
+    model: Module,
+    *,
+    on_message: OnMessage,
+    on_gate: OnGate | None = None,
+    around_propagate: Callable[[int], None] | None = None,
+) -> Iterator[None]:
+    """Run ``on_gate`` in place of every ReLU and ``on_message`` after every message function of the model.
+
+    Args:
+        model: The user's model.
+        on_message: See :data:`OnMessage`; layers with ``explain=False`` are left alone, as in PyG.
+        on_gate: See :data:`OnGate`; ``None`` leaves ReLUs alone.
+        around_propagate: Called with 1 when message passing begins and with -1 when it ends.
+    """
+    _check(model)
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            if isinstance(module, MessagePassing) and module.explain is not False:
+                _hook_messages(stack, name, module, on_message, around_propagate)
+        if on_gate is not None:
+            mode = _GateMode(on_gate)
+            for name, module in model.named_modules():
+                if type(module) is torch.nn.ReLU:
+                    _hook_relu(stack, name, module, mode)
+            stack.enter_context(mode)
+        yield
+
+
+def _check(model: Module) -> None:
+    """Refuse models whose inside cannot be seen or is not their own."""
+    for name, module in model.named_modules():
+        where = f"'{name}'" if name else "the model"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UnsupportedModelError(
+                f"TorchScript hides what happens inside of {where}. Explain the original torch.nn.Module."
+            )
+        if isinstance(module, MessagePassing) and module.explain:
+            raise UnsupportedModelError(
+                f"An explainer of torch_geometric has left its edge mask on {where}. Take it off with "
+                f"torch_geometric.explain.algorithm.utils.clear_masks(model)."
+            )
+
+
+def _hook_messages(
+    stack: ExitStack,
+    name: str,
+    layer: MessagePassing,
+    on_message: OnMessage,
+    around_propagate: Callable[[int], None] | None,
+) -> None:
+    edge_indices: list[Any] = []
+
+    def begin(_: MessagePassing, inputs: tuple[Any, ...]) -> None:
+        edge_indices.append(inputs[0])
+        if around_propagate is not None:
+            around_propagate(1)
+
+    def mask(_: MessagePassing, inputs: tuple[Any, ...], messages: Any) -> Tensor:
+        if not isinstance(messages, Tensor):
+            raise UnsupportedModelError(
+                f"GOAt masks messages that are one tensor (got {type(messages).__name__} from '{name}')."
+            )
+        return on_message(layer, edge_indices[-1], messages)
+
+    def end(_: MessagePassing, inputs: tuple[Any, ...], out: Any) -> None:
+        edge_indices.pop()
+        if around_propagate is not None:
+            around_propagate(-1)
+
+    for register, hook in (
+        (layer.register_propagate_forward_pre_hook, begin),
+        (layer.register_message_forward_hook, mask),
+        (layer.register_propagate_forward_hook, end),
+    ):
+        stack.callback(register(hook).remove)
+    stack.callback(setattr, layer, "fuse", layer.fuse)
+    layer.fuse = False  # fused kernels have no messages to mask
+
+
+def _hook_relu(stack: ExitStack, name: str, relu: torch.nn.ReLU, mode: _GateMode) -> None:
+    inputs: list[Tensor] = []
+
+    def before(module: torch.nn.ReLU, args: tuple[Tensor, ...]) -> None:
+        # An in-place ReLU overwrites its input before the forward hook sees it.
+        inputs.append(args[0].clone() if module.inplace else args[0])
+        mode.passing += 1
+
+    def after(module: torch.nn.ReLU, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        gated = mode.on_gate(name, inputs.pop())
+        mode.passing -= 1
+        return out.copy_(gated) if module.inplace else gated
+
+    stack.callback(relu.register_forward_pre_hook(before).remove)
+    stack.callback(relu.register_forward_hook(after).remove)
+
+
+class _GateMode(TorchFunctionMode):
+    """Run ``on_gate`` in place of every functional spelling of ReLU."""
+
+    def __init__(self, on_gate: OnGate) -> None:
+        super().__init__()
+        self.on_gate = on_gate
+        self.passing = 0  # inside an nn.ReLU, whose hooks do the work
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.passing or not is_relu(func, args, kwargs):
+            return func(*args, **kwargs)
+        tensor = args[0] if args else kwargs["input"]
+        gated = self.on_gate(getattr(func, "__name__", "relu"), tensor)
+        in_place = func.__name__.endswith("_") or (func is F.relu and (args[1:] + (kwargs.get("inplace"),))[0])
+        # In place means in place: some code goes on with the tensor and drops what is returned.
+        return tensor.copy_(gated) if in_place else gated
+
+
+def is_relu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call of a torch function is a ReLU in some spelling."""
+    if func in _RELUS:
+        return True
+    if func in _CLAMP_MINS:
+        return _is_zero(args[1] if len(args) > 1 else kwargs.get("min"))
+    if func in _CLAMPS:
+        low = args[1] if len(args) > 1 else kwargs.get("min")
+        high = args[2] if len(args) > 2 else kwargs.get("max")
+        return _is_zero(low) and high is None and "out" not in kwargs
+    if func is F.threshold:
+        bounds = [*args[1:3], *(kwargs[key] for key in ("threshold", "value") if key in kwargs)]
+        return all(_is_zero(bound) for bound in bounds)
+    return False
+
+
+def _is_zero(bound: Any) -> bool:
+    return isinstance(bound, int | float) and bound == 0

@@ -1,0 +1,108 @@
+"""A PyG model as a function of edge masks, for any method that explains functions of tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.nn import MessagePassing
+
+from captum_goat.activation_pattern import tensor_output
+from captum_goat.edge_tracking import EdgeTracker
+from captum_goat.graph_inputs import GraphInputs
+from captum_goat.interception import intercepted
+from captum_goat.row_tracking import RowTracker
+
+
+class EdgeMaskedModel(Module):
+    r"""A graph model as a function of an edge mask.
+
+    The mask multiplies the messages of every message passing layer, after degree normalisation and attention:
+    an edge with mask 0 sends nothing. Self-loops that a layer adds itself are not edges of the graph and are
+    not masked; self-loops in ``edge_index`` are. The model is called as it is and left as it was.
+
+    Args:
+        model: A model built of :class:`torch_geometric.nn.MessagePassing` layers.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.nn import GraphConv
+        >>> from captum_goat import EdgeMaskedModel
+        >>> conv = GraphConv(1, 1, bias=False)
+        >>> _ = conv.requires_grad_(False).lin_rel.weight.fill_(1.0), conv.lin_root.weight.fill_(0.0)
+        >>> x = torch.tensor([[1.0], [10.0], [100.0]])
+        >>> edge_index = torch.tensor([[0, 1], [2, 2]])
+        >>> EdgeMaskedModel(conv)(torch.tensor([1.0, 0.5]), x, edge_index)[2]
+        tensor([6.])
+    """
+
+    def __init__(self, model: Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, edge_mask: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        r"""Call the model with its messages masked.
+
+        Args:
+            edge_mask: ``[E]``, one number per edge, or ``[B, E]``, B masks of one graph.
+            *args: The model's own arguments, without the mask.
+            **kwargs: The model's own keyword arguments.
+
+        Returns:
+            The model's own output for a mask ``[E]``. For masks ``[B, E]`` one row per mask if the model returns one
+            row for the graph, else ``[B, rows, ...]``.
+        """
+        check_mask(edge_mask)
+        graph = GraphInputs.of(self.model, args, kwargs, edge_mask.size(-1))
+        if edge_mask.dim() == 1:
+            return _masked_output(graph, edge_mask)
+        return self._many(graph, edge_mask)
+
+    def _many(self, graph: GraphInputs, edge_masks: Tensor) -> Tensor:
+        if len(edge_masks) == 1:
+            output = _masked_output(graph, edge_masks[0]).unsqueeze(0)
+        else:
+            output = self._side_by_side(graph, edge_masks)
+        return output.squeeze(1) if output.dim() > 1 and output.size(1) == 1 else output
+
+    @staticmethod
+    def _side_by_side(graph: GraphInputs, edge_masks: Tensor) -> Tensor:
+        count = len(edge_masks)
+        with torch.no_grad():
+            first = _masked_output(graph, edge_masks[0])
+        together = _masked_output(graph.copies(count), edge_masks.reshape(-1))
+        if first.dim() and together.shape == (count * first.size(0), *first.shape[1:]):
+            together = together.view(count, *first.shape)
+            # A model may mix graphs (a mean over all nodes, say): then its copies are not independent.
+            if torch.allclose(together[0], first, rtol=1e-3, atol=1e-5 * float(first.abs().max())):
+                return together
+        return torch.stack([_masked_output(graph, mask) for mask in edge_masks])
+
+
+def _masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
+    tracker = RowTracker({module: name for name, module in graph.model.named_modules()})
+    edge_tracker = EdgeTracker(tracker, graph.edge_index)
+
+    def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
+        call = edge_tracker.follow(layer, edge_index, messages)
+        return messages * call.factor(mask.to(messages.dtype))
+
+    with intercepted(graph.model, on_message=on_message), tracker:
+        output = tensor_output(graph())
+    edge_tracker.check_seen()
+    return output
+
+
+def check_mask(edge_mask: Any) -> None:
+    """Refuse what is not a mask ``[E]`` or masks ``[B, E]``."""
+    if not isinstance(edge_mask, Tensor) or not edge_mask.is_floating_point() or edge_mask.dim() not in (1, 2):
+        got = (
+            f"{edge_mask.dtype} {list(edge_mask.shape)}" if isinstance(edge_mask, Tensor) else type(edge_mask).__name__
+        )
+        raise ValueError(
+            f"Expected an edge mask of floating point numbers, [num_edges] or [num_masks, num_edges] (got {got}). "
+            f"torch.ones(edge_index.size(1)) is the usual one."
+        )

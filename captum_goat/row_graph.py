@@ -1,0 +1,132 @@
+"""Which rows read which rows, and which edges they cross, in one forward pass.
+
+A *row* is whatever one slice of a tensor stands for: a message, a node, a graph. The operations that mix rows
+make new ones; each such set of new rows is a :class:`Block`, and the blocks together form the row graph, from
+which :mod:`captum_goat.receptive_field` reads the edges that reach each gate.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+NO_ROW = -1
+
+
+class Edges(NamedTuple):
+    """What is known of an integer tensor made of columns of the user's ``edge_index``.
+
+    Attributes:
+        ids: The edge of each column (-1: none), broadcastable to the tensor.
+    """
+
+    ids: Tensor
+
+
+class Rows(NamedTuple):
+    """What is known of a tensor that depends on the edges.
+
+    Attributes:
+        ids: The row of each entry (-1: no edge reaches it), broadcastable to the tensor. Dimensions of
+            size one are channels: their entries belong to the same row.
+        sources: The blocks that the ids come from.
+        degree: The largest number of variable factors (edges and gates) in a scalar product.
+        gates: The largest number of gates alone in a scalar product.
+    """
+
+    ids: Tensor
+    sources: frozenset[int]
+    degree: int
+    gates: int
+
+
+class Unsupported(NamedTuple):
+    """What is known of a result for which there is no rule: who made it."""
+
+    operation: str
+    place: str
+
+
+Trace = Edges | Rows | Unsupported
+
+
+class Block(NamedTuple):
+    """Rows made by one operation.
+
+    Attributes:
+        offset: The id of the first row.
+        size: The number of rows.
+        child: Positions in this block, one entry per row read.
+        parent: Ids of the rows read.
+        sources: The blocks that ``parent`` comes from.
+        edge: For masked messages the edge that each row crosses (-1: none), else ``None``.
+        pools: Whether rows of different nodes are mixed outside of message passing.
+    """
+
+    offset: int
+    size: int
+    child: Tensor
+    parent: Tensor
+    sources: frozenset[int]
+    edge: Tensor | None
+    pools: bool
+
+
+class RowGraph:
+    """The blocks of one forward pass, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.num_rows = 0
+        self.propagating = 0  # depth of nested `propagate` calls: sums inside of them are not pooling
+
+    def _add(self, shape: torch.Size, block: Block) -> tuple[Tensor, frozenset[int]]:
+        self.blocks.append(block)
+        self.num_rows += block.size
+        ids = torch.arange(block.offset, self.num_rows, device=block.child.device)
+        reached = torch.zeros_like(ids, dtype=torch.bool)
+        reached[block.child] = True
+        if block.edge is not None:
+            reached |= block.edge >= 0
+        return ids.where(reached, NO_ROW).view(shape), frozenset({len(self.blocks) - 1})
+
+    def merge(self, traces: list[Rows], *, multiply: bool = False) -> Rows:
+        """Return rows that read several tensors entry by entry."""
+        combine = sum if multiply else max
+        degree, gates = combine(r.degree for r in traces), combine(r.gates for r in traces)
+        first = traces[0]
+        if all(_same(first.ids, other.ids) for other in traces[1:]):
+            return first._replace(degree=degree, gates=gates)
+        shape = torch.broadcast_shapes(*(r.ids.shape for r in traces))
+        sources: frozenset[int] = frozenset().union(*(r.sources for r in traces))
+        parents = torch.cat([r.ids.expand(shape).reshape(-1) for r in traces])
+        children = torch.arange(shape.numel(), device=parents.device).repeat(len(traces))
+        kept = parents >= 0
+        block = Block(self.num_rows, shape.numel(), children[kept], parents[kept], sources, None, False)
+        return Rows(*self._add(shape, block), degree, gates)
+
+    def reduce(self, rows: Rows, child: Tensor, shape: torch.Size) -> Rows:
+        """Return rows of ``shape`` of which number ``child[k]`` reads row k of ``rows``."""
+        ids, child = torch.broadcast_tensors(rows.ids, child)
+        kept = ids >= 0
+        pools = not self.propagating
+        block = Block(self.num_rows, shape.numel(), child[kept], ids[kept], rows.sources, None, pools)
+        return Rows(*self._add(shape, block), rows.degree, rows.gates)
+
+    def cross(self, rows: Rows | None, edges: Tensor) -> Rows:
+        """Return the rows of messages that have crossed ``edges`` (-1: none), shaped like the messages."""
+        if rows is None:
+            rows = Rows(torch.full_like(edges, NO_ROW), frozenset(), 0, 0)
+        edge, before = torch.broadcast_tensors(edges, rows.ids)
+        crossing = edge >= 0
+        child = torch.nonzero((crossing & (before >= 0)).reshape(-1)).view(-1)
+        parent = before.reshape(-1)[child]
+        block = Block(self.num_rows, edge.numel(), child, parent, rows.sources, edge.reshape(-1), False)
+        ids, source = self._add(edge.shape, block)
+        return Rows(ids.where(crossing, before), rows.sources | source, rows.degree + 1, rows.gates)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a is b or (a.shape == b.shape and torch.equal(a, b))

@@ -1,0 +1,129 @@
+"""Follow the rows of every tensor through one forward pass.
+
+Nothing is guessed from shapes: every tensor that the edges can reach carries the ids of its rows, and every
+operation moves, merges or makes rows by its rule in :mod:`captum_goat.row_rules`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from captum_goat.row_graph import Edges, RowGraph, Rows, Trace, Unsupported
+from captum_goat.row_rules import FACTORIES, RULES, Call, Result, edges_of_pointwise
+
+
+class UnsupportedModelError(RuntimeError):
+    """The model does something that GOAt cannot explain exactly."""
+
+
+class RowTracker(TorchDispatchMode):
+    """Track edges and rows through every operation while it is entered.
+
+    Args:
+        names: The path of each module, for messages.
+    """
+
+    def __init__(self, names: Mapping[Module, str]) -> None:
+        super().__init__()
+        self.graph = RowGraph()
+        self._names = names
+        self._traces: Any = WeakTensorKeyDictionary()
+        self._paused = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run ``func`` and give its result the rows that its rule says."""
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if not self._paused:
+            traces = [trace for leaf in _tensors((args, kwargs)) if (trace := self.get(leaf)) is not None]
+            if traces:
+                self._assign(out, self._infer(Call(func, args, kwargs, out, self.graph, self.get), traces))
+        return out
+
+    def _infer(self, call: Call, traces: list[Trace]) -> Result:
+        operation = call.func.overloadpacket
+        if operation in FACTORIES:
+            return None
+        for trace in traces:
+            if isinstance(trace, Unsupported):
+                return trace
+        only_edges = not any(isinstance(trace, Rows) for trace in traces)
+        if only_edges and torch.Tag.pointwise in call.func.tags:
+            return edges_of_pointwise(traces, call.out)
+        result = RULES[operation](call) if operation in RULES else NotImplemented
+        if result is NotImplemented:
+            return None if only_edges else Unsupported(operation.__name__, self.place())
+        return result
+
+    def _assign(self, out: Any, result: Result) -> None:
+        tensors = list(_tensors(out))
+        for tensor, trace in zip(tensors, result if isinstance(result, list) else [result] * len(tensors), strict=True):
+            self.set(tensor, trace)
+
+    def get(self, tensor: Any) -> Trace | None:
+        """Return what is known of a tensor; ``None`` when no edge reaches it."""
+        return self._traces.get(tensor) if isinstance(tensor, Tensor) else None
+
+    def set(self, tensor: Tensor, trace: Trace | None) -> None:
+        """Say what a tensor is made of."""
+        if trace is not None:
+            self._traces[tensor] = trace
+        else:
+            self._traces.pop(tensor, None)
+
+    def rows(self, tensor: Tensor) -> Rows | None:
+        """Return the rows of a tensor; ``None`` when no edge reaches it.
+
+        Raises:
+            UnsupportedModelError: If an operation without a rule had a part in it.
+        """
+        trace = self.get(tensor)
+        if isinstance(trace, Unsupported):
+            raise UnsupportedModelError(
+                f"GOAt needs a model that is linear between its ReLUs, but '{trace.operation}' in {trace.place} "
+                f"is applied to values that depend on the edges. Replace it by operations that are linear or by "
+                f"ReLU; if it is the last step (softmax, sigmoid), let the model return logits."
+            )
+        return trace if isinstance(trace, Rows) else None
+
+    def edges(self, edge_index: Tensor) -> Tensor | None:
+        """Return the edge of each column of an ``edge_index`` (-1: none); ``None`` when it was not tracked."""
+        trace = self.get(edge_index)
+        if not isinstance(trace, Edges):
+            return None
+        source, target = trace.ids.expand(edge_index.shape).unbind()
+        return source.where(source == target, -1)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let operations pass unseen."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    def place(self) -> str:
+        """Return the path of the innermost module of the model that is running."""
+        frame = sys._getframe().f_back
+        while frame is not None:
+            module = frame.f_locals.get("self")
+            if isinstance(module, Module) and module in self._names:
+                name, kind = self._names[module], type(module).__name__
+                return f"'{name}' ({kind})" if name else f"the model ({kind})"
+            frame = frame.f_back
+        return "the model"
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
