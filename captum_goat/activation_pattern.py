@@ -144,7 +144,7 @@ def record(model: Module, forward: Callable[[], Any], edge_index: Tensor, mask: 
     def on_message(layer: MessagePassing, propagated: Any, values: Tensor) -> Tensor:
         call = edge_tracker.follow(layer, propagated, values)
         messages.append(call)
-        masked = values * call.factor(mask.to(values.dtype))
+        masked = values * call.factor(mask)
         with tracker.paused():
             tracker.set(masked, tracker.graph.cross(tracker.rows(masked), call.edges.view(call.shape)))
         return masked

@@ -13,7 +13,7 @@ from torch import Tensor
 from captum_goat.explained_model import ExplainedModel
 from captum_goat.graph_explanation import GraphExplanation, SharedEdgesError
 from captum_goat.graph_inputs import GraphInputs
-from captum_goat.masked_model import check_mask
+from captum_goat.masked_model import check_mask, copies_agree
 
 
 class GOAtAttribution(Attribution):
@@ -90,9 +90,10 @@ class GOAtAttribution(Attribution):
             ValueError: If the model is in training mode or the arguments do not fit together.
             UnsupportedModelError: If the model does something that cannot be explained exactly.
         """
-        mask = _only_mask(inputs)
-        explanations = self._explanations(mask, target, additional_forward_args)
-        attributions, deltas = zip(*(each.attribute() for each in explanations), strict=True)
+        with torch.inference_mode(False):
+            mask = _only_mask(inputs)
+            explanations = self._explanations(mask, target, additional_forward_args)
+            attributions, deltas = zip(*(each.attribute() for each in explanations), strict=True)
         joined = torch.cat(attributions).view_as(mask).to(mask.dtype)
         result = (joined,) if isinstance(inputs, tuple) else joined
         return (result, torch.cat(deltas)) if return_convergence_delta else result
@@ -149,7 +150,6 @@ class GOAtAttribution(Attribution):
         """Return the method's name."""
         return "GOAt"
 
-    @torch.inference_mode(False)
     def _explanations(self, mask: Tensor, target: Any, arguments: Any) -> list[GraphExplanation]:
         """Record the model: once for a graph or for copies of it side by side, else once per mask."""
         model, finish = self._explained
@@ -162,7 +162,9 @@ class GOAtAttribution(Attribution):
         count = len(mask)
         if count == 1 or finish is None:
             try:
-                return [explain(graph.copies(count), mask.reshape(-1), target, copies=count)]
+                together = explain(graph.copies(count), mask.reshape(-1), target, copies=count)
+                if count == 1 or copies_agree(together.output, graph, mask):
+                    return [together]
             except SharedEdgesError:
                 pass  # the model mixes the graphs of a batch: explain one after the other
         per_mask = isinstance(target, list) or (isinstance(target, Tensor) and target.numel() > 1)

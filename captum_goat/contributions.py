@@ -66,7 +66,11 @@ def _add_point(
 ) -> None:
     """Add one point of the integral; the edges' shares still lack their factor, the mask."""
     output, factors, scales = pattern.replay(t, edges=edges)
-    variables = [(gates.rows.ids, scale) for gates, scale in zip(pattern.gates, scales, strict=True) if gates]
+    variables = [
+        (gates.rows.ids, scale)
+        for gates, scale in zip(pattern.gates, scales, strict=True)
+        if gates is not None and scale is not None
+    ]
     targets = [to.rows] * len(variables)
     if edges:
         variables += [(call.edges, factor) for call, factor in zip(pattern.messages, factors, strict=True)]

@@ -23,14 +23,16 @@ class Messages(NamedTuple):
     Attributes:
         edges: The edge of each message (-1: a self-loop that the layer added itself, a constant).
         shape: What ``edges`` is viewed as to broadcast to the messages.
+        dtype: The dtype of the messages.
     """
 
     edges: Tensor
     shape: list[int]
+    dtype: torch.dtype
 
     def factor(self, mask: Tensor) -> Tensor:
         """Return the mask's entry for each message (1 for constants), shaped to multiply the messages."""
-        padded = torch.cat([mask, mask.new_ones(1)])  # the edge -1 is the last entry
+        padded = torch.cat([mask, mask.new_ones(1)]).to(self.dtype)  # the edge -1 is the last entry
         return padded[self.edges].view(self.shape)
 
 
@@ -58,7 +60,7 @@ class EdgeTracker:
             UnsupportedModelError: If the layer passes messages over edges that are not the user's.
         """
         with self._tracker.paused():
-            edges = self._tracked(layer, edge_index)
+            edges = self._tracked(edge_index)
             if values.size(layer.node_dim) != edges.numel():
                 raise UnsupportedModelError(
                     f"Expected one message per edge in {self._tracker.place()} (got {values.size(layer.node_dim)} "
@@ -67,7 +69,7 @@ class EdgeTracker:
             self.seen = True
             shape = [1] * values.dim()
             shape[layer.node_dim] = -1
-            return Messages(self._with_kept_loops(edges, edge_index), shape)
+            return Messages(self._with_kept_loops(edges, edge_index), shape, values.dtype)
 
     def check_seen(self) -> None:
         """Refuse a model that has run without any message passing."""
@@ -78,7 +80,7 @@ class EdgeTracker:
                 "`explain=False` on all of them)."
             )
 
-    def _tracked(self, layer: MessagePassing, edge_index: Any) -> Tensor:
+    def _tracked(self, edge_index: Any) -> Tensor:
         if is_sparse(edge_index) or not isinstance(edge_index, Tensor):
             raise UnsupportedModelError(
                 f"{self._tracker.place()} passes messages over a sparse adjacency matrix. Call the model with an "
@@ -87,11 +89,6 @@ class EdgeTracker:
         edges = self._tracker.edges(edge_index)
         if edges is not None:
             return edges
-        if getattr(layer, "cached", False):
-            raise UnsupportedModelError(
-                f"{self._tracker.place()} uses edges that it cached in an earlier call, so they cannot be masked. "
-                f"Set `cached=False` on the layer and call its `reset_parameters` or clear its `_cached_edge_index`."
-            )
         raise UnsupportedModelError(
             f"{self._tracker.place()} passes messages over edges that do not come from the given edge_index. Pass "
             f"the edges that the layer uses as the model's edge_index, or set `explain=False` on the layer to "

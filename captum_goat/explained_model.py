@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 from torch.nn import Module
 from torch_geometric.explain.algorithm.captum import CaptumModel, MaskLevelType
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.activation_pattern import ActivationPattern, record
+from captum_goat.activation_pattern import record
 from captum_goat.contributions import contributions
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.receptive_field import ReceptiveFields
@@ -50,17 +50,21 @@ class GraphExplanation:
             return output.view(1) if isinstance(output, Tensor) and output.dim() == 0 else output
 
         self._pattern = record(graph.model, forward, graph.edge_index, mask)
-        output = self._pattern.output
-        if copies is not None and output.size(0) % copies:
-            raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {output.size(0)} rows).")
-        self._target: Target = find_target(output, target, copies)
+        if copies is not None and self.output.size(0) % copies:
+            raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {self.output.size(0)} rows).")
+        self._target: Target = find_target(self.output, target, copies)
         self._fields = ReceptiveFields(self._pattern.graph, mask.numel(), repeated=repeated)
         self._owner = self._find_owners()
 
     @property
+    def output(self) -> Tensor:
+        """The model's output."""
+        return self._pattern.output
+
+    @property
     def value(self) -> Tensor:
         """The explained numbers, one per graph."""
-        return self._target(self._pattern.output)
+        return self._target(self.output)
 
     def attribute(self) -> tuple[Tensor, Tensor]:
         """Return the attributions ``[E]`` and the completeness error of each graph.
@@ -79,7 +83,7 @@ class GraphExplanation:
         delta = self.sums(attributions) - (value - value_base)
         size = value.abs() + value_base.abs() + self.sums(attributions.abs())
         rounding = shares.rows.abs().sum() + calibration.rows.abs().sum()
-        self._check(delta, size, rounding)
+        self._check(delta, size, rounding, torch.finfo(value.dtype).eps)
         return attributions, delta
 
     def sums(self, scores: Tensor) -> Tensor:
@@ -92,18 +96,17 @@ class GraphExplanation:
         rows, mask, target = self._pattern.rows, self._pattern.mask, self._target
         if target.rows.numel() == 1 or rows is None:
             return torch.full(mask.shape, 0 if rows is not None else -1, dtype=torch.long, device=mask.device)
-        owner = self._fields.owners(rows.ids.expand(self._pattern.output.shape)[target.index], rows.sources)
+        owner = self._fields.owners(rows.ids.expand(self.output.shape)[target.index], rows.sources)
         if owner is None:
             raise SharedEdgesError(
-                f"Expected a target such as (node, class): the model's output {list(self._pattern.output.shape)} has "
+                f"Expected a target such as (node, class): the model's output {list(self.output.shape)} has "
                 f"rows that share edges, as rows of nodes do, so one of them must be chosen."
             )
         return owner
 
     @staticmethod
-    def _check(delta: Tensor, size: Tensor, rounding: Tensor) -> None:
-        """Raise if the attributions do not add up to more than what rounding explains."""
-        eps = torch.finfo(delta.dtype).eps
+    def _check(delta: Tensor, size: Tensor, rounding: Tensor, eps: float) -> None:
+        """Raise if the attributions miss the output by more than what rounding explains."""
         if (delta.abs() > eps**0.5 * size + 100 * eps * rounding).any():
             raise UnsupportedModelError(
                 f"The attributions do not add up to the output (the sum is off by {float(delta.abs().max()):.2g}), so "

@@ -72,6 +72,11 @@ def _check(model: Module) -> None:
             raise UnsupportedModelError(
                 f"TorchScript hides what happens inside of {where}. Explain the original torch.nn.Module."
             )
+        if isinstance(module, MessagePassing) and getattr(module, "cached", False):
+            raise UnsupportedModelError(
+                f"{where} ({type(module).__name__}) keeps the edges of one call for the next, so they cannot be "
+                f"masked. Set its `cached` to False."
+            )
         if isinstance(module, MessagePassing) and module.explain:
             raise UnsupportedModelError(
                 f"An explainer of torch_geometric has left its edge mask on {where}. Take it off with "
@@ -118,15 +123,17 @@ def _hook_messages(
 def _hook_relu(stack: ExitStack, name: str, relu: torch.nn.ReLU, mode: _GateMode) -> None:
     inputs: list[Tensor] = []
 
-    def before(module: torch.nn.ReLU, args: tuple[Tensor, ...]) -> None:
-        # An in-place ReLU overwrites its input before the forward hook sees it.
-        inputs.append(args[0].clone() if module.inplace else args[0])
+    def before(module: torch.nn.ReLU, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        inputs.append(args[0])
         mode.passing += 1
+        # An in-place ReLU would overwrite the input that its gates need: let it have a copy.
+        return (args[0].detach().clone(),) if module.inplace else args
 
     def after(module: torch.nn.ReLU, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
-        gated = mode.on_gate(name, inputs.pop())
+        value = inputs.pop()
+        gated = mode.on_gate(name, value)
         mode.passing -= 1
-        return out.copy_(gated) if module.inplace else gated
+        return value.copy_(gated) if module.inplace else gated
 
     stack.callback(relu.register_forward_pre_hook(before).remove)
     stack.callback(relu.register_forward_hook(after).remove)
@@ -146,9 +153,9 @@ class _GateMode(TorchFunctionMode):
             return func(*args, **kwargs)
         tensor = args[0] if args else kwargs["input"]
         gated = self.on_gate(getattr(func, "__name__", "relu"), tensor)
-        in_place = func.__name__.endswith("_") or (func is F.relu and (args[1:] + (kwargs.get("inplace"),))[0])
+        inplace = (args[1] if len(args) > 1 else kwargs.get("inplace")) if func is F.relu else func.__name__[-1] == "_"
         # In place means in place: some code goes on with the tensor and drops what is returned.
-        return tensor.copy_(gated) if in_place else gated
+        return tensor.copy_(gated) if inplace else gated
 
 
 def is_relu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -58,12 +58,12 @@ class EdgeMaskedModel(Module):
         check_mask(edge_mask)
         graph = GraphInputs.of(self.model, args, kwargs, edge_mask.size(-1))
         if edge_mask.dim() == 1:
-            return _masked_output(graph, edge_mask)
+            return masked_output(graph, edge_mask)
         return self._many(graph, edge_mask)
 
     def _many(self, graph: GraphInputs, edge_masks: Tensor) -> Tensor:
         if len(edge_masks) == 1:
-            output = _masked_output(graph, edge_masks[0]).unsqueeze(0)
+            output = masked_output(graph, edge_masks[0]).unsqueeze(0)
         else:
             output = self._side_by_side(graph, edge_masks)
         return output.squeeze(1) if output.dim() > 1 and output.size(1) == 1 else output
@@ -71,24 +71,19 @@ class EdgeMaskedModel(Module):
     @staticmethod
     def _side_by_side(graph: GraphInputs, edge_masks: Tensor) -> Tensor:
         count = len(edge_masks)
-        with torch.no_grad():
-            first = _masked_output(graph, edge_masks[0])
-        together = _masked_output(graph.copies(count), edge_masks.reshape(-1))
-        if first.dim() and together.shape == (count * first.size(0), *first.shape[1:]):
-            together = together.view(count, *first.shape)
-            # A model may mix graphs (a mean over all nodes, say): then its copies are not independent.
-            if torch.allclose(together[0], first, rtol=1e-3, atol=1e-5 * float(first.abs().max())):
-                return together
-        return torch.stack([_masked_output(graph, mask) for mask in edge_masks])
+        together = masked_output(graph.copies(count), edge_masks.reshape(-1))
+        if copies_agree(together, graph, edge_masks):
+            return together.view(count, -1, *together.shape[1:])
+        return torch.stack([masked_output(graph, mask) for mask in edge_masks])
 
 
-def _masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
+def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
+    """Call a model with the messages of its edges multiplied by a mask ``[E]``."""
     tracker = RowTracker({module: name for name, module in graph.model.named_modules()})
     edge_tracker = EdgeTracker(tracker, graph.edge_index)
 
     def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
-        call = edge_tracker.follow(layer, edge_index, messages)
-        return messages * call.factor(mask.to(messages.dtype))
+        return messages * edge_tracker.follow(layer, edge_index, messages).factor(mask)
 
     with intercepted(graph.model, on_message=on_message), tracker:
         output = tensor_output(graph())
@@ -96,9 +91,24 @@ def _masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
     return output
 
 
+@torch.no_grad()
+def copies_agree(together: Tensor, graph: GraphInputs, edge_masks: Tensor) -> bool:
+    """Return whether the output for copies of a graph side by side begins with that for the graph alone.
+
+    A model may mix the graphs of a batch (by a mean over all nodes, say); then its copies are not independent.
+    """
+    first = masked_output(graph, edge_masks[0])
+    if first.dim() == 0 or together.shape != (len(edge_masks) * first.size(0), *first.shape[1:]):
+        return False
+    precision = torch.finfo(first.dtype).eps ** 0.5
+    near = precision * first.abs().max() if first.numel() else 0.0
+    return bool(((together[: first.size(0)] - first).abs() <= near).all())
+
+
 def check_mask(edge_mask: Any) -> None:
     """Refuse what is not a mask ``[E]`` or masks ``[B, E]``."""
-    if not isinstance(edge_mask, Tensor) or not edge_mask.is_floating_point() or edge_mask.dim() not in (1, 2):
+    is_numbers = isinstance(edge_mask, Tensor) and edge_mask.is_floating_point()
+    if not is_numbers or edge_mask.dim() not in (1, 2) or (edge_mask.dim() == 2 and len(edge_mask) == 0):
         got = (
             f"{edge_mask.dtype} {list(edge_mask.shape)}" if isinstance(edge_mask, Tensor) else type(edge_mask).__name__
         )

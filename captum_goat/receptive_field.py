@@ -64,7 +64,10 @@ class ReceptiveFields:
         """
         position = torch.full((self._graph.num_rows,), -1, device=rows.device)
         kept = rows >= 0
-        position[rows[kept]] = torch.arange(rows.numel(), device=rows.device)[kept]
+        numbers = torch.arange(rows.numel(), device=rows.device)
+        position[rows[kept]] = numbers[kept]
+        if (position[rows[kept]] != numbers[kept]).any():
+            return None  # the same row twice
         owner = torch.full((self._num_edges,), -1, device=rows.device)
         for index in sorted(set(sources)):
             block, field = self._graph.blocks[index], self._field(index)

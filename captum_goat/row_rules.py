@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from captum_goat.row_graph import Edges, RowGraph, Rows, Trace
+from captum_goat.row_graph import Edges, RowGraph, Rows, Trace, Unsupported
 from captum_goat.row_ids import (
     concatenate_ids,
     index_ids,
@@ -49,6 +49,7 @@ class Call(NamedTuple):
         return trace if isinstance(trace, Rows) else None
 
 
+REFUSED = Unsupported("", "")  # what a rule returns for a call that is not linear
 Rule = Callable[[Call], Result]
 RULES: dict[Any, Rule] = {}
 
@@ -64,7 +65,7 @@ FACTORIES = frozenset(
 
 
 def rule(*operations: Any) -> Callable[[Rule], Rule]:
-    """Register a rule for operations; it returns ``NotImplemented`` for calls that it refuses."""
+    """Register a rule for operations; it returns ``REFUSED`` for calls that it refuses."""
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(operations, function))
@@ -105,7 +106,7 @@ def edges_of_pointwise(traces: list[Trace], out: Any) -> Result:
 
 
 @moves(aten.clone, aten.detach, aten.alias, aten._to_copy, aten.lift_fresh, aten.positive, aten.neg, aten.neg_)
-def _same(call: Call, ids: Tensor) -> Tensor:
+def _same(_: Call, ids: Tensor) -> Tensor:
     return ids
 
 
@@ -179,7 +180,7 @@ def _copy(call: Call) -> Result:
 def _sort(call: Call) -> Result:
     trace = call.trace(call.args[0])
     if not isinstance(trace, Edges) or call.out[0].dim() != 1:
-        return NotImplemented
+        return REFUSED
     return [Edges(trace.ids[call.out[1]]), None]
 
 
@@ -219,7 +220,7 @@ def _mul(call: Call) -> Result:
 @rule(aten.div, aten.div_)
 def _div(call: Call) -> Result:
     if call.rows(call.args[1]) is not None or call.kwargs.get("rounding_mode") is not None:
-        return NotImplemented
+        return REFUSED
     return _combine(call, call.args[:1])
 
 
@@ -227,31 +228,31 @@ def _div(call: Call) -> Result:
 def _pow(call: Call) -> Result:
     base, exponent = call.rows(call.args[0]), call.args[1]
     if base is None or not isinstance(exponent, int) or exponent < 1:
-        return NotImplemented
+        return REFUSED
     return base._replace(degree=base.degree * exponent, gates=base.gates * exponent)
 
 
 @rule(aten.where)
 def _where(call: Call) -> Result:
-    return NotImplemented if call.rows(call.args[0]) is not None else _combine(call, call.args[1:3])
+    return REFUSED if call.rows(call.args[0]) is not None else _combine(call, call.args[1:3])
 
 
 @rule(aten.masked_fill, aten.masked_fill_)
 def _masked_fill(call: Call) -> Result:
     if any(call.rows(argument) is not None for argument in call.args[1:]):
-        return NotImplemented
+        return REFUSED
     return _combine(call, call.args[:1])
 
 
 @rule(aten._native_batch_norm_legit_no_training)
 def _batch_norm_eval(call: Call) -> Result:
     others = any(call.rows(argument) is not None for argument in call.args[1:])
-    return NotImplemented if others else [call.trace(call.args[0]), *[None] * (len(call.out) - 1)]
+    return REFUSED if others else [call.trace(call.args[0]), *[None] * (len(call.out) - 1)]
 
 
 @rule(aten.native_batch_norm, aten.cudnn_batch_norm, aten.miopen_batch_norm)
 def _batch_norm(call: Call) -> Result:
-    return NotImplemented if call.argument(5, "training") else _batch_norm_eval(call)
+    return REFUSED if call.argument(5, "training") else _batch_norm_eval(call)
 
 
 def _combine(call: Call, arguments: tuple[Any, ...], *, multiply: bool = False) -> Result:
@@ -316,7 +317,7 @@ def _scatter_add(call: Call) -> Result:
 @rule(aten.scatter_reduce, aten.scatter_reduce_)
 def _scatter_reduce(call: Call) -> Result:
     base, dim, index, source, reduce = call.args[:5]
-    return _scatter(call, base, dim, index, source) if reduce in ("sum", "mean") else NotImplemented
+    return _scatter(call, base, dim, index, source) if reduce in ("sum", "mean") else REFUSED
 
 
 def _scatter(call: Call, base: Tensor, dim: int, index: Tensor, source: Tensor) -> Result:

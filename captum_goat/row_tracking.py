@@ -7,7 +7,7 @@ operation moves, merges or makes rows by its rule in :mod:`captum_goat.row_rules
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from captum_goat.row_graph import Edges, RowGraph, Rows, Trace, Unsupported
-from captum_goat.row_rules import FACTORIES, RULES, Call, Result, edges_of_pointwise
+from captum_goat.row_rules import FACTORIES, REFUSED, RULES, Call, Result, edges_of_pointwise
 
 
 class UnsupportedModelError(RuntimeError):
@@ -34,7 +33,7 @@ class RowTracker(TorchDispatchMode):
     """
 
     def __init__(self, names: Mapping[Module, str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph = RowGraph()
         self._names = names
         self._traces: Any = WeakTensorKeyDictionary()
@@ -44,10 +43,15 @@ class RowTracker(TorchDispatchMode):
         """Run ``func`` and give its result the rows that its rule says."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if not self._paused:
-            traces = [trace for leaf in _tensors((args, kwargs)) if (trace := self.get(leaf)) is not None]
-            if traces:
-                self._assign(out, self._infer(Call(func, args, kwargs, out, self.graph, self.get), traces))
+        if self._paused:
+            return out
+        # What `copy_` overwrites has no part in the result.
+        read = args[1:] if func.overloadpacket is torch.ops.aten.copy_ else args
+        traces = [trace for leaf in _tensors((*read, *kwargs.values())) if (trace := self.get(leaf)) is not None]
+        if traces:
+            self._assign(out, self._infer(Call(func, args, kwargs, out, self.graph, self.get), traces))
+            if func._schema.is_mutable and isinstance(out, Tensor) and out._is_view():
+                self._spoil(out, func)
         return out
 
     def _infer(self, call: Call, traces: list[Trace]) -> Result:
@@ -60,15 +64,21 @@ class RowTracker(TorchDispatchMode):
         only_edges = not any(isinstance(trace, Rows) for trace in traces)
         if only_edges and torch.Tag.pointwise in call.func.tags:
             return edges_of_pointwise(traces, call.out)
-        result = RULES[operation](call) if operation in RULES else NotImplemented
-        if result is NotImplemented:
+        result = RULES[operation](call) if operation in RULES else REFUSED
+        if result is REFUSED:
             return None if only_edges else Unsupported(operation.__name__, self.place())
         return result
 
     def _assign(self, out: Any, result: Result) -> None:
-        tensors = list(_tensors(out))
+        tensors = list(_tensors([out]))
         for tensor, trace in zip(tensors, result if isinstance(result, list) else [result] * len(tensors), strict=True):
             self.set(tensor, trace)
+
+    def _spoil(self, view: Tensor, func: Any) -> None:
+        """Forget the tensor behind a view that was written to: its rows are no longer known."""
+        base = view._base
+        if base is not None and base is not view:
+            self.set(base, Unsupported(f"{func.overloadpacket.__name__} into a view of a tensor", self.place()))
 
     def get(self, tensor: Any) -> Trace | None:
         """Return what is known of a tensor; ``None`` when no edge reaches it."""
@@ -125,5 +135,10 @@ class RowTracker(TorchDispatchMode):
         return "the model"
 
 
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    """Return the tensors among arguments of an operation, or in lists of them."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)

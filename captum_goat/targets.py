@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
-class Target(NamedTuple):
+@dataclass(frozen=True)
+class Target:
     """One number of the output for each example.
 
     Attributes:
