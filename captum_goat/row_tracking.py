@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -48,7 +49,9 @@ class RowTracker(TorchDispatchMode):
         # What `copy_` overwrites has no part in the result.
         read = args[1:] if func.overloadpacket is torch.ops.aten.copy_ else args
         traces = [trace for leaf in _tensors((*read, *kwargs.values())) if (trace := self.get(leaf)) is not None]
-        if traces:
+        if _is_random(func):
+            self._assign(out, Unsupported(func.overloadpacket.__name__, self.place()))
+        elif traces:
             self._assign(out, self._infer(Call(func, args, kwargs, out, self.graph, self.get), traces))
             if func._schema.is_mutable and isinstance(out, Tensor) and out._is_view():
                 self._spoil(out, func)
@@ -77,7 +80,11 @@ class RowTracker(TorchDispatchMode):
     def _spoil(self, view: Tensor, func: Any) -> None:
         """Forget the tensor behind a view that was written to: its rows are no longer known."""
         base = view._base
-        if base is not None and base is not view:
+        if base is None or base is view:
+            return
+        if isinstance(self.get(view), Edges | None):
+            self.set(base, None)
+        else:
             self.set(base, Unsupported(f"{func.overloadpacket.__name__} into a view of a tensor", self.place()))
 
     def get(self, tensor: Any) -> Trace | None:
@@ -133,6 +140,11 @@ class RowTracker(TorchDispatchMode):
                 return f"'{name}' ({kind})" if name else f"the model ({kind})"
             frame = frame.f_back
         return "the model"
+
+
+@cache
+def _is_random(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in func.tags
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:

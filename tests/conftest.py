@@ -1,0 +1,76 @@
+"""Graphs and models that the tests share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv, GINConv, SAGEConv, global_add_pool, global_mean_pool
+
+
+def random_edges(nodes: int, edges: int, seed: int, *, first: int = 0) -> Tensor:
+    """Return random directed edges, duplicates and self-loops among them."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, nodes, (2, edges), generator=generator) + first
+
+
+def randomize(model: nn.Module, seed: int) -> nn.Module:
+    """Give every parameter and statistic a random value, so that biases and batch norms matter; in eval mode."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.is_floating_point():
+            value = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype) * 0.7
+            tensor.data.copy_(value.abs() + 0.5 if "running_var" in name else value)
+    return model.eval()
+
+
+def _conv(kind: str, before: int, after: int) -> nn.Module:
+    if kind == "gcn":
+        return GCNConv(before, after)
+    if kind == "gcn_plain":
+        return GCNConv(before, after, normalize=False)
+    if kind == "gin":
+        mlp = nn.Sequential(nn.Linear(before, after), nn.ReLU(), nn.Linear(after, after), nn.BatchNorm1d(after))
+        return GINConv(mlp, train_eps=True)
+    return SAGEConv(before, after, aggr=kind.removeprefix("sage_"))
+
+
+KINDS = ("gcn", "gcn_plain", "gin", "sage_sum", "sage_mean")
+
+
+class GNN(nn.Module):
+    """Message passing layers, then one row per node or one per graph."""
+
+    def __init__(self, kind: str, *, layers: int = 3, pool: str | None = "mean", channels: int = 8) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(_conv(kind, 4 if k == 0 else channels, channels) for k in range(layers))
+        self.hidden, self.out, self.pool = nn.Linear(channels, channels), nn.Linear(channels, 3), pool
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        for conv in self.convs:
+            x = F.relu(conv(x, edge_index))
+        if self.pool is not None:
+            x = (global_mean_pool if self.pool == "mean" else global_add_pool)(x, batch)
+        return self.out(torch.relu(self.hidden(x)))
+
+
+def make_gnn(kind: str = "gcn", *, seed: int = 5, dtype: torch.dtype = torch.float64, **options: object) -> GNN:
+    """Return a model with random weights, in eval mode."""
+    model = GNN(kind, **options).to(dtype)  # type: ignore[arg-type]
+    randomize(model, seed)
+    return model
+
+
+@pytest.fixture
+def batch_of_graphs() -> tuple[Tensor, Tensor, Tensor]:
+    """Four graphs: an ordinary one, one with isolated nodes, one without edges, one of a single looped node."""
+    edges = [
+        random_edges(6, 14, seed=1),
+        torch.tensor([[0, 1, 1], [1, 0, 1]]) + 6,
+        torch.empty(2, 0, dtype=torch.long),
+        torch.tensor([[14], [14]]),
+    ]
+    batch = torch.tensor([0] * 6 + [1] * 5 + [2] * 3 + [3])
+    x = torch.randn(15, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    return x, torch.cat(edges, dim=1), batch

@@ -1,0 +1,83 @@
+"""Naming the arguments of a model and laying copies of a graph side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+from captum_goat.graph_inputs import GraphInputs
+
+EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
+
+
+class Named(nn.Module):
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        ptr: Tensor | None = None,
+        batch_size: int | None = None,
+        scale: Tensor | None = None,
+    ) -> tuple[Any, ...]:
+        return x, edge_index, edge_attr, batch, ptr, batch_size, scale
+
+
+def test_copies_are_what_pyg_would_batch() -> None:
+    x, edge_attr, scale = torch.rand(3, 2), torch.rand(4, 5), torch.rand(7)
+    inputs = GraphInputs.of(Named(), (x, EDGES, edge_attr), {"scale": scale}, 4)
+    expected = Batch.from_data_list([Data(x=x, edge_index=EDGES, edge_attr=edge_attr)] * 3)
+    found = inputs.copies(3)()
+    for value, name in zip(found[:4], ("x", "edge_index", "edge_attr", "batch"), strict=True):
+        assert torch.equal(value, expected[name]), name
+    assert found[6] is scale, "a tensor that is neither of nodes nor of edges nor of graphs stays as it is"
+
+
+def test_copies_of_a_batch() -> None:
+    graph = Batch.from_data_list(
+        [Data(x=torch.rand(2, 1), edge_index=EDGES[:, :1]), Data(x=torch.rand(3, 1), edge_index=EDGES)]
+    )
+    arguments = {"batch": graph.batch, "ptr": graph.ptr, "batch_size": 2}
+    inputs = GraphInputs.of(Named(), (graph.x, graph.edge_index), arguments, 5)
+    expected = Batch.from_data_list([*graph.to_data_list()] * 2)
+    _, edge_index, _, batch, ptr, batch_size, _ = inputs.copies(2)()
+    assert torch.equal(edge_index, expected.edge_index)
+    assert torch.equal(batch, expected.batch)
+    assert torch.equal(ptr, expected.ptr)
+    assert batch_size == 4
+
+
+def test_as_many_edges_as_nodes_are_not_confused() -> None:
+    square = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    x, edge_attr = torch.rand(3, 2), torch.rand(3, 1)
+    found = GraphInputs.of(Named(), (x, square, edge_attr), {}, 3).copies(2)()
+    assert torch.equal(found[0], x.repeat(2, 1))
+    assert torch.equal(found[1], torch.cat([square, square + 3], dim=1))
+
+
+def test_arguments_without_names_are_taken_as_usual() -> None:
+    class Variadic(nn.Module):
+        def forward(self, *arguments: Any) -> Any:
+            return arguments
+
+    batch = torch.zeros(3, dtype=torch.long)
+    _, edge_index, found = GraphInputs.of(Variadic(), (torch.rand(3, 2), EDGES, batch), {}, 4).copies(2)()
+    assert torch.equal(edge_index[:, 4:], EDGES + 3)
+    assert found.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_edges_are_found_under_another_name() -> None:
+    class Renamed(nn.Module):
+        def forward(self, features: Tensor, links: Tensor) -> tuple[Tensor, Tensor]:
+            return features, links
+
+    assert GraphInputs.of(Renamed(), (torch.rand(3, 2), EDGES), {}, 4).edge_name == "links"
+    with pytest.raises(ValueError, match="Name it 'edge_index'"):
+        GraphInputs.of(Renamed(), (torch.rand(3, 2), torch.rand(3)), {}, 4)
+    with pytest.raises(ValueError, match="got a sparse adjacency matrix"):
+        GraphInputs.of(Renamed(), (torch.rand(3, 2), torch.eye(3).to_sparse()), {}, 4)

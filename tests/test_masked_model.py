@@ -1,0 +1,191 @@
+"""EdgeMaskedModel: the model as a function of an edge mask."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from conftest import KINDS, make_gnn, random_edges, randomize
+from torch import Tensor, nn
+from torch_geometric import EdgeIndex
+from torch_geometric.nn import GAT, GCN, RGCNConv, TransformerConv
+from torch_geometric.utils import to_undirected
+
+from captum_goat import EdgeMaskedModel, UnsupportedModelError
+
+NODES = 6
+EDGES = random_edges(NODES, 13, seed=11)
+X = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def ones(*rows: int) -> Tensor:
+    return torch.ones(*rows, EDGES.size(1), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pool", ["mean", None])
+def test_a_mask_of_ones_changes_nothing(kind: str, pool: str | None) -> None:
+    model = make_gnn(kind, pool=pool)
+    torch.testing.assert_close(EdgeMaskedModel(model)(ones(), X, EDGES), model(X, EDGES))
+
+
+@pytest.mark.parametrize("kind", ["gcn_plain", "gin", "sage_sum"])
+def test_a_mask_of_zeros_deletes_edges(kind: str) -> None:
+    """Where no degree enters, masking an edge and deleting it are the same."""
+    model = make_gnn(kind)
+    kept = torch.arange(EDGES.size(1)) % 3 != 0
+    masked = EdgeMaskedModel(model)(kept.double(), X, EDGES)
+    torch.testing.assert_close(masked, model(X, EDGES[:, kept]))
+
+
+def test_degrees_do_not_depend_on_the_mask() -> None:
+    """One GCN layer by hand: D^-1/2 (mask * A) D^-1/2 with D of the unmasked graph; the user's loop is an edge."""
+    edge_index = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 2]])
+    mask = torch.tensor([0.5, -1.0, 2.0, 0.25], dtype=torch.float64)
+    model = make_gnn("gcn", layers=1, pool=None)
+    conv = model.convs[0]
+    # Nodes 0 and 1 get a constant loop; node 2 has the user's. Every node has in-degree 2.
+    weights = torch.tensor([[0.5, 0, 1.0], [0.25, 0.5, 0], [0, -0.5, 0.125]], dtype=torch.float64)
+    expected = weights @ X[:3] @ conv.lin.weight.t() + conv.bias
+    torch.testing.assert_close(EdgeMaskedModel(conv)(mask, X[:3], edge_index), expected)
+
+
+@pytest.mark.parametrize("extra", [0, 3, 6], ids=["no loops", "some loops", "a loop everywhere"])
+def test_masks_meet_their_own_messages_whatever_the_loops(extra: int) -> None:
+    """PyG's own masks are misaligned when every node has a loop: compare with weights on the edges themselves."""
+    edges = random_edges(6, 9, seed=1)
+    edges = edges[:, edges[0] != edges[1]]
+    edge_index = torch.cat([torch.arange(extra).repeat(2, 1), edges], dim=1)
+    mask = torch.rand(edge_index.size(1), dtype=torch.float64)
+    conv = make_gnn("gcn", layers=1).convs[0]
+    dense = torch.zeros(6, 6, dtype=torch.float64)
+    presence = torch.zeros(6, 6, dtype=torch.float64)
+    for weight, (source, target) in zip(mask, edge_index.t(), strict=True):
+        dense[target, source] += weight
+        presence[target, source] += 1
+    own = torch.tensor([0.0] * extra + [1.0] * (6 - extra), dtype=torch.float64).diag()
+    degree = (presence + own).sum(dim=1)
+    norm = degree.pow(-0.5)
+    expected = (norm[:, None] * (dense + own) * norm) @ X @ conv.lin.weight.t() + conv.bias
+    torch.testing.assert_close(EdgeMaskedModel(conv)(mask, X, edge_index), expected)
+
+
+@pytest.mark.parametrize("pool", ["mean", None])
+def test_rows_of_masks(pool: str | None) -> None:
+    masked = EdgeMaskedModel(make_gnn("gin", pool=pool))
+    masks = torch.randn(3, EDGES.size(1), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    singles = torch.stack([masked(mask, X, EDGES) for mask in masks])
+    many = masked(masks, X, EDGES)
+    assert many.shape == ((3, 3) if pool else (3, NODES, 3))
+    torch.testing.assert_close(many, singles.view_as(many))
+    torch.testing.assert_close(masked(masks[:1], X, EDGES), many[:1])
+
+
+def test_a_batch_of_graphs(batch_of_graphs: tuple[Tensor, Tensor, Tensor]) -> None:
+    x, edge_index, batch = batch_of_graphs
+    model = make_gnn()
+    masked = EdgeMaskedModel(model)
+    mask = torch.rand(edge_index.size(1), dtype=torch.float64)
+    assert masked(mask, x, edge_index, batch).shape == (4, 3)
+    many = masked(torch.stack([mask, 2 * mask]), x, edge_index, batch)
+    assert many.shape == (2, 4, 3)
+    torch.testing.assert_close(many[1], masked(2 * mask, x, edge_index, batch=batch))
+
+
+def test_gradients_reach_the_mask_and_match_finite_differences() -> None:
+    masked = EdgeMaskedModel(make_gnn("sage_mean"))
+    mask = (0.5 + torch.rand(EDGES.size(1), dtype=torch.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda mask: masked(mask, X, EDGES), mask)
+
+
+def test_models_that_mix_graphs_are_run_one_by_one() -> None:
+    class Centred(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gnn = make_gnn(pool=None)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            out = self.gnn(x, edge_index)
+            return out - out.mean(dim=0)
+
+    masked = EdgeMaskedModel(Centred())
+    masks = torch.rand(3, EDGES.size(1), dtype=torch.float64)
+    singles = torch.stack([masked(mask, X, EDGES) for mask in masks])
+    torch.testing.assert_close(masked(masks, X, EDGES), singles)
+
+
+def test_edges_are_followed_through_what_layers_do_to_them() -> None:
+    """Reordered, turned round and filtered by relation, an edge keeps its own mask."""
+
+    class Rewired(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.relational, self.plain = RGCNConv(4, 4, num_relations=3), make_gnn("sage_sum", layers=1).convs[0]
+
+        def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+            x = self.relational(x, edge_index, edge_type)
+            order = edge_index[0].argsort(stable=True)
+            row, col = edge_index[:, order]
+            return self.plain(x, torch.stack([col, row]))
+
+    model = randomize(Rewired().double(), seed=0)
+    edge_type = torch.arange(EDGES.size(1)) % 3
+    masked = EdgeMaskedModel(model)
+    full = masked(ones(), X, EDGES, edge_type)
+    torch.testing.assert_close(full, model(X, EDGES, edge_type))
+    torch.testing.assert_close(masked(ones(2), X, EDGES, edge_type)[1], full)
+    for edge in range(EDGES.size(1)):
+        mask = ones()
+        mask[edge] = 0.0
+        kept = torch.arange(EDGES.size(1)) != edge
+        # RGCN takes means per relation, so compare with a removed edge whose relation keeps its counts.
+        alone = ((edge_type == edge_type[edge]) & (EDGES[1] == EDGES[1, edge])).sum() == 1
+        if alone:
+            expected = model(X, EDGES[:, kept], edge_type[kept])
+            torch.testing.assert_close(masked(mask, X, EDGES, edge_type), expected)
+
+
+@pytest.mark.parametrize(
+    "model", [GAT(4, 6, 2, 3, heads=2), TransformerConv(4, 3, heads=2)], ids=["GAT", "Transformer"]
+)
+def test_attention_is_masked_after_the_softmax(model: nn.Module) -> None:
+    model = model.double().eval()
+    masked = EdgeMaskedModel(model)
+    torch.testing.assert_close(masked(ones(), X, EDGES), model(X, EDGES))
+    assert not torch.allclose(masked(0.5 * ones(), X, EDGES), model(X, EDGES))
+
+
+def test_pygs_edge_index_class_and_undirected_inside() -> None:
+    class Undirected(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gnn = make_gnn("sage_sum", pool=None)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.gnn(x, to_undirected(edge_index))
+
+    edge_index = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    masked = EdgeMaskedModel(Undirected())
+    mask = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
+    expected = Undirected()(X, edge_index[:, [0, 2]])
+    torch.testing.assert_close(masked(mask, X, edge_index), expected)
+    sorted_index = EdgeIndex(edge_index, sparse_size=(6, 6), sort_order="row")
+    torch.testing.assert_close(masked(mask, X, sorted_index), expected)
+
+
+def test_subclasses_of_layers_are_masked() -> None:
+    class Own(GCN):
+        pass
+
+    GCN(4, 6, 2, 3)
+    model = Own(4, 6, 2, 3).double().eval()
+    zero = EdgeMaskedModel(model)(0 * ones(), X, EDGES)
+    assert not torch.allclose(zero, model(X, EDGES))
+
+
+def test_scripted_models_are_refused() -> None:
+    class Scripted(nn.Module):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return x
+
+    with pytest.warns(DeprecationWarning, match="torch.jit"), pytest.raises(UnsupportedModelError, match="TorchScript"):
+        EdgeMaskedModel(torch.jit.script(Scripted()))(ones(), X, EDGES)

@@ -1,0 +1,196 @@
+"""Receptive fields against the derivative test: an edge is in a field if perturbing it moves the gate's input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from conftest import random_edges
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv, GraphConv, SAGEConv, TAGConv, global_add_pool, global_mean_pool
+from torch_geometric.utils import to_dense_batch
+
+from captum_goat.activation_pattern import record
+from captum_goat.receptive_field import ReceptiveFields
+from captum_goat.row_graph import Block, RowGraph
+
+BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1])
+EDGES = torch.cat([random_edges(4, 5, seed=1), torch.tensor([[5, 6, 6], [4, 5, 6]])], dim=1)
+
+
+class Positive(nn.Module):
+    """Layers with positive weights, so that no dependence cancels and every gate is on."""
+
+    def __init__(self, body: Callable[[Positive, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.body = body
+        self.a, self.b, self.c = GraphConv(3, 3), GraphConv(3, 3), GraphConv(3, 3)
+        self.gcn, self.sage, self.tag = GCNConv(3, 3), SAGEConv(3, 3), TAGConv(3, 3, K=2)
+        self.wide = nn.Linear(6, 3)
+        self.inputs: list[Tensor] = []
+        for parameter in self.parameters():
+            parameter.data.uniform_(0.1, 1.0)
+
+    def gate(self, x: Tensor) -> Tensor:
+        self.inputs.append(x)
+        return torch.relu(x)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        self.inputs.clear()
+        return self.body(self, x, edge_index)
+
+
+def reused(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    for _ in range(3):
+        x = m.gate(m.a(x, e))
+    return x
+
+
+def jumping_knowledge(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    first = m.gate(m.gcn(x, e))
+    return m.gate(m.wide(torch.cat([first, m.gate(m.sage(first, e))], dim=-1)))
+
+
+def parallel(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(m.a(x, e) + m.b(m.gate(m.c(x, e)), e))
+
+
+def stacked(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(torch.stack([m.a(x, e), m.gcn(m.gate(m.b(x, e)), e)], dim=-1)).sum(dim=-1)
+
+
+def many_steps(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(m.tag(m.gate(m.a(x, e)), e))
+
+
+def pooled(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(global_mean_pool(m.gate(m.gcn(x, e)), BATCH))
+
+
+def virtual_node(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    x = m.gate(m.a(x, e))
+    return m.gate(x + m.gate(global_add_pool(x, BATCH))[BATCH])
+
+
+def virtual_node_then_message(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    x = m.gate(m.a(x, e))
+    return m.gate(m.b(x + global_add_pool(x, BATCH)[BATCH], e))
+
+
+def dense_batch(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    dense, kept = to_dense_batch(m.a(x, e), BATCH)
+    dense = m.gate(dense)
+    return m.gate(dense.transpose(1, 2).sum(dim=-1)) + dense.sum(dim=1) + m.gate(dense[kept]).sum()
+
+
+def transposed(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    x = m.gate(m.a(x, e).t()).t().contiguous()
+    return m.gate(m.b(x, e).t().reshape(3, 7, 1).permute(1, 2, 0).squeeze(1))
+
+
+def dense_mixing(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    mixing = torch.rand(2, 7, dtype=x.dtype) + 0.1
+    return m.gate(mixing @ m.gate(m.a(x, e)))
+
+
+def link_head(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    z = m.gate(m.a(x, e))
+    return m.gate(z[torch.tensor([0, 5])] + z[torch.tensor([3, 4])])
+
+
+def heads(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(m.a(x, e).view(7, 3, 1).expand(7, 3, 2).reshape(7, 6))
+
+
+def slices(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    x = m.a(x, e)
+    first, second = x.split([3, 4])
+    again = torch.cat([second, first])
+    one, two, three = again.unbind(dim=1)
+    return m.gate(torch.stack([one, two, three], dim=1)) + m.gate(torch.cat([x[1:], x[:1]]).flip(0))
+
+
+BODIES = [
+    reused, jumping_knowledge, parallel, stacked, many_steps, pooled, virtual_node, virtual_node_then_message,
+    dense_batch, transposed, dense_mixing, link_head, heads, slices,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+def test_fields_equal_the_derivative_test(body: Callable[[Positive, Tensor, Tensor], Tensor]) -> None:
+    torch.manual_seed(0)
+    model = Positive(body).double().eval()
+    x = torch.rand(7, 3, dtype=torch.float64) + 0.1
+    mask = torch.ones(EDGES.size(1), dtype=torch.float64)
+    pattern = record(model, lambda: model(x, EDGES), EDGES, mask)
+    fields = ReceptiveFields(pattern.graph, mask.numel())
+    for number, gates in enumerate(pattern.gates):
+        moves = _derivative(pattern, model, number)
+        assert gates is not None
+        expected = torch.zeros(*gates.rows.ids.shape, mask.numel(), dtype=torch.bool)
+        for index in torch.cartesian_prod(*(torch.arange(size) for size in gates.rows.ids.shape)).view(
+            -1, gates.rows.ids.dim()
+        ):
+            row = int(gates.rows.ids[tuple(index)])
+            one = torch.zeros(pattern.graph.num_rows, dtype=torch.float64)
+            if row >= 0:
+                one[row] = 1.0
+                expected[tuple(index)] = fields.spread(one, gates.rows.sources) > 0
+        assert torch.equal(expected.expand_as(moves), moves), f"gate {number}"
+
+
+def _derivative(pattern: object, model: Positive, number: int) -> Tensor:
+    """Return, for every entry of a gate's input, which edges move it."""
+    with torch.enable_grad():
+        mask = pattern.mask.clone().requires_grad_()  # type: ignore[attr-defined]
+        from captum_goat.graph_inputs import GraphInputs
+        from captum_goat.masked_model import masked_output
+
+        x = torch.rand(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 0.1
+        masked_output(GraphInputs.of(model, (x, EDGES), {}, EDGES.size(1)), mask)
+        value = model.inputs[number]
+        rows = [torch.autograd.grad(each, mask, retain_graph=True)[0] for each in value.reshape(-1)]
+    return torch.stack(rows).view(*value.shape, -1) != 0
+
+
+def test_repeated_lists_an_edge_once_per_hop() -> None:
+    """On the cycle 0 <-> 1 the edge 0 -> 1 is in hops 1 and 3 of node 1, and 1 -> 0 in hop 2."""
+    model = Positive(reused).double().eval()
+    edge_index = torch.tensor([[0, 1], [1, 0]])
+    x = torch.rand(2, 3, dtype=torch.float64)
+    pattern = record(model, lambda: model(x, edge_index), edge_index, torch.ones(2, dtype=torch.float64))
+    last = pattern.gates[-1]
+    assert last is not None
+    share = torch.zeros(pattern.graph.num_rows, dtype=torch.float64)
+    share[last.rows.ids[1]] = 1.0
+    distinct = ReceptiveFields(pattern.graph, 2).spread(share, last.rows.sources)
+    repeated = ReceptiveFields(pattern.graph, 2, repeated=True).spread(share, last.rows.sources)
+    torch.testing.assert_close(distinct, torch.tensor([0.5, 0.5], dtype=torch.float64))
+    torch.testing.assert_close(repeated, torch.tensor([2 / 3, 1 / 3], dtype=torch.float64))
+
+
+def test_a_pooled_row_has_every_edge_once_whatever_the_hops() -> None:
+    model = Positive(lambda m, x, e: m.gate(reused(m, x, e).sum(dim=0, keepdim=True))).double().eval()
+    edge_index = torch.tensor([[0, 1, 1], [1, 0, 2]])
+    x = torch.rand(3, 3, dtype=torch.float64)
+    pattern = record(model, lambda: model(x, edge_index), edge_index, torch.ones(3, dtype=torch.float64))
+    last = pattern.gates[-1]
+    assert last is not None
+    share = torch.zeros(pattern.graph.num_rows, dtype=torch.float64)
+    share[last.rows.ids.view(-1)] = 1.0
+    found = ReceptiveFields(pattern.graph, 3, repeated=True).spread(share, last.rows.sources)
+    torch.testing.assert_close(found, torch.full((3,), 1 / 3, dtype=torch.float64))
+
+
+def test_owners_of_rows_that_share_edges_are_refused() -> None:
+    graph = RowGraph()
+    none = torch.empty(0, dtype=torch.long)
+    graph.blocks.append(Block(0, 2, none, none, frozenset(), torch.tensor([0, 1]), False))
+    graph.blocks.append(Block(2, 2, torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), frozenset({0}), None, False))
+    graph.num_rows = 4
+    fields = ReceptiveFields(graph, 2)
+    assert torch.equal(fields.owners(torch.tensor([0, 1]), {0}), torch.tensor([0, 1]))
+    assert fields.owners(torch.tensor([2, 3]), {1}) is None
+    assert torch.equal(fields.owners(torch.tensor([-1, 3]), {1}), torch.tensor([-1, 1]))
+    assert fields.owners(torch.tensor([3, 3]), {1}) is None
