@@ -20,11 +20,13 @@ class Field(NamedTuple):
 
     Attributes:
         counts: How many entries each row has.
+        rows: The row of each entry, in ascending order.
         entries: The edges of row 0, then those of row 1, and so on. With hops told apart, edge e in hop k (counted
             from 0) is the entry ``k * num_edges + e``.
     """
 
     counts: Tensor
+    rows: Tensor
     entries: Tensor
 
 
@@ -54,7 +56,7 @@ class ReceptiveFields:
         for index in sorted(set(sources)):
             block, field = self._graph.blocks[index], self._field(index)
             each = shares[block.offset : block.offset + block.size] / field.counts
-            total.index_add_(0, field.entries % self._num_edges, each.repeat_interleave(field.counts))
+            total.index_add_(0, field.entries % self._num_edges, each[field.rows])
         return total
 
     def owners(self, rows: Tensor, sources: Iterable[int]) -> Tensor | None:
@@ -71,7 +73,7 @@ class ReceptiveFields:
         owner = torch.full((self._num_edges,), -1, device=rows.device)
         for index in sorted(set(sources)):
             block, field = self._graph.blocks[index], self._field(index)
-            of_entry = position[block.offset : block.offset + block.size].repeat_interleave(field.counts)
+            of_entry = position[block.offset : block.offset + block.size][field.rows]
             wanted = of_entry >= 0
             edges, found = field.entries[wanted] % self._num_edges, of_entry[wanted]
             before = owner[edges]
@@ -110,7 +112,8 @@ class ReceptiveFields:
         hops = 1 + sum(each.edge is not None for each in self._graph.blocks)
         width = self._num_edges * hops
         pairs = torch.unique(torch.cat(children) * width + torch.cat(entries))
-        return Field(torch.bincount(pairs // width, minlength=block.size), pairs % width)
+        rows = pairs // width
+        return Field(torch.bincount(rows, minlength=block.size), rows, pairs % width)
 
     def _read(self, block: Block, source: int) -> tuple[Tensor, Tensor]:
         """Return the pairs (child, entry) that a block reads from one of its sources."""
@@ -120,8 +123,16 @@ class ReceptiveFields:
             here = (parent >= 0) & (parent < read.size)
             child, parent = child[here], parent[here]
         counts = field.counts[parent]
+        which = _repeated_positions(counts)
         # The entries of the k-th parent stand together; number them from the first entry of that parent.
-        first = field.counts.cumsum(0)[parent] - counts
-        shift = first - (counts.cumsum(0) - counts)
-        position = torch.arange(int(counts.sum()), device=counts.device) + shift.repeat_interleave(counts)
-        return child.repeat_interleave(counts), field.entries[position]
+        shift = field.counts.cumsum(0)[parent] - counts.cumsum(0)
+        position = torch.arange(which.numel(), device=which.device) + shift[which]
+        return child[which], field.entries[position]
+
+
+def _repeated_positions(counts: Tensor) -> Tensor:
+    """Return position k ``counts[k]`` times: `repeat_interleave`, which stalls on small inputs with several threads."""
+    ends = counts.cumsum(0)
+    total = int(ends[-1]) if counts.numel() else 0
+    steps = counts.new_zeros(total + 1).index_add_(0, ends, torch.ones_like(ends))
+    return steps[:-1].cumsum(0)

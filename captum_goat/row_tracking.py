@@ -78,14 +78,15 @@ class RowTracker(TorchDispatchMode):
             self.set(tensor, trace)
 
     def _spoil(self, view: Tensor, func: Any) -> None:
-        """Forget the tensor behind a view that was written to: its rows are no longer known."""
-        base = view._base
+        """Say what became of the tensor behind a view that was written to."""
+        base, written = view._base, self.get(view)
         if base is None or base is view:
             return
-        if isinstance(self.get(view), Edges | None):
-            self.set(base, None)
-        else:
+        if isinstance(written, Rows | Unsupported):
             self.set(base, Unsupported(f"{func.overloadpacket.__name__} into a view of a tensor", self.place()))
+        elif isinstance(self.get(base), Edges) or written is not None:
+            self.set(base, None)
+        # Constants that overwrite a part leave the rest of the rows as they are.
 
     def get(self, tensor: Any) -> Trace | None:
         """Return what is known of a tensor; ``None`` when no edge reaches it."""

@@ -254,3 +254,20 @@ def test_models_without_messages_are_refused() -> None:
     x, edge_index = graph()
     with pytest.raises(UnsupportedModelError, match="message passing"):
         GOAtAttribution(Own().eval()).attribute(ones(edge_index), (0, 0), (x, edge_index))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_tensor_is_made_on_the_inputs_device(kind: str) -> None:
+    """Without a GPU: a tensor made on the default device, here one without values, could not mix with the inputs."""
+    x, edge_index = graph()
+    goat, nodes = GOAtAttribution(make_gnn(kind)), GOAtAttribution(make_gnn(kind, pool=None))
+    mask, masks, batch = ones(edge_index), ones(edge_index, 2), torch.zeros(len(x), dtype=torch.long)
+    expected = goat.attribute(mask, 1, (x, edge_index, batch))
+    torch.set_default_device("meta")
+    try:
+        assert torch.equal(goat.attribute(mask, 1, (x, edge_index, batch)), expected)
+        goat.attribute(masks, [0, 1], (x, edge_index))
+        nodes.attribute(masks, [(0, 1), (1, 2)], (x, edge_index))
+        goat.compute_convergence_delta(expected, None, mask, 1, (x, edge_index, batch))
+    finally:
+        torch.set_default_device(None)

@@ -131,6 +131,19 @@ def test_what_has_no_part_in_the_output_is_not_refused() -> None:
     assert seen
 
 
+@pytest.mark.parametrize("row", [(slice(None), 0), (1,), (slice(None), slice(1, 3))], ids=["column", "row", "columns"])
+@pytest.mark.parametrize("value", [0.5, torch.tensor(0.5, dtype=torch.float64)], ids=["number", "tensor"])
+def test_constants_may_overwrite_a_part(row: tuple[Any, ...], value: Any) -> None:
+    def overwrite(x: Tensor) -> Tensor:
+        x[row] = value
+        return x.relu()
+
+    model = randomize(Activated(overwrite).double(), seed=1)
+    found, delta = GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES), return_convergence_delta=True)
+    assert found.any()
+    assert float(delta.abs()) < 1e-12
+
+
 def test_products_of_edge_dependent_values_stay_exact() -> None:
     """A square doubles the degree of the polynomial, so it needs more points, not another method."""
     model = randomize(Activated(lambda x: x.relu() * x + x**3).double(), seed=1)

@@ -6,7 +6,25 @@ import pytest
 import torch
 from conftest import KINDS, make_gnn, random_edges, randomize
 from torch import Tensor, nn
-from torch_geometric.nn import GCN, GIN, GCNConv, GraphConv, GraphSAGE, global_mean_pool
+from torch_geometric.nn import (
+    APPNP,
+    GCN,
+    GIN,
+    ARMAConv,
+    ChebConv,
+    ClusterGCNConv,
+    GCNConv,
+    GINEConv,
+    GraphConv,
+    GraphSAGE,
+    LEConv,
+    MixHopConv,
+    RGCNConv,
+    SGConv,
+    SSGConv,
+    TAGConv,
+    global_mean_pool,
+)
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution
 
@@ -144,3 +162,39 @@ def test_residuals_and_branches_of_different_depth() -> None:
         found, delta = goat.attribute(mask, 1, (x, edge_index), return_convergence_delta=True)
         assert float(delta.abs()) < 1e-12
         assert found.count_nonzero() == 12
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        TAGConv(4, 4), SGConv(4, 4, K=2), SSGConv(4, 4, alpha=0.1, K=2), ChebConv(4, 4, K=3), APPNP(2, 0.1),
+        MixHopConv(4, 4), GraphConv(4, 4, aggr="mean"), ClusterGCNConv(4, 4), LEConv(4, 4),
+        ARMAConv(4, 4, num_stacks=2),
+        GINEConv(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), edge_dim=2), RGCNConv(4, 4, num_relations=2),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)  # fmt: skip
+def test_completeness_of_layers(layer: nn.Module) -> None:
+    class Between(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.layer, self.after = GCNConv(4, 4), layer, nn.LazyLinear(2)
+
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None, extra: Tensor | None) -> Tensor:
+            x = self.before(x, edge_index).relu()
+            x = self.layer(x, edge_index, extra) if extra is not None else self.layer(x, edge_index)
+            return self.after(global_mean_pool(x.relu(), batch))
+
+    edge_index, batch = random_edges(6, 14, seed=3), torch.zeros(6, dtype=torch.long)
+    extra = None
+    if isinstance(layer, GINEConv):
+        extra = torch.rand(14, 2, dtype=torch.float64)
+    elif isinstance(layer, RGCNConv):
+        extra = torch.arange(14) % 2
+    model = Between().double()
+    model(features(6), edge_index, batch, extra)
+    randomize(model, seed=6)
+    goat, mask = GOAtAttribution(model), torch.ones(14, dtype=torch.float64)
+    found, delta = goat.attribute(mask, 1, (features(6), edge_index, batch, extra), return_convergence_delta=True)
+    assert found.any()
+    assert float(delta.abs()) < 1e-10

@@ -11,12 +11,15 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, GraphConv, SAGEConv, TAGConv, global_add_pool, global_mean_pool
 from torch_geometric.utils import to_dense_batch
 
-from captum_goat.activation_pattern import record
+from captum_goat.activation_pattern import Gates, record
+from captum_goat.graph_inputs import GraphInputs
+from captum_goat.masked_model import masked_output
 from captum_goat.receptive_field import ReceptiveFields
 from captum_goat.row_graph import Block, RowGraph
 
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1])
 EDGES = torch.cat([random_edges(4, 5, seed=1), torch.tensor([[5, 6, 6], [4, 5, 6]])], dim=1)
+X = torch.rand(7, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.1
 
 
 class Positive(nn.Module):
@@ -90,7 +93,7 @@ def transposed(m: Positive, x: Tensor, e: Tensor) -> Tensor:
 
 
 def dense_mixing(m: Positive, x: Tensor, e: Tensor) -> Tensor:
-    mixing = torch.rand(2, 7, dtype=x.dtype) + 0.1
+    mixing = torch.arange(1.0, 15.0, dtype=x.dtype).view(2, 7)
     return m.gate(mixing @ m.gate(m.a(x, e)))
 
 
@@ -121,36 +124,29 @@ BODIES = [
 def test_fields_equal_the_derivative_test(body: Callable[[Positive, Tensor, Tensor], Tensor]) -> None:
     torch.manual_seed(0)
     model = Positive(body).double().eval()
-    x = torch.rand(7, 3, dtype=torch.float64) + 0.1
     mask = torch.ones(EDGES.size(1), dtype=torch.float64)
-    pattern = record(model, lambda: model(x, EDGES), EDGES, mask)
+    pattern = record(model, lambda: model(X, EDGES), EDGES, mask)
     fields = ReceptiveFields(pattern.graph, mask.numel())
     for number, gates in enumerate(pattern.gates):
-        moves = _derivative(pattern, model, number)
         assert gates is not None
-        expected = torch.zeros(*gates.rows.ids.shape, mask.numel(), dtype=torch.bool)
-        for index in torch.cartesian_prod(*(torch.arange(size) for size in gates.rows.ids.shape)).view(
-            -1, gates.rows.ids.dim()
-        ):
-            row = int(gates.rows.ids[tuple(index)])
-            one = torch.zeros(pattern.graph.num_rows, dtype=torch.float64)
-            if row >= 0:
-                one[row] = 1.0
-                expected[tuple(index)] = fields.spread(one, gates.rows.sources) > 0
-        assert torch.equal(expected.expand_as(moves), moves), f"gate {number}"
+        found = torch.stack([_field(fields, gates, row, pattern.graph.num_rows) for row in gates.rows.ids.reshape(-1)])
+        moves = _derivative(model, number)
+        assert torch.equal(found.view(*gates.rows.ids.shape, -1).expand_as(moves), moves), f"gate {number}"
 
 
-def _derivative(pattern: object, model: Positive, number: int) -> Tensor:
+def _field(fields: ReceptiveFields, gates: Gates, row: Tensor, num_rows: int) -> Tensor:
+    """Return which edges share what lands on a row."""
+    share = torch.zeros(num_rows, dtype=torch.float64)
+    share[row] = float(row >= 0)
+    return fields.spread(share, gates.rows.sources) > 0
+
+
+def _derivative(model: Positive, number: int) -> Tensor:
     """Return, for every entry of a gate's input, which edges move it."""
-    with torch.enable_grad():
-        mask = pattern.mask.clone().requires_grad_()  # type: ignore[attr-defined]
-        from captum_goat.graph_inputs import GraphInputs
-        from captum_goat.masked_model import masked_output
-
-        x = torch.rand(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 0.1
-        masked_output(GraphInputs.of(model, (x, EDGES), {}, EDGES.size(1)), mask)
-        value = model.inputs[number]
-        rows = [torch.autograd.grad(each, mask, retain_graph=True)[0] for each in value.reshape(-1)]
+    mask = torch.ones(EDGES.size(1), dtype=torch.float64, requires_grad=True)
+    masked_output(GraphInputs.of(model, (X, EDGES), {}, EDGES.size(1)), mask)
+    value = model.inputs[number]
+    rows = [torch.autograd.grad(each, mask, retain_graph=True)[0] for each in value.reshape(-1)]
     return torch.stack(rows).view(*value.shape, -1) != 0
 
 
