@@ -8,6 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, GINConv, SAGEConv, global_add_pool, global_mean_pool
 
+# Tensors of a few numbers are not worth a second thread, for which a busy machine lets them wait.
+torch.set_num_threads(1)
+
 
 def random_edges(nodes: int, edges: int, seed: int, *, first: int = 0) -> Tensor:
     """Return random directed edges, duplicates and self-loops among them."""

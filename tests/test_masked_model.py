@@ -187,5 +187,5 @@ def test_scripted_models_are_refused() -> None:
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return x
 
-    with pytest.warns(DeprecationWarning, match="torch.jit"), pytest.raises(UnsupportedModelError, match="TorchScript"):
+    with pytest.raises(UnsupportedModelError, match="TorchScript"):
         EdgeMaskedModel(torch.jit.script(Scripted()))(ones(), X, EDGES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -138,15 +138,6 @@ def draw_case(architecture: str, readout: str, seed: int) -> Case:
         case = Case(model, x, edge_index, [ones, real], target, runs[:2], runs[2])
         if all(case.expected(index, "distinct").abs().max() > 1e-3 for index in range(2)):
             return case
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Tensors of ten numbers are not worth a second thread, for which a busy machine lets them wait."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 every_case = pytest.mark.parametrize(
