@@ -2,7 +2,7 @@
 
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.masked_model import EdgeMaskedModel
-from captum_goat.row_tracking import UnsupportedModelError
+from captum_goat.tracking import UnsupportedModelError
 
 __all__ = ["EdgeMaskedModel", "GOAtAttribution", "UnsupportedModelError"]
 __version__ = "0.1.0"

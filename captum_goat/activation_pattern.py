@@ -16,10 +16,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.edge_tracking import EdgeTracker, Messages
 from captum_goat.interception import intercepted
-from captum_goat.row_graph import RowGraph, Rows
-from captum_goat.row_tracking import RowTracker, UnsupportedModelError
+from captum_goat.tracking import EdgeTracker, Messages, RowGraph, Rows, RowTracker, UnsupportedModelError
 
 T = TypeVar("T")
 

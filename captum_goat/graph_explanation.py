@@ -12,8 +12,8 @@ from captum_goat.activation_pattern import record
 from captum_goat.contributions import contributions
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.receptive_field import ReceptiveFields
-from captum_goat.row_tracking import UnsupportedModelError
 from captum_goat.targets import Target, find_target
+from captum_goat.tracking import UnsupportedModelError
 
 
 class SharedEdgesError(ValueError):

@@ -17,7 +17,7 @@ from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.row_tracking import UnsupportedModelError
+from captum_goat.tracking import UnsupportedModelError
 
 # Called with the name and the input of a ReLU; returns its output.
 OnGate = Callable[[str, Tensor], Tensor]

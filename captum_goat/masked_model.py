@@ -10,10 +10,9 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.activation_pattern import tensor_output
-from captum_goat.edge_tracking import EdgeTracker
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.interception import intercepted
-from captum_goat.row_tracking import RowTracker
+from captum_goat.tracking import EdgeTracker, RowTracker
 
 
 class EdgeMaskedModel(Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import torch
@@ -27,8 +28,8 @@ class GraphClassifier(Module):
         hidden_channels: The width of every layer.
         num_classes: The number of classes.
         num_layers: The number of convolutions.
-        normalize: Whether ``"gcn"`` divides by degrees. Without, it adds up messages, which it needs to do where all
-            nodes have the same features, as in :func:`~captum_goat.datasets.ba_2motifs`. The others ignore this.
+        normalize: Whether ``"gcn"`` divides by degrees; the others ignore this. Averages hardly tell nodes apart that
+            all have the same features, as in :func:`~captum_goat.datasets.ba_2motifs`: there it has to be False.
 
     Examples::
 
@@ -50,9 +51,7 @@ class GraphClassifier(Module):
     ) -> None:
         super().__init__()
         widths = [in_channels] + [hidden_channels] * num_layers
-        self.convs = ModuleList(
-            _convolution(conv, before, after, normalize) for before, after in zip(widths, widths[1:], strict=False)
-        )
+        self.convs = ModuleList(_convolution(conv, before, after, normalize) for before, after in pairwise(widths))
         self.classifier = Sequential(
             Linear(hidden_channels, hidden_channels), ReLU(), Linear(hidden_channels, num_classes)
         )
@@ -115,8 +114,8 @@ def train_classifier(
 ) -> TrainingResult:
     """Train a graph classifier on 80 % of the graphs, choose its weights on 10 % and test them on 10 %.
 
-    The weights of the epoch with the best validation accuracy stay (the lowest validation loss if several have it),
-    and the model is left in evaluation mode.
+    The weights of the epoch with the best validation accuracy stay (the lowest validation loss if several have it; the
+    weights from before count, too), and the model is left in evaluation mode.
 
     Args:
         model: A function of ``(x, edge_index, batch)`` that returns logits ``[G, C]``.
@@ -144,8 +143,8 @@ def train_classifier(
             if score > best_score:
                 best_score, best_weights = score, deepcopy(model.state_dict())
     model.load_state_dict(best_weights)
-    accuracies = (_score(model, part)[0] for part in (train, validation, test))
-    return TrainingResult(*accuracies, test_graphs=test)
+    train_accuracy, validation_accuracy, test_accuracy = (_score(model, part)[0] for part in (train, validation, test))
+    return TrainingResult(train_accuracy, validation_accuracy, test_accuracy, test)
 
 
 def _split(graphs: Sequence[Data]) -> tuple[list[Data], list[Data], list[Data]]:
@@ -158,7 +157,7 @@ def _train_epoch(model: Module, loader: Iterable[Batch], optimizer: torch.optim.
     model.train()
     for batch in loader:
         optimizer.zero_grad()
-        cross_entropy(model(batch.x, batch.edge_index, batch.batch), batch.y).backward()  # type: ignore[no-untyped-call]
+        cross_entropy(model(batch.x, batch.edge_index, batch.batch), batch.y).backward()
         optimizer.step()
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from captum_goat.row_graph import Block, RowGraph
+from captum_goat.tracking import Block, RowGraph
 
 
 class Field(NamedTuple):

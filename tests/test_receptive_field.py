@@ -15,7 +15,7 @@ from captum_goat.activation_pattern import Gates, record
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.masked_model import masked_output
 from captum_goat.receptive_field import ReceptiveFields
-from captum_goat.row_graph import Block, RowGraph
+from captum_goat.tracking import Block, RowGraph
 
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1])
 EDGES = torch.cat([random_edges(4, 5, seed=1), torch.tensor([[5, 6, 6], [4, 5, 6]])], dim=1)

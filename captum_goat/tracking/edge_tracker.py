@@ -13,8 +13,8 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import is_sparse
 
-from captum_goat.row_graph import NO_ROW, Edges
-from captum_goat.row_tracking import RowTracker, UnsupportedModelError
+from captum_goat.tracking.row_graph import NO_ROW, Edges
+from captum_goat.tracking.row_tracker import RowTracker, UnsupportedModelError
 
 
 class Messages(NamedTuple):

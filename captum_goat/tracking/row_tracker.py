@@ -1,7 +1,7 @@
 """Follow the rows of every tensor through one forward pass.
 
 Nothing is guessed from shapes: every tensor that the edges can reach carries the ids of its rows, and every
-operation moves, merges or makes rows by its rule in :mod:`captum_goat.row_rules`.
+operation moves, merges or makes rows by its rule in :mod:`captum_goat.tracking.registry`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch.nn import Module
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from captum_goat.row_graph import Edges, RowGraph, Rows, Trace, Unsupported
-from captum_goat.row_rules import FACTORIES, REFUSED, RULES, Call, Result, edges_of_pointwise
+from captum_goat.tracking.registry import FACTORIES, REFUSED, RULES, Call, Result, edges_of_pointwise
+from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported
 
 
 class UnsupportedModelError(RuntimeError):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from captum_goat.row_graph import NO_ROW
+from captum_goat.tracking.row_graph import NO_ROW
 
 
 def with_dims(ids: Tensor, dims: int) -> Tensor:

@@ -1,0 +1,24 @@
+"""Following a forward pass: which edge is behind each message, and which rows of tensors read which.
+
+Nothing is guessed from shapes or from the names of layers. :class:`RowTracker` sees every operation; the rules in
+:mod:`~captum_goat.tracking.moves` and :mod:`~captum_goat.tracking.linear` say what each does to rows, and what has no
+rule is refused by name.
+"""
+
+from captum_goat.tracking import linear, moves
+from captum_goat.tracking.edge_tracker import EdgeTracker, Messages
+from captum_goat.tracking.row_graph import NO_ROW, Block, RowGraph, Rows
+from captum_goat.tracking.row_tracker import RowTracker, UnsupportedModelError
+
+__all__ = [
+    "NO_ROW",
+    "Block",
+    "EdgeTracker",
+    "Messages",
+    "RowGraph",
+    "RowTracker",
+    "Rows",
+    "UnsupportedModelError",
+    "linear",
+    "moves",
+]

@@ -1,0 +1,149 @@
+"""Rules for operations that are linear: sums and products, entry by entry or over rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captum_goat.tracking.registry import REFUSED, Call, Result, aten, rule
+from captum_goat.tracking.row_graph import RowGraph, Rows
+from captum_goat.tracking.row_ids import indexed_shape, scatter_positions, shrink_index, with_dims
+
+
+@rule(aten.add, aten.add_, aten.sub, aten.sub_, aten.rsub)
+def _add(call: Call) -> Result:
+    return _combine(call, call.args[:2])
+
+
+@rule(aten.mul, aten.mul_)
+def _mul(call: Call) -> Result:
+    return _combine(call, call.args[:2], multiply=True)
+
+
+@rule(aten.div, aten.div_)
+def _div(call: Call) -> Result:
+    if call.rows(call.args[1]) is not None or call.kwargs.get("rounding_mode") is not None:
+        return REFUSED
+    return _combine(call, call.args[:1])
+
+
+@rule(aten.pow)
+def _pow(call: Call) -> Result:
+    base, exponent = call.rows(call.args[0]), call.args[1]
+    if base is None or not isinstance(exponent, int) or exponent < 1:
+        return REFUSED
+    return base._replace(degree=base.degree * exponent, gates=base.gates * exponent)
+
+
+@rule(aten.where)
+def _where(call: Call) -> Result:
+    return REFUSED if call.rows(call.args[0]) is not None else _combine(call, call.args[1:3])
+
+
+@rule(aten.masked_fill, aten.masked_fill_)
+def _masked_fill(call: Call) -> Result:
+    if any(call.rows(argument) is not None for argument in call.args[1:]):
+        return REFUSED
+    return _combine(call, call.args[:1])
+
+
+@rule(aten._native_batch_norm_legit_no_training)
+def _batch_norm_eval(call: Call) -> Result:
+    others = any(call.rows(argument) is not None for argument in call.args[1:])
+    return REFUSED if others else [call.trace(call.args[0]), *[None] * (len(call.out) - 1)]
+
+
+@rule(aten.native_batch_norm, aten.cudnn_batch_norm, aten.miopen_batch_norm)
+def _batch_norm(call: Call) -> Result:
+    return REFUSED if call.argument(5, "training") else _batch_norm_eval(call)
+
+
+def _combine(call: Call, arguments: tuple[Any, ...], *, multiply: bool = False) -> Result:
+    rows = [found for argument in arguments if (found := call.rows(argument)) is not None]
+    if not rows:
+        return None
+    aligned = [r._replace(ids=with_dims(r.ids, call.out.dim())) for r in rows]
+    return call.graph.merge(aligned, multiply=multiply)
+
+
+@rule(aten.sum, aten.mean)
+def _sum(call: Call) -> Result:
+    tensor, rows = call.args[0], call.rows(call.args[0])
+    if rows is None:
+        return None
+    dims = call.argument(1, "dim")
+    dims = {d % max(tensor.dim(), 1) for d in dims} if dims else set(range(tensor.dim()))
+    return _sum_rows(call.graph, rows, dims, keepdim=bool(call.argument(2, "keepdim", False)))
+
+
+def _sum_rows(graph: RowGraph, rows: Rows, dims: set[int], *, keepdim: bool) -> Rows:
+    if any(rows.ids.size(d) != 1 for d in dims):
+        shape = torch.Size(1 if d in dims else size for d, size in enumerate(rows.ids.shape))
+        child = torch.arange(shape.numel(), device=rows.ids.device).view(shape)
+        rows = graph.reduce(rows, child, shape)
+    if keepdim:
+        return rows
+    kept = [size for d, size in enumerate(rows.ids.shape) if d not in dims]
+    return rows._replace(ids=rows.ids.reshape(kept))
+
+
+@rule(aten.mm, aten.bmm)
+def _matmul(call: Call) -> Result:
+    return _product(call, call.args[0], call.args[1])
+
+
+@rule(aten.addmm, aten.baddbmm)
+def _addmm(call: Call) -> Result:
+    found = [call.rows(call.args[0]), _product(call, call.args[1], call.args[2])]
+    rows = [r._replace(ids=with_dims(r.ids, call.out.dim())) for r in found if isinstance(r, Rows)]
+    return call.graph.merge(rows) if rows else None
+
+
+def _product(call: Call, left: Tensor, right: Tensor) -> Rows | None:
+    found = [
+        _sum_rows(call.graph, rows, {tensor.dim() + dim}, keepdim=True)
+        for tensor, dim in ((left, -1), (right, -2))
+        if (rows := call.rows(tensor)) is not None
+    ]
+    return call.graph.merge(found, multiply=True) if found else None
+
+
+@rule(aten.scatter_add, aten.scatter_add_, aten.index_add, aten.index_add_)
+def _scatter_add(call: Call) -> Result:
+    base, dim, index, source = call.args[:4]
+    return _scatter(call, base, dim, index, source)
+
+
+@rule(aten.scatter_reduce, aten.scatter_reduce_)
+def _scatter_reduce(call: Call) -> Result:
+    base, dim, index, source, reduce = call.args[:5]
+    return _scatter(call, base, dim, index, source) if reduce in ("sum", "mean") else REFUSED
+
+
+def _scatter(call: Call, base: Tensor, dim: int, index: Tensor, source: Tensor) -> Result:
+    before, rows = call.rows(base), call.rows(source)
+    found = [] if before is None else [before]
+    if rows is not None:
+        if index.dim() == 1:
+            index = index.view([-1 if d == dim % source.dim() else 1 for d in range(source.dim())])
+        child, shape = scatter_positions(shrink_index(index, dim, rows.ids), dim, base.shape)
+        found.append(call.graph.reduce(rows, child, shape))
+    return call.graph.merge(found) if found else None
+
+
+@rule(aten.index_put, aten.index_put_)
+def _index_put(call: Call) -> Result:
+    base, indices, values = call.args[:3]
+    before, rows = call.rows(base), call.rows(values)
+    if before is not None and not call.argument(3, "accumulate", False):
+        overwritten = before.ids.expand(indexed_shape(before.ids.shape, base.shape, indices)).clone()
+        before = before._replace(ids=aten.index_put(overwritten, indices, overwritten.new_tensor(-1)))
+    found = [] if before is None else [before]
+    if rows is not None:
+        shape = indexed_shape([1] * base.dim(), base.shape, indices)
+        position = torch.arange(shape.numel(), device=base.device).view(shape)
+        child = aten.index(position, indices)
+        found.append(call.graph.reduce(rows._replace(ids=with_dims(rows.ids, child.dim())), child, shape))
+    return call.graph.merge(found) if found else None

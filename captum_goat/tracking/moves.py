@@ -1,0 +1,110 @@
+"""Rules for operations that move entries about: views, indexing, concatenation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from captum_goat.tracking.registry import REFUSED, Call, Result, aten, moves, rule
+from captum_goat.tracking.row_graph import Edges, Rows
+from captum_goat.tracking.row_ids import concatenate_ids, index_ids, reshape_ids, shrink_index, with_dims
+
+
+@moves(aten.clone, aten.detach, aten.alias, aten._to_copy, aten.lift_fresh, aten.positive, aten.neg, aten.neg_)
+def _same(_: Call, ids: Tensor) -> Tensor:
+    return ids
+
+
+@moves(aten.transpose, aten.permute, aten.t, aten.unsqueeze, aten.flip)
+def _rearrange(call: Call, ids: Tensor) -> Any:
+    return call.func(ids, *call.args[1:], **call.kwargs)
+
+
+@moves(aten.view, aten._unsafe_view, aten.reshape, aten.squeeze, aten._reshape_alias)
+def _reshape(call: Call, ids: Tensor) -> Tensor:
+    return reshape_ids(ids, call.args[0].shape, call.out.shape)
+
+
+@moves(aten.expand)
+def _expand(call: Call, ids: Tensor) -> Tensor:
+    return with_dims(ids, call.out.dim())
+
+
+@moves(aten.repeat)
+def _repeat(call: Call, ids: Tensor) -> Tensor:
+    ids = with_dims(ids, call.out.dim())
+    return ids.repeat([times if size != 1 else 1 for times, size in zip(call.args[1], ids.shape, strict=True)])
+
+
+@moves(aten.select)
+def _select(call: Call, ids: Tensor) -> Tensor:
+    dim = call.argument(1, "dim", 0)
+    return ids.select(dim, 0 if ids.size(dim) == 1 else call.argument(2, "index"))
+
+
+@moves(aten.slice, aten.index_select, aten.split, aten.split_with_sizes, aten.unbind)
+def _pick(call: Call, ids: Tensor) -> Any:
+    splits = call.func.overloadpacket in (aten.split, aten.split_with_sizes)
+    dim = call.argument(2 if splits else 1, "dim", 0)
+    if ids.size(dim) != 1 or call.args[0].size(dim) == 1:
+        return call.func(ids, *call.args[1:], **call.kwargs)
+    if call.func.overloadpacket is aten.unbind:
+        ids = ids.squeeze(dim)
+    return ids if isinstance(call.out, Tensor) else [ids] * len(call.out)
+
+
+@moves(aten.index)
+def _index(call: Call, ids: Tensor) -> Tensor:
+    return index_ids(ids, call.args[0].shape, call.args[1])
+
+
+@moves(aten.gather)
+def _gather(call: Call, ids: Tensor) -> Tensor:
+    dim, index = call.args[1:3]
+    index = shrink_index(index, dim, ids)
+    shape = [size if d == dim % ids.dim() else index.size(d) for d, size in enumerate(ids.shape)]
+    return ids.expand(shape).gather(dim, index)
+
+
+@moves(aten.constant_pad_nd)
+def _pad(call: Call, ids: Tensor) -> Tensor:
+    pads = list(call.args[1])
+    for d in range(len(pads) // 2):
+        if ids.size(-1 - d) == 1 != call.args[0].size(-1 - d):  # channels
+            pads[2 * d : 2 * d + 2] = 0, 0
+    return aten.constant_pad_nd(ids, pads, -1)  # type: ignore[no-any-return]
+
+
+@rule(aten.copy_)
+def _copy(call: Call) -> Result:
+    trace = call.trace(call.args[1])
+    return trace._replace(ids=with_dims(trace.ids, call.out.dim())) if isinstance(trace, Edges | Rows) else None
+
+
+@rule(aten.sort)
+def _sort(call: Call) -> Result:
+    trace = call.trace(call.args[0])
+    if not isinstance(trace, Edges) or call.out[0].dim() != 1:
+        return REFUSED
+    return [Edges(trace.ids[call.out[1]]), None]
+
+
+@rule(aten.cat, aten.stack)
+def _cat(call: Call) -> Result:
+    dim = call.argument(1, "dim", 0) % call.out.dim()
+    stacks = call.func.overloadpacket is aten.stack
+    tensors = [x for x in call.args[0] if x.dim() + stacks == call.out.dim()]  # torch.cat skips tensors of shape [0]
+    traces = [call.trace(tensor) for tensor in tensors]
+    if stacks:
+        traces = [t._replace(ids=t.ids.unsqueeze(dim)) if isinstance(t, Edges | Rows) else t for t in traces]
+    ids = [t.ids if isinstance(t, Edges | Rows) else None for t in traces]
+    shapes = [[*x.shape[:dim], 1, *x.shape[dim:]] if stacks else list(x.shape) for x in tensors]
+    rows = [t for t in traces if isinstance(t, Rows)]
+    if not any(i is not None and i.size(dim) == shape[dim] for i, shape in zip(ids, shapes, strict=True)):
+        return call.graph.merge(rows) if rows else None  # channels side by side: each row reads all of them
+    joined = concatenate_ids(ids, [shape[dim] for shape in shapes], dim)
+    if not rows:
+        return Edges(joined)
+    sources: frozenset[int] = frozenset().union(*(r.sources for r in rows))
+    return Rows(joined, sources, max(r.degree for r in rows), max(r.gates for r in rows))

@@ -1,0 +1,95 @@
+"""The register of rules: how each tensor operation moves, merges or makes rows.
+
+A rule is also a licence: an operation without one is refused when its result matters (see
+:class:`captum_goat.tracking.row_tracker.RowTracker`). So only operations that are linear in what depends on the
+edges, or products of such things, which stay polynomials, have rules in :mod:`captum_goat.tracking.moves` and
+:mod:`captum_goat.tracking.linear`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported
+from captum_goat.tracking.row_ids import with_dims
+
+aten = torch.ops.aten
+
+Result = Trace | list[Trace | None] | None
+
+
+class Call(NamedTuple):
+    """One call of an operation, after it has run."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+    graph: RowGraph
+    trace: Callable[[Any], Trace | None]
+
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """Return an argument by position or by name."""
+        return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+
+    def rows(self, tensor: Any) -> Rows | None:
+        """Return the rows of a tensor; ``None`` when no edge reaches it."""
+        trace = self.trace(tensor)
+        return trace if isinstance(trace, Rows) else None
+
+
+REFUSED = Unsupported("", "")  # what a rule returns for a call that is not linear
+Rule = Callable[[Call], Result]
+RULES: dict[Any, Rule] = {}
+
+# Results that depend on the shape of the argument at most, not on its values.
+FACTORIES = frozenset(
+    {
+        *(getattr(aten, f"{kind}_like") for kind in ("zeros", "ones", "empty", "full", "rand", "randn")),
+        *(getattr(aten, f"new_{kind}") for kind in ("zeros", "ones", "empty", "full", "empty_strided")),
+        aten.zero_,
+        aten.fill_,
+    }
+)
+
+
+def rule(*operations: Any) -> Callable[[Rule], Rule]:
+    """Register a rule for operations; it returns ``REFUSED`` for calls that it refuses."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(operations, function))
+        return function
+
+    return register
+
+
+def moves(*operations: Any) -> Callable[[Callable[[Call, Tensor], Any]], Rule]:
+    """Register a rule for operations that only move the entries of their first argument.
+
+    The decorated function does to the ids what the operation does to the tensor.
+    """
+
+    def register(function: Callable[[Call, Tensor], Any]) -> Rule:
+        def apply(call: Call) -> Result:
+            trace = call.trace(call.args[0])
+            if not isinstance(trace, Edges | Rows):
+                return None  # an index was traced, but no value
+            moved = function(call, trace.ids)
+            if isinstance(moved, list | tuple):
+                return [trace._replace(ids=ids) for ids in moved]
+            return trace._replace(ids=moved)
+
+        return rule(*operations)(apply)
+
+    return register
+
+
+def edges_of_pointwise(traces: list[Trace], out: Any) -> Result:
+    """Return the edges of the result of an element-wise operation: those of its arguments, if they agree."""
+    ids = [trace.ids for trace in traces if isinstance(trace, Edges)]
+    agree = all(ids[0] is other or torch.equal(ids[0], other) for other in ids[1:])
+    return Edges(with_dims(ids[0], out.dim())) if agree and isinstance(out, Tensor) else None
