@@ -68,7 +68,9 @@ class GraphClassifier(Module):
             The logits ``[G, num_classes]``.
         """
         for conv in self.convs:
-            x = conv(x, edge_index).relu()
+            x = conv(x, edge_index)
+            if not isinstance(conv, GINConv):  # which has its ReLUs inside
+                x = x.relu()
         logits: Tensor = self.classifier(global_mean_pool(x, batch))
         return logits
 

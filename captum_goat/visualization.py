@@ -31,7 +31,8 @@ HALO, INK = "#ffdf80", "#404040"
 MIN_WIDTH, MAX_WIDTH, HALO_WIDTH = 1.0, 6.0, 6.0  # points; a halo is that much wider than its edge
 NODE_SIZE, LABELLED_NODE_SIZE = 30.0, 220.0  # square points
 LOOP_RADIUS, LOOP_POINTS = 0.05, 25  # a self-loop is a circle with this share of the layout's size as its radius
-RANDOM_STARTS, RANDOM_STARTS_UP_TO = 10, 100  # layouts to choose from, and the number of nodes up to which that is fast
+LAYOUT_STARTS, LAYOUT_STEPS = 10, 200  # the best of several layouts is taken,
+LAYOUT_PAIRS = 100_000  # of fewer if they would have more pairs of nodes than this
 
 
 def visualize_graph_attr(
@@ -81,7 +82,7 @@ def visualize_graph_attr(
         The figure and the axes.
 
     Raises:
-        ImportError: If matplotlib, networkx or SciPy is missing.
+        ImportError: If matplotlib or networkx is missing.
         ValueError: If the arguments do not fit together.
     """
     _check(attributions, edge_index, edge_label, sign)
@@ -97,7 +98,7 @@ def visualize_graph_attr(
     if title is not None:
         ax.set_title(title)
     ax.set_axis_off()
-    ax.set_aspect("equal")
+    ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
     ax.margins(0.08)
     return fig, ax
 
@@ -161,7 +162,7 @@ def _positions(edges: NDArray[Any], pos: Any, num_nodes: int) -> NDArray[Any]:
         try:
             pos = _kamada_kawai(edges, num_nodes)
         except ImportError as error:
-            raise _missing("networkx and SciPy", "to lay out the graph (or give pos)") from error
+            raise _missing("networkx", "to lay out the graph (or give pos)") from error
     elif isinstance(pos, Tensor):
         pos = pos.detach().cpu().numpy()
     points = np.array([pos[node] for node in range(num_nodes)], dtype=float)
@@ -169,31 +170,44 @@ def _positions(edges: NDArray[Any], pos: Any, num_nodes: int) -> NDArray[Any]:
 
 
 def _kamada_kawai(edges: NDArray[Any], num_nodes: int) -> NDArray[Any]:
-    """Lay out the graph so that distances on paper are close to distances in the graph."""
+    """Lay out the graph so that distances on paper are close to distances in the graph.
+
+    This is the energy of Kamada and Kawai, which weights squared errors by 1 / distance^2, minimised by majorisation
+    (Gansner, Koren, North: *Graph Drawing by Stress Majorization*, 2004). networkx minimises it with SciPy, whose
+    threads slow it down a lot on a busy machine, and from one start, which often leads to folded shapes.
+    """
+    wanted = _graph_distances(edges, num_nodes)
+    weights = np.divide(1.0, wanted**2, out=np.zeros_like(wanted), where=wanted > 0)
+    inverse = np.linalg.pinv(np.diag(weights.sum(axis=1)) - weights)
+    starts = max(1, min(LAYOUT_STARTS, LAYOUT_PAIRS // max(1, num_nodes**2)))
+    points = wanted.max(initial=1) * np.random.default_rng(0).random((starts, num_nodes, 2))
+    for _ in range(LAYOUT_STEPS):
+        pulls = weights * wanted / np.maximum(_pairwise(points), 1e-9)
+        points = inverse @ (pulls.sum(axis=-1, keepdims=True) * points - pulls @ points)
+    energies = (weights * (_pairwise(points) - wanted) ** 2).sum(axis=(1, 2))
+    best = points[energies.argmin()]
+    _, axes = np.linalg.eigh(best.T @ best)  # the short side first
+    turned: NDArray[Any] = best @ axes[:, ::-1]  # the long side across
+    return turned
+
+
+def _pairwise(points: NDArray[Any]) -> NDArray[Any]:
+    """Return the distances between the points of every layout: ``[layouts, N, 2]`` to ``[layouts, N, N]``."""
+    distances: NDArray[Any] = np.linalg.norm(points[:, :, None] - points[:, None], axis=-1)
+    return distances
+
+
+def _graph_distances(edges: NDArray[Any], num_nodes: int) -> NDArray[Any]:
+    """Return the lengths of shortest paths; between separate parts, one more than the longest of them."""
     import networkx
 
     graph = networkx.empty_graph(num_nodes)
     graph.add_edges_from(edges.tolist())
-    lengths = dict(networkx.all_pairs_shortest_path_length(graph))
-    # By itself the layout ignores how far separate parts are from each other, and draws them across each other.
-    apart = 1 + max((max(each.values()) for each in lengths.values()), default=0)
-    distances = {node: {other: lengths[node].get(other, apart) for other in graph} for node in graph}
-    # The first guess, nodes on a circle, often leads to folded shapes: try others, too, and keep the best result.
-    generator = np.random.default_rng(0)
-    count = RANDOM_STARTS if num_nodes <= RANDOM_STARTS_UP_TO else 0
-    starts = [None, *(dict(enumerate(generator.random((num_nodes, 2)))) for _ in range(count))]
-    layouts = (networkx.kamada_kawai_layout(graph, dist=distances, pos=start) for start in starts)
-    candidates = [np.array([layout[node] for node in graph]).reshape(num_nodes, 2) for layout in layouts]
-    wanted = np.array([[distances[node][other] for other in graph] for node in graph]).reshape(num_nodes, num_nodes)
-    return min(candidates, key=lambda points: _stress(points, wanted))
-
-
-def _stress(points: NDArray[Any], wanted: NDArray[Any]) -> float:
-    """Return the squared relative errors of a layout's distances, at the scale at which they are smallest."""
-    pairs = np.triu_indices(len(points), k=1)
-    ratios = np.linalg.norm(points[pairs[0]] - points[pairs[1]], axis=-1) / wanted[pairs]
-    scale = ratios.sum() / ((ratios**2).sum() or 1.0)
-    return float(((scale * ratios - 1) ** 2).sum())
+    distances = np.full((num_nodes, num_nodes), np.nan)
+    for node, lengths in networkx.all_pairs_shortest_path_length(graph):
+        distances[node, list(lengths)] = list(lengths.values())
+    distances[np.isnan(distances)] = np.nanmax(distances, initial=0) + 1
+    return distances
 
 
 def _segments(edges: NDArray[Any], points: NDArray[Any]) -> list[NDArray[Any]]:
