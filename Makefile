@@ -29,7 +29,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.linters: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet '.[lint]' -c constraints.txt
+	$(BIN)/python -m pip install --quiet --editable '.[lint]' -c constraints.txt
 	touch $@
 
 clean:

@@ -1,8 +1,15 @@
 """GOAt: exact edge attributions for graph neural networks, inside Captum."""
 
 from captum_goat.attribution import GOAtAttribution
+from captum_goat.feature_groups import average_features, undirected_feature_mask
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.tracking import UnsupportedModelError
 
-__all__ = ["EdgeMaskedModel", "GOAtAttribution", "UnsupportedModelError"]
+__all__ = [
+    "EdgeMaskedModel",
+    "GOAtAttribution",
+    "UnsupportedModelError",
+    "average_features",
+    "undirected_feature_mask",
+]
 __version__ = "0.1.0"

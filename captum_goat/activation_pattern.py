@@ -1,13 +1,13 @@
 """Record the activation pattern of a forward pass, and replay the model with that pattern frozen.
 
-With every ReLU written as ``out = P * in`` and P frozen, the model is a polynomial in its edges and gates: the
-*gated replay*. Scaling all of these variables by t turns a scalar product z with c variable factors into
-``z * t**c``, which is all that :mod:`captum_goat.contributions` needs.
+With every ReLU written as ``out = P * in`` and P frozen, the model is a polynomial in its variables: the edges and
+inputs that are attributed, and the gates. This is the *gated replay*. Scaling all variables by t turns a scalar product z
+with c variable factors into ``z * t**c``, which is all that :mod:`captum_goat.contributions` needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,28 +17,29 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.interception import intercepted
-from captum_goat.tracking import EdgeTracker, Messages, RowGraph, Rows, RowTracker, UnsupportedModelError
+from captum_goat.tracking import Messages, RowGraph, Rows, UnsupportedModelError
 
 T = TypeVar("T")
 
 
 class Gates(NamedTuple):
-    """One call of a ReLU that edges can reach.
+    """One call of a ReLU that variables can reach.
 
     Attributes:
         name: The module or function that was called.
         pattern: P: 1 where the ReLU let its input pass, else 0.
         rows: The rows of the gates.
+        variable: Which of the rows some edge or feature reaches; the gates of the others are constants.
     """
 
     name: str
     pattern: Tensor
     rows: Rows
+    variable: Tensor
 
     def scale(self, t: float) -> Tensor:
-        """Return t for every row that some edge reaches and 1 for the others, whose gates are constants."""
-        reached = self.rows.ids >= 0
-        return torch.ones_like(reached, dtype=self.pattern.dtype).masked_fill_(reached, t)
+        """Return t for every row that is variable and 1 for the others."""
+        return torch.ones_like(self.variable, dtype=self.pattern.dtype).masked_fill_(self.variable, t)
 
 
 class Replay(NamedTuple):
@@ -47,12 +48,34 @@ class Replay(NamedTuple):
     Attributes:
         output: The model's output with all variables scaled by t.
         factors: The factor of each message, a leaf tensor per call of a message function.
+        features: The attributed inputs, scaled, as leaf tensors.
         scales: The factor of each row of gates, a leaf tensor per call of a ReLU; ``None`` for constants.
     """
 
     output: Tensor
     factors: list[Tensor]
+    features: list[Tensor]
     scales: list[Tensor | None]
+
+
+class Subject(NamedTuple):
+    """What is run and which of its inputs are variables.
+
+    Attributes:
+        model: The user's model, in eval mode.
+        forward: Calls it with its attributed inputs.
+        features: The attributed inputs, if any.
+        edge_index: The edges, the very tensor with which ``forward`` calls the model; ``None`` if edges are constants.
+        mask: The factor of each edge's messages; empty if edges are constants.
+        finish: Applied to the model's output.
+    """
+
+    model: Module
+    forward: Callable[[Sequence[Tensor]], Any]
+    features: tuple[Tensor, ...]
+    edge_index: Tensor | None
+    mask: Tensor
+    finish: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,29 +83,29 @@ class ActivationPattern:
     """The gates of one forward pass, in call order, and what was seen on the way.
 
     Attributes:
-        model: The user's model.
-        forward: Calls it on the user's graph.
-        mask: The factor of each edge's messages.
+        subject: What was run.
         messages: The calls of message functions.
-        gates: The calls of ReLUs; ``None`` for those that no edge reaches, which are constants.
-        output: The model's output.
-        rows: The rows of the output; ``None`` when no edge reaches it.
+        gates: The calls of ReLUs; ``None`` for those that no variable reaches, which are constants.
+        squash: The number of the call of a softmax or sigmoid that was the model's last step and is left out; ``None``
+            if there was no such step.
+        output: The model's output, without that step.
+        rows: The rows of the output; ``None`` when no variable reaches it.
         graph: Which rows read which.
     """
 
-    model: Module
-    forward: Callable[[], Any]
-    mask: Tensor
+    subject: Subject
     messages: list[Messages]
     gates: list[Gates | None]
+    squash: int | None
     output: Tensor
     rows: Rows | None
     graph: RowGraph
 
     @torch.no_grad()
-    def without_edges(self) -> ActivationPattern:
-        """Return the pattern P' of the same model with every edge masked to 0."""
-        mask = torch.zeros_like(self.mask)
+    def at_zero(self) -> ActivationPattern:
+        """Return the pattern P' of the same model with every edge masked to 0 and every attributed input 0."""
+        mask = torch.zeros_like(self.subject.mask)
+        features = tuple(torch.zeros_like(each) for each in self.subject.features)
         gates: list[Gates | None] = []
         calls = iter(self.gates)
 
@@ -91,17 +114,19 @@ class ActivationPattern:
             gates.append(known and known._replace(pattern=(value > 0).to(value.dtype)))
             return torch.relu(value)
 
-        output = self._run(on_gate, [call.factor(mask) for call in self.messages])
-        return replace(self, mask=mask, gates=gates, output=output)
+        output = self._run(on_gate, [call.factor(mask) for call in self.messages], features)
+        return replace(self, subject=self.subject._replace(mask=mask, features=features), gates=gates, output=output)
 
-    def replay(self, t: float, *, edges: bool) -> Replay:
+    def replay(self, t: float, *, inputs: bool) -> Replay:
         """Run the model with the pattern frozen and all variables scaled by t.
 
         Args:
             t: The scale, in (0, 1].
-            edges: Whether gradients with respect to the edges' factors are wanted.
+            inputs: Whether gradients with respect to edges and features are wanted, else only to gates.
         """
-        factors = [call.factor(self.mask * t).requires_grad_(edges) for call in self.messages]
+        mask = self.subject.mask * t
+        factors = [call.factor(mask).requires_grad_(inputs) for call in self.messages]
+        features = [(each * t).requires_grad_(inputs) for each in self.subject.features]
         scales = [gates and gates.scale(t).requires_grad_() for gates in self.gates]
         calls = iter(zip(self.gates, scales, strict=True))
 
@@ -109,64 +134,27 @@ class ActivationPattern:
             gates, scale = _next(calls, "ReLUs")
             return torch.relu(value) if gates is None or scale is None else value * gates.pattern * scale
 
-        return Replay(self._run(on_gate, factors), factors, scales)
+        return Replay(self._run(on_gate, factors, features), factors, features, scales)
 
-    def _run(self, on_gate: Callable[[str, Tensor], Tensor], factors: list[Tensor]) -> Tensor:
-        remaining = iter(factors)
+    def _run(
+        self, on_gate: Callable[[str, Tensor], Tensor], factors: list[Tensor], features: Sequence[Tensor]
+    ) -> Tensor:
+        remaining, squashes = iter(factors), 0
 
         def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
             return messages * _next(remaining, "messages")
 
-        with intercepted(self.model, on_message=on_message, on_gate=on_gate):
-            return tensor_output(self.forward())
+        def on_squash(func: Callable[..., Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+            nonlocal squashes
+            squashes += 1
+            return squash_input(args, kwargs) if squashes - 1 == self.squash else func(*args, **kwargs)
 
-
-@torch.no_grad()
-def record(model: Module, forward: Callable[[], Any], edge_index: Tensor, mask: Tensor) -> ActivationPattern:
-    """Run the model once and record its activation pattern.
-
-    Args:
-        model: The user's model, in eval mode.
-        forward: Calls the model on the user's graph.
-        edge_index: The edges, the very tensor with which ``forward`` calls the model.
-        mask: The factor of each edge's messages.
-
-    Raises:
-        UnsupportedModelError: If the model does something that cannot be explained exactly.
-    """
-    tracker = RowTracker({module: name for name, module in model.named_modules()})
-    edge_tracker = EdgeTracker(tracker, edge_index)
-    messages: list[Messages] = []
-    gates: list[Gates | None] = []
-
-    def on_message(layer: MessagePassing, propagated: Any, values: Tensor) -> Tensor:
-        call = edge_tracker.follow(layer, propagated, values)
-        messages.append(call)
-        masked = values * call.factor(mask)
-        with tracker.paused():
-            tracker.set(masked, tracker.graph.cross(tracker.rows(masked), call.edges.view(call.shape)))
-        return masked
-
-    def on_gate(name: str, value: Tensor) -> Tensor:
-        rows = tracker.rows(value)
-        with tracker.paused():
-            out = torch.relu(value)
-            reached = rows is not None and bool((rows.ids >= 0).any())
-            gates.append(Gates(name, (value > 0).to(value.dtype), rows) if rows and reached else None)
-        if rows is not None:
-            tracker.set(out, rows._replace(degree=rows.degree + reached, gates=rows.gates + reached))
-        return out
-
-    def around_propagate(step: int) -> None:
-        tracker.graph.propagating += step
-
-    with (
-        intercepted(model, on_message=on_message, on_gate=on_gate, around_propagate=around_propagate),
-        tracker,
-    ):
-        output = tensor_output(forward())
-    edge_tracker.check_seen()
-    return ActivationPattern(model, forward, mask, messages, gates, output, tracker.rows(output), tracker.graph)
+        subject = self.subject
+        hook = on_message if subject.edge_index is not None else None
+        with intercepted(subject.model, on_message=hook, on_gate=on_gate, on_squash=on_squash):
+            # A model may change its input in place, which a leaf does not bear: it gets a copy.
+            output = tensor_output(subject.forward([each.clone() for each in features]))
+            return output if subject.finish is None else tensor_output(subject.finish(output))
 
 
 def tensor_output(output: Any) -> Tensor:
@@ -177,6 +165,12 @@ def tensor_output(output: Any) -> Tensor:
             f"Expected a model that returns one floating point tensor (got {kind}). Wrap it in one that does."
         )
     return output
+
+
+def squash_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Return what a softmax or sigmoid was called with."""
+    value: Tensor = args[0] if args else kwargs["input"]
+    return value
 
 
 def _next(calls: Iterator[T], what: str) -> T:

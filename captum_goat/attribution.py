@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -11,9 +10,7 @@ from captum.log import log_usage
 from torch import Tensor
 
 from captum_goat.explained_model import ExplainedModel
-from captum_goat.graph_explanation import GraphExplanation, SharedEdgesError
-from captum_goat.graph_inputs import GraphInputs
-from captum_goat.masked_model import check_mask, copies_agree
+from captum_goat.request import Request
 
 
 class GOAtAttribution(Attribution):
@@ -28,7 +25,15 @@ class GOAtAttribution(Attribution):
 
     The products are never enumerated: a few forward and backward passes give the exact result (see
     :mod:`captum_goat.contributions`). An edge's field membership is a matter of the graph's structure: an edge that
-    is masked to 0 still takes part in the sharing of gates.
+    is masked to 0 still takes part in the sharing of gates. A softmax or sigmoid that is the model's very last step is
+    left out: logits are attributed.
+
+    Node features are attributed with ``mask_type="node"`` (edges are then constants) or ``"node_and_edge"`` (both are
+    variables and share every product). The baseline is then the graph with all features 0, and without edges for
+    ``"node_and_edge"``. The gates' shares go to the non-zero features: with ``"node"`` of every node that reaches the
+    gate, with ``"node_and_edge"`` of the gate's own node (for a gate after pooling: of all nodes of the graph), beside
+    the edges that reach it. A model without message passing is explained on its inputs, whose rows are examples: each
+    row's gates are shared among that row's non-zero inputs.
 
     Reference: Lu, Mills, He, Liu, Niu: *GOAt: Explaining Graph Neural Networks via Graph Output Attribution*, ICLR
     2024.
@@ -38,6 +43,8 @@ class GOAtAttribution(Attribution):
             :class:`~captum_goat.EdgeMaskedModel` around it; or PyG's ``to_captum_model(model, "edge")``.
         field: ``"distinct"`` shares a gate equally among the distinct edges that reach it, as the paper says.
             ``"repeated"`` counts an edge once for every hop in which it appears, as the authors' code does.
+        mask_type: What is attributed, in PyG's words: ``"edge"``, the default for models with message passing;
+            ``"node"``; or ``"node_and_edge"``.
 
     Examples::
 
@@ -56,11 +63,17 @@ class GOAtAttribution(Attribution):
         tensor([0., 0.])
     """
 
-    def __init__(self, forward_func: Any, field: Literal["distinct", "repeated"] = "distinct") -> None:
+    def __init__(
+        self,
+        forward_func: Any,
+        field: Literal["distinct", "repeated"] = "distinct",
+        *,
+        mask_type: Literal["edge", "node", "node_and_edge"] | None = None,
+    ) -> None:
         if field not in ("distinct", "repeated"):
             raise ValueError(f"Expected field to be 'distinct' or 'repeated' (got {field!r}).")
         super().__init__(forward_func)
-        self._explained = ExplainedModel.of(forward_func)
+        self._explained = ExplainedModel.of(forward_func, mask_type)
         self.field = field
 
     @log_usage()
@@ -70,17 +83,24 @@ class GOAtAttribution(Attribution):
         target: Any = None,
         additional_forward_args: Any = None,
         return_convergence_delta: bool = False,
+        feature_mask: Tensor | tuple[Tensor, ...] | None = None,
     ) -> Any:
-        r"""Attribute the target's output to the edges.
+        r"""Attribute the target's output to the edges, the node features, or both.
 
         Args:
             inputs: The edge mask, usually ones. ``[E]``: the graph, or batch of graphs, as it stands; every edge is
                 attributed to its own graph's target. ``[B, E]``: B masks of one graph. Any real numbers will do.
+                With ``mask_type="node"`` the features ``x``, ``[N, F]`` or ``[B, N, F]``; with ``"node_and_edge"`` the
+                tuple ``(x, edge_mask)``. For a model without message passing its inputs, one row per example.
             target: What to explain: an int, or one per graph (or per mask) in a list or tensor; ``None`` for outputs
                 with one number per graph; tuples for outputs with more dimensions, as in Captum. For models with one
                 output row per node ``(node, class)``, or a list of such tuples, one per mask.
-            additional_forward_args: The model's own arguments, ``(x, edge_index, batch, ...)``.
+            additional_forward_args: The model's other arguments: ``(x, edge_index, batch, ...)`` for edges,
+                ``(edge_index, batch, ...)`` where ``x`` is an input. For edges also one ``Data`` or ``Batch``.
             return_convergence_delta: Whether to return the completeness error too.
+            feature_mask: The feature of each edge, as whole numbers from 0 on: edges with the same number are one
+                feature, and each of them is given the feature's attribution, the sum of its edges'. See
+                :func:`~captum_goat.undirected_feature_mask`.
 
         Returns:
             The attributions, of the shape, dtype and device of ``inputs`` (a tuple if that is one); with
@@ -91,12 +111,13 @@ class GOAtAttribution(Attribution):
             UnsupportedModelError: If the model does something that cannot be explained exactly.
         """
         with torch.inference_mode(False):
-            mask = _only_mask(inputs)
-            explanations = self._explanations(mask, target, additional_forward_args)
-            attributions, deltas = zip(*(each.attribute() for each in explanations), strict=True)
-        joined = torch.cat(attributions).view_as(mask).to(mask.dtype)
-        result = (joined,) if isinstance(inputs, tuple) else joined
-        return (result, torch.cat(deltas)) if return_convergence_delta else result
+            request = Request.of(self._explained, inputs, additional_forward_args)
+            explanations = request.explanations(target, repeated=self.field == "repeated")
+            attributions, delta = request.joined([each.attribute() for each in explanations])
+            if feature_mask is not None:
+                attributions = request.grouped(attributions, feature_mask)
+        result = attributions if isinstance(inputs, tuple) else attributions[0]
+        return (result, delta) if return_convergence_delta else result
 
     @log_usage()
     def compute_convergence_delta(
@@ -111,30 +132,31 @@ class GOAtAttribution(Attribution):
 
         Args:
             attributions: The attributions, by whatever method, of the shape of ``end_point``.
-            start_point: The mask of the baseline; ``None`` for no edges.
-            end_point: The mask that was explained.
+            start_point: The baseline; ``None`` for 0 (no edges).
+            end_point: The inputs that were explained.
             target: As for :meth:`attribute`.
             additional_forward_args: As for :meth:`attribute`.
 
         Returns:
-            One number per graph (masks ``[E]``) or per mask (``[B, E]``):
-            ``sum(attributions) - (f(end_point) - f(start_point))``.
+            One number per graph or per mask: ``sum(attributions) - (f(end_point) - f(start_point))``.
         """
-        mask, scores = _only_mask(end_point), _only_mask(attributions)
-        start = _only_mask(start_point) if isinstance(start_point, Tensor | tuple) else start_point or 0.0
-        start = torch.broadcast_to(torch.as_tensor(start, dtype=mask.dtype, device=mask.device), mask.shape)
-        if scores.shape != mask.shape:
+        ends, scores = _as_tuple(end_point), _as_tuple(attributions)
+        if [each.shape for each in scores] != [each.shape for each in ends]:
             raise ValueError(
-                f"Expected attributions of the mask's shape {list(mask.shape)} (got {list(scores.shape)})."
+                f"Expected attributions of the inputs' shapes {[list(each.shape) for each in ends]} (got "
+                f"{[list(each.shape) for each in scores]})."
             )
-        ends = self._explanations(mask, target, additional_forward_args)
-        starts = self._explanations(start, target, additional_forward_args)
-        return torch.cat(
-            [
-                end.sums(part) - (end.value - begin.value)
-                for end, begin, part in zip(ends, starts, scores.view(len(ends), -1), strict=True)
-            ]
+        starts = start_point if isinstance(start_point, tuple) else (start_point,) * len(ends)
+        starts = tuple(
+            torch.as_tensor(0.0 if start is None else start, device=end.device).to(end.dtype).expand(end.shape)
+            for start, end in zip(starts, ends, strict=True)
         )
+        last, first = (Request.of(self._explained, points, additional_forward_args) for points in (ends, starts))
+        explained = last.explanations(target)
+        sums = [each.sums(*part) for each, part in zip(explained, last.parts(scores, len(explained)), strict=True)]
+        end_value = torch.cat([each.value for each in explained])
+        start_value = torch.cat([each.value for each in first.explanations(target)])
+        return torch.cat(sums) - (end_value - start_value)
 
     @property
     def multiplies_by_inputs(self) -> bool:
@@ -150,36 +172,6 @@ class GOAtAttribution(Attribution):
         """Return the method's name."""
         return "GOAt"
 
-    def _explanations(self, mask: Tensor, target: Any, arguments: Any) -> list[GraphExplanation]:
-        """Record the model: once for a graph or for copies of it side by side, else once per mask."""
-        model, finish = self._explained
-        self._explained.check_evaluating()
-        arguments = arguments if isinstance(arguments, tuple) else () if arguments is None else (arguments,)
-        graph = GraphInputs.of(model, arguments, {}, mask.size(-1))
-        explain = partial(GraphExplanation, finish=finish, repeated=self.field == "repeated")
-        if mask.dim() == 1:
-            return [explain(graph, mask, target)]
-        count = len(mask)
-        if count == 1 or finish is None:
-            try:
-                together = explain(graph.copies(count), mask.reshape(-1), target, copies=count)
-                if count == 1 or copies_agree(together.output, graph, mask):
-                    return [together]
-            except SharedEdgesError:
-                pass  # the model mixes the graphs of a batch: explain one after the other
-        per_mask = isinstance(target, list) or (isinstance(target, Tensor) and target.numel() > 1)
-        targets = target if per_mask else [target] * count
-        if len(targets) != count:
-            raise ValueError(f"Expected one target per mask (got {len(targets)} targets for {count} masks).")
-        return [explain(graph, each, one, copies=1) for each, one in zip(mask, targets, strict=True)]
 
-
-def _only_mask(inputs: Any) -> Tensor:
-    """Return the edge mask, detached."""
-    if isinstance(inputs, tuple):
-        if len(inputs) != 1:
-            raise ValueError(f"Expected one input, the edge mask (got {len(inputs)} inputs).")
-        inputs = inputs[0]
-    check_mask(inputs)
-    mask: Tensor = inputs.detach()
-    return mask.clone() if mask.is_inference() else mask
+def _as_tuple(inputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return inputs if isinstance(inputs, tuple) else (inputs,)

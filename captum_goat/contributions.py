@@ -24,33 +24,40 @@ from captum_goat.activation_pattern import ActivationPattern
 
 
 class Contributions(NamedTuple):
-    """What lands on each variable, before the gates' part is spread over edges.
+    """What lands on each variable, before the gates' part is spread over edges and features.
 
     Attributes:
         edges: The share of each edge, ``[E]``.
+        features: The share of each feature, of the shapes of the attributed inputs.
         rows: The share of the gates of each row, summed over channels and calls, by row id.
     """
 
     edges: Tensor
+    features: list[Tensor]
     rows: Tensor
 
 
 def contributions(
-    pattern: ActivationPattern, select: Callable[[Tensor], Tensor], *, edges: bool = True
+    pattern: ActivationPattern, select: Callable[[Tensor], Tensor], *, inputs: bool = True
 ) -> Contributions:
-    """Share the selected output out to the edges and gates of a pattern.
+    """Share the selected output out to the edges, features and gates of a pattern.
 
     Args:
         pattern: The recorded pattern.
         select: Picks what is explained from the model's output.
-        edges: ``False`` when the edges' own shares are known to be 0, because their mask is.
+        inputs: ``False`` when the edges' and features' own shares are known to be 0, because they are.
     """
-    mask, rows = pattern.mask, pattern.rows
-    shares = Contributions(torch.zeros_like(mask), mask.new_zeros(pattern.graph.num_rows))
+    mask, features, rows = pattern.subject.mask, pattern.subject.features, pattern.rows
+    like = features[0] if features else mask
+    shares = Contributions(
+        torch.zeros_like(mask), [torch.zeros_like(each) for each in features], like.new_zeros(pattern.graph.num_rows)
+    )
     if rows is None:
         return shares
-    for t, weight in _gauss_legendre(rows.degree if edges else rows.gates):
-        _add_point(pattern, select, t, weight, edges=edges, to=shares)
+    for t, weight in _gauss_legendre(rows.degree if inputs else rows.gates):
+        _add_point(pattern, select, t, weight, inputs=inputs, to=shares)
+    for share, feature in zip(shares.features, features, strict=True):
+        share *= feature
     return shares._replace(edges=shares.edges * mask)
 
 
@@ -61,28 +68,32 @@ def _add_point(
     t: float,
     weight: float,
     *,
-    edges: bool,
+    inputs: bool,
     to: Contributions,
 ) -> None:
-    """Add one point of the integral; the edges' shares still lack their factor, the mask."""
-    output, factors, scales = pattern.replay(t, edges=edges)
-    variables = [
-        (gates.rows.ids, scale)
-        for gates, scale in zip(pattern.gates, scales, strict=True)
-        if gates is not None and scale is not None
-    ]
-    targets = [to.rows] * len(variables)
-    if edges:
-        variables += [(call.edges, factor) for call, factor in zip(pattern.messages, factors, strict=True)]
-        targets += [to.edges] * len(factors)
+    """Add one point of the integral; the shares of edges and features still lack them as a factor."""
+    output, factors, features, scales = pattern.replay(t, inputs=inputs)
+    gates = [(each, scale) for each, scale in zip(pattern.gates, scales, strict=True) if each and scale is not None]
+    leaves = [scale for _, scale in gates] + (factors + features if inputs else [])
     explained = select(output).sum()
-    if not variables or not explained.requires_grad:
+    if not leaves or not explained.requires_grad:
         return
-    gradients = torch.autograd.grad(explained, [leaf for _, leaf in variables], allow_unused=True)
-    for target, (ids, _), gradient in zip(targets, variables, gradients, strict=True):
-        if gradient is not None:
-            kept = ids >= 0
-            target.index_add_(0, ids[kept], gradient.view_as(ids)[kept].to(target.dtype), alpha=weight)
+    gradients = list(torch.autograd.grad(explained, leaves, allow_unused=True))
+    for each, _ in gates:
+        _scatter(gradients.pop(0), each.rows.ids.masked_fill(~each.variable, -1), weight, to.rows)
+    if inputs:
+        for call in pattern.messages:
+            _scatter(gradients.pop(0), call.edges, weight, to.edges)
+        for share in to.features:
+            if (gradient := gradients.pop(0)) is not None:
+                share.add_(gradient, alpha=weight)
+
+
+def _scatter(gradient: Tensor | None, ids: Tensor, weight: float, to: Tensor) -> None:
+    """Add a gradient to the entries ``ids`` (-1: constants)."""
+    if gradient is not None:
+        kept = ids >= 0
+        to.index_add_(0, ids[kept], gradient.view_as(ids)[kept].to(to.dtype), alpha=weight)
 
 
 @cache

@@ -7,38 +7,48 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.nn import Module
-from torch_geometric.explain.algorithm.captum import CaptumModel, MaskLevelType
+from torch_geometric.explain.algorithm.captum import CaptumModel
+from torch_geometric.nn import MessagePassing
 
 from captum_goat.masked_model import EdgeMaskedModel
 
+_MASK_TYPES = ("edge", "node", "node_and_edge")
+
 
 class ExplainedModel(NamedTuple):
-    """A model and what is done to its output.
+    """A model, what is attributed, and what is done to its output.
 
     Attributes:
         model: The user's own model.
+        mask_type: ``"edge"``, ``"node"``, ``"node_and_edge"``, or ``None`` where the arguments must tell.
         finish: Applied to the model's output for one graph.
     """
 
     model: Module
+    mask_type: str | None
     finish: Callable[[Any], Any] | None
 
     @classmethod
-    def of(cls, forward_func: Any) -> ExplainedModel:
+    def of(cls, forward_func: Any, mask_type: str | None = None) -> ExplainedModel:
         """Look behind the wrappers that make a model a function of an edge mask."""
-        finish = None
+        if mask_type not in (None, *_MASK_TYPES):
+            raise ValueError(f"Expected mask_type to be one of {', '.join(_MASK_TYPES)} (got {mask_type!r}).")
+        finish, own = None, None
         if isinstance(forward_func, CaptumModel):
-            finish = _captum_finish(forward_func)
+            finish, own = _captum_finish(forward_func), forward_func.mask_type.value
             forward_func = forward_func.model
         elif isinstance(forward_func, EdgeMaskedModel):
-            forward_func = forward_func.model
+            forward_func, own = forward_func.model, "edge"
+        if None not in (own, mask_type) and own != mask_type:
+            raise ValueError(f"Expected mask_type '{own}' for this wrapper of a model (got {mask_type!r}).")
         model = getattr(forward_func, "_orig_mod", forward_func)  # the module behind torch.compile
         if not isinstance(model, Module):
             raise TypeError(
                 f"Expected a torch.nn.Module, an EdgeMaskedModel or torch_geometric's to_captum_model(model, 'edge') "
                 f"(got {type(forward_func).__name__}). GOAt looks into the model, so a plain function will not do."
             )
-        return cls(model, finish)
+        has_messages = any(isinstance(module, MessagePassing) for module in model.modules())
+        return cls(model, own or mask_type or ("edge" if has_messages else None), finish)
 
     def check_evaluating(self) -> None:
         """Refuse a model in training mode."""
@@ -52,11 +62,6 @@ class ExplainedModel(NamedTuple):
 
 
 def _captum_finish(wrapper: CaptumModel) -> Callable[[Any], Any] | None:
-    if wrapper.mask_type != MaskLevelType.edge:
-        raise ValueError(
-            f"Expected to_captum_model(model, 'edge') (got mask type '{wrapper.mask_type.value}'): GOAtAttribution "
-            f"explains edges."
-        )
     index, binary = wrapper.output_idx, wrapper.model_config is not None
     binary = binary and wrapper.model_config.mode.value == "binary_classification"
     if index is None and not binary:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from captum_goat.activation_pattern import record
+from captum_goat.activation_pattern import ActivationPattern, Subject
 from captum_goat.contributions import contributions
 from captum_goat.graph_inputs import GraphInputs
-from captum_goat.receptive_field import ReceptiveFields
+from captum_goat.receptive_field import Elements, ReceptiveFields
+from captum_goat.recording import record
 from captum_goat.targets import Target, find_target
 from captum_goat.tracking import UnsupportedModelError
 
@@ -20,13 +22,28 @@ class SharedEdgesError(ValueError):
     """Some edge reaches several of the explained numbers, so it has no graph of its own."""
 
 
+class Attributions(NamedTuple):
+    """What each edge and each feature has to do with the output.
+
+    Attributes:
+        edges: ``[E]``; empty if edges were not attributed.
+        features: Of the shapes of the attributed inputs.
+        delta: The completeness error of each explained number.
+    """
+
+    edges: Tensor
+    features: list[Tensor]
+    delta: Tensor
+
+
 class GraphExplanation:
     """The explanation of one number per graph.
 
     Args:
-        graph: The graph or batch of graphs.
-        mask: The edge mask, ``[E]``.
+        graph: The graph or batch of graphs; or inputs without a graph.
         target: What to explain, in any form that :func:`~captum_goat.targets.find_target` knows.
+        mask: The edge mask, ``[E]``; ``None`` if edges are not attributed.
+        features: The first arguments of the model, if they are attributed.
         finish: Applied to the model's output.
         copies: How many copies of one graph ``graph`` is made of; ``None`` for a graph as the user has it.
         repeated: Whether receptive fields list an edge once per hop.
@@ -38,23 +55,34 @@ class GraphExplanation:
     def __init__(
         self,
         graph: GraphInputs,
-        mask: Tensor,
         target: Any,
         *,
+        mask: Tensor | None = None,
+        features: Sequence[Tensor] = (),
         finish: Callable[[Any], Any] | None = None,
         copies: int | None = None,
         repeated: bool = False,
     ) -> None:
-        def forward() -> Any:
-            output = graph() if finish is None else finish(graph())
+        def forward(leading: Sequence[Tensor]) -> Any:
+            output = graph(leading)
             return output.view(1) if isinstance(output, Tensor) and output.dim() == 0 else output
 
-        self._pattern = record(graph.model, forward, graph.edge_index, mask)
+        edge_index = None if mask is None else graph.edge_index
+        mask = features[0].new_empty(0) if mask is None else mask
+        self._pattern = record(Subject(graph.model, forward, tuple(features), edge_index, mask, finish))
         if copies is not None and self.output.size(0) % copies:
             raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {self.output.size(0)} rows).")
         self._target: Target = find_target(self.output, target, copies)
-        self._fields = ReceptiveFields(self._pattern.graph, mask.numel(), repeated=repeated)
-        self._owner = self._find_owners()
+        nonzero = [(each != 0).flatten(1).sum(dim=1) if each.dim() > 1 else (each != 0).long() for each in features]
+        weights = torch.cat([torch.ones_like(mask, dtype=torch.long), *nonzero])
+        elements = Elements(mask.numel(), weights)
+        both = bool(features) and edge_index is not None
+        graph_of_rows = self._pattern.graph
+        self._fields = ReceptiveFields(graph_of_rows, elements, repeated=repeated, own_features=both)
+        reach = [ReceptiveFields(graph_of_rows, elements), self._fields] if both else [self._fields]
+        self._owner = self._find_owners(reach, copies)
+        if features:
+            self._pattern = self._with_constants()
 
     @property
     def output(self) -> Tensor:
@@ -66,42 +94,87 @@ class GraphExplanation:
         """The explained numbers, one per graph."""
         return self._target(self.output)
 
-    def attribute(self) -> tuple[Tensor, Tensor]:
-        """Return the attributions ``[E]`` and the completeness error of each graph.
+    def attribute(self) -> Attributions:
+        """Return the attributions and the completeness error of each graph.
 
         Raises:
             UnsupportedModelError: If the attributions do not add up.
         """
         pattern = self._pattern
-        base = pattern.without_edges()
+        base = pattern.at_zero()
         shares = contributions(pattern, self._target)
-        calibration = contributions(base, self._target, edges=False)
-        gates = frozenset[int]().union(*(each.rows.sources for each in pattern.gates if each is not None))
-        spread = self._fields.spread(shares.rows - calibration.rows, gates)
-        attributions = shares.edges + spread
+        calibration = contributions(base, self._target, inputs=False)
+        spread = self._fields.spread(shares.rows - calibration.rows, self._gate_blocks())
+        num_edges = shares.edges.numel()
+        edges = shares.edges + spread[:num_edges].to(shares.edges.dtype)
+        features = self._with_gates(shares.features, spread[num_edges:])
         value, value_base = self.value, self._target(base.output)
-        delta = self.sums(attributions) - (value - value_base)
-        size = value.abs() + value_base.abs() + self.sums(attributions.abs())
+        delta = self.sums(edges, features) - (value - value_base)
+        magnitude = self.sums(edges.abs(), [each.abs() for each in features])
         rounding = shares.rows.abs().sum() + calibration.rows.abs().sum()
-        self._check(delta, size, rounding, torch.finfo(value.dtype).eps)
-        return attributions, delta
+        self._check(delta, value.abs() + value_base.abs() + magnitude, rounding, torch.finfo(value.dtype).eps)
+        return Attributions(edges, features, delta)
 
-    def sums(self, scores: Tensor) -> Tensor:
-        """Return the sum of the scores of each graph's own edges."""
-        owned = self._owner >= 0
-        return scores.new_zeros(self._target.rows.numel()).index_add(0, self._owner[owned], scores[owned])
+    def sums(self, edges: Tensor, features: Sequence[Tensor] = ()) -> Tensor:
+        """Return the sum of the scores of each graph's own edges and features."""
+        rows = [each.flatten(1).sum(dim=1) if each.dim() > 1 else each for each in features]
+        scores = torch.cat([edges, *rows]) if rows else edges
+        owner = self._owner[: scores.numel()]
+        owned = owner >= 0
+        return scores.new_zeros(self._target.rows.numel()).index_add(0, owner[owned], scores[owned])
 
-    def _find_owners(self) -> Tensor:
-        """Return the position of the one explained number that each edge reaches (-1: none)."""
-        rows, mask, target = self._pattern.rows, self._pattern.mask, self._target
-        if target.rows.numel() == 1 or rows is None:
-            return torch.full(mask.shape, 0 if rows is not None else -1, dtype=torch.long, device=mask.device)
-        owner = self._fields.owners(rows.ids.expand(self.output.shape)[target.index], rows.sources)
-        if owner is None:
-            raise SharedEdgesError(
-                f"Expected a target such as (node, class): the model's output {list(self.output.shape)} has "
-                f"rows that share edges, as rows of nodes do, so one of them must be chosen."
-            )
+    def _gate_blocks(self) -> frozenset[int]:
+        return frozenset[int]().union(*(each.rows.sources for each in self._pattern.gates if each is not None))
+
+    def _with_constants(self) -> ActivationPattern:
+        """Make gates constants whose field has neither an edge nor a feature that is not zero."""
+        weights = self._fields.row_weights(self._gate_blocks())
+        gates = [
+            each and each._replace(variable=each.variable & (weights[each.rows.ids] > 0))
+            for each in self._pattern.gates
+        ]
+        return replace(self._pattern, gates=gates)
+
+    def _with_gates(self, shares: list[Tensor], spread: Tensor) -> list[Tensor]:
+        """Add to each feature that is not zero its part of what the gates gave to its row."""
+        found = []
+        for share, feature in zip(shares, self._pattern.subject.features, strict=True):
+            part, spread = spread[: len(feature)], spread[len(feature) :]
+            nonzero = feature != 0
+            count = nonzero.flatten(1).sum(dim=1) if feature.dim() > 1 else nonzero.long()
+            each = torch.where(count > 0, part / count, 0.0).to(share.dtype)
+            found.append(share + each.view([-1] + [1] * (feature.dim() - 1)) * nonzero)
+        return found
+
+    def _find_owners(self, fields: Sequence[ReceptiveFields], copies: int | None) -> Tensor:
+        """Return the position of the one explained number to which each edge and input row belongs (-1: none).
+
+        Args:
+            fields: Receptive fields of the output; an element may be in a field by reaching the row or by belonging
+                to the node or graph that the row stands for.
+            copies: How many copies of one graph there are.
+        """
+        rows, target, subject = self._pattern.rows, self._target, self._pattern.subject
+        sizes = [subject.mask.numel(), *(len(each) for each in subject.features)]
+        owner = torch.full((sum(sizes),), -1, dtype=torch.long, device=target.rows.device)
+        if rows is None:
+            return owner
+        if target.rows.numel() == 1:
+            return torch.zeros_like(owner)
+        wanted = rows.ids.expand(self.output.shape)[target.index]
+        for each in fields:
+            found = each.owners(wanted, rows.sources)
+            if found is None or ((owner >= 0) & (found >= 0) & (owner != found)).any():
+                raise SharedEdgesError(
+                    f"Expected a target such as (node, class): the model's output {list(self.output.shape)} has rows "
+                    f"that share edges or inputs, as rows of nodes do, so one of them must be chosen."
+                )
+            owner = owner.where(owner >= 0, found[: owner.numel()])
+        if copies is not None:
+            number = torch.cat([torch.arange(size, device=owner.device) * copies // max(size, 1) for size in sizes])
+            if ((owner >= 0) & (owner != number)).any():
+                raise SharedEdgesError("Expected copies of a graph that do not reach each other.")
+            return number
         return owner
 
     @staticmethod

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric import EdgeIndex
+from torch_geometric.data import Batch
+from torch_geometric.data.data import BaseData
 from torch_geometric.utils import is_sparse
 
 # What the arguments of a model are taken to be when its `forward` does not name them.
@@ -20,36 +23,59 @@ _COUNTS = frozenset({"batch_size", "num_graphs", "num_nodes", "dim_size"})
 
 @dataclass(frozen=True)
 class GraphInputs:
-    """One graph, or one batch of graphs, as the arguments of a model.
+    """One graph, or one batch of graphs, as the arguments of a model; or the arguments of a model without a graph.
 
     Attributes:
         model: The model.
         arguments: Its arguments by name, in order.
         positional: How many of them are passed by position.
-        edge_name: The name of the argument that holds the edges.
+        edge_name: The name of the argument that holds the edges; ``None`` if there are none.
     """
 
     model: Module
     arguments: dict[str, Any]
     positional: int
-    edge_name: str
+    edge_name: str | None
 
     @classmethod
-    def of(cls, model: Module, args: tuple[Any, ...], kwargs: dict[str, Any], num_edges: int) -> GraphInputs:
-        """Name the arguments of a call of the model and find the edges among them."""
-        arguments = dict(zip(_argument_names(model, len(args)), args, strict=True)) | kwargs
+    def of(
+        cls, model: Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, num_edges: int | None = None
+    ) -> GraphInputs:
+        """Name the arguments of a call of the model and find the edges among them.
+
+        Args:
+            model: The model.
+            args: Its arguments; or one :class:`torch_geometric.data.Data` or ``Batch`` that has them. Arguments that
+                Captum has expanded are brought back to one graph.
+            kwargs: Its keyword arguments.
+            num_edges: How many edges there must be; ``None`` if the edges are not needed.
+        """
+        if len(args) == 1 and isinstance(args[0], BaseData):
+            args, kwargs = _unpacked(model, args[0], kwargs or {})
+        arguments = dict(zip(_argument_names(model, len(args)), args, strict=True)) | (kwargs or {})
         arguments = {name: _plain(value) for name, value in arguments.items()}
-        return cls(model, arguments, len(args), _find_edges(arguments, num_edges))
+        edge_name = _find_edges(arguments, num_edges)
+        if edge_name is not None and isinstance(edges := arguments[edge_name], Tensor) and edges.size(0) > 2:
+            arguments = _without_expansion(arguments, edges.size(0) // 2)
+        return cls(model, arguments, len(args), edge_name)
 
     @property
     def edge_index(self) -> Tensor:
         """The edges, ``[2, E]``."""
-        edge_index: Tensor = self.arguments[self.edge_name]
+        if self.edge_name is None:
+            raise ValueError(
+                f"Expected an integer tensor of shape [2, num_edges] among the model's arguments (got "
+                f"{_describe(self.arguments)})."
+            )
+        value = self.arguments[self.edge_name]
+        edge_index: Tensor = value.edge_index if isinstance(value, BaseData) else value
         return edge_index
 
     @property
     def num_nodes(self) -> int:
         """The number of nodes."""
+        if isinstance(data := self.arguments.get(self.edge_name or ""), BaseData):
+            return int(data.num_nodes)
         for name in ("x", "z", "pos", "batch"):
             if isinstance(value := self.arguments.get(name), Tensor):
                 return value.size(0)
@@ -64,15 +90,25 @@ class GraphInputs:
         batch = self.arguments.get("batch")
         return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else 1
 
-    def __call__(self) -> Any:
-        """Call the model."""
+    def __call__(self, leading: Sequence[Tensor] = ()) -> Any:
+        """Call the model, with its first arguments replaced."""
         values = list(self.arguments.items())
-        return self.model(*(value for _, value in values[: self.positional]), **dict(values[self.positional :]))
+        args = [value for _, value in values[: self.positional]]
+        return self.model(*leading, *args[len(leading) :], **dict(values[self.positional :]))
+
+    def with_leading(self, values: Sequence[Tensor]) -> GraphInputs:
+        """Return the inputs with the first arguments replaced."""
+        names = list(self.arguments)[: len(values)]
+        return replace(self, arguments=self.arguments | dict(zip(names, values, strict=True)))
 
     def copies(self, count: int) -> GraphInputs:
         """Return ``count`` copies of the graph side by side, as PyG would batch them."""
         if count == 1:
             return self
+        if isinstance(data := self.arguments.get(self.edge_name or ""), BaseData):
+            graphs = data.to_data_list() if isinstance(data, Batch) else [data]
+            batch = Batch.from_data_list(graphs * count)
+            return replace(self, arguments={**self.arguments, str(self.edge_name): batch})
         num_nodes, num_graphs = self.num_nodes, self.num_graphs
         sizes = {num_nodes, self.edge_index.size(1), num_graphs}
         arguments = {}
@@ -85,7 +121,7 @@ class GraphInputs:
         if arguments.get("batch") is None and "batch" in inspect.signature(self.model.forward).parameters:
             copy = torch.arange(count, device=self.edge_index.device)
             arguments["batch"] = copy.repeat_interleave(num_nodes)
-        return GraphInputs(self.model, arguments, self.positional, self.edge_name)
+        return replace(self, arguments=arguments)
 
 
 def _copies_of_tensor(name: str, value: Tensor, count: int, num_nodes: int, num_graphs: int, sizes: set[int]) -> Tensor:
@@ -120,6 +156,14 @@ def _argument_names(model: Module, count: int) -> list[str]:
     return names[:count]
 
 
+def _unpacked(model: Module, data: BaseData, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what a model's forward takes of a graph; the graph itself if it takes that."""
+    parameters = inspect.signature(model.forward).parameters
+    if "edge_index" not in parameters and not any(name in data for name in parameters):
+        return (data,), kwargs
+    return (), {name: data[name] for name in parameters if name in data and data[name] is not None} | kwargs
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, EdgeIndex):
         return value.as_tensor()
@@ -127,24 +171,30 @@ def _plain(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
 
 
-def _find_edges(arguments: dict[str, Any], num_edges: int) -> str:
+def _find_edges(arguments: dict[str, Any], num_edges: int | None) -> str | None:
     for name, value in arguments.items():
         if is_sparse(value):
             raise ValueError(
                 f"Expected edges as an edge_index tensor of shape [2, num_edges] (got a sparse adjacency matrix for "
                 f"'{name}'). Convert it, for example with torch_geometric.utils.to_edge_index."
             )
+    edges = arguments.get("edge_index")
+    if isinstance(edges, Tensor) and edges.dim() == 2 and edges.size(0) == 1:
+        raise ValueError(
+            f"Expected an edge_index of shape [2, num_edges] (got {list(edges.shape)}). Captum's Lime and KernelShap hand "
+            f"over one row of every tensor where there are several masks: pass the graph as one torch_geometric Data."
+        )
     candidates = [name for name, value in arguments.items() if _is_edge_index(value)]
     if "edge_index" in candidates:
         candidates = ["edge_index"]
-    fitting = [name for name in candidates if arguments[name].size(1) == num_edges]
+    if num_edges is None:
+        return candidates[0] if candidates else None
+    sizes = [_num_edges(arguments[name]) for name in candidates]
+    fitting = [name for name, size in zip(candidates, sizes, strict=True) if size == num_edges]
     if len(fitting) == 1:
         return fitting[0]
     if len(candidates) == 1:
-        raise ValueError(
-            f"Expected one mask entry per edge: {arguments[candidates[0]].size(1)} for '{candidates[0]}' "
-            f"(got {num_edges})."
-        )
+        raise ValueError(f"Expected one mask entry per edge: {sizes[0]} for '{candidates[0]}' (got {num_edges}).")
     raise ValueError(
         f"Expected one integer tensor of shape [2, {num_edges}] with the edges among the model's arguments (got "
         f"{len(fitting)}: {_describe(arguments)}). Name it 'edge_index' in the model's forward."
@@ -152,8 +202,34 @@ def _find_edges(arguments: dict[str, Any], num_edges: int) -> str:
 
 
 def _is_edge_index(value: Any) -> bool:
+    if isinstance(value, BaseData):
+        return True
     whole = isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
-    return whole and value.dim() == 2 and value.size(0) == 2
+    return whole and value.dim() == 2 and value.size(0) > 0 and value.size(0) % 2 == 0
+
+
+def _num_edges(value: Any) -> int:
+    return int(value.num_edges) if isinstance(value, BaseData) else int(value.size(1))
+
+
+def _without_expansion(arguments: dict[str, Any], times: int) -> dict[str, Any]:
+    """Undo Captum's expansion of additional arguments: every tensor repeated along dimension 0, whole or row by row."""
+    expanded = {name: value for name, value in arguments.items() if isinstance(value, Tensor) and value.dim() > 0}
+    if all(value.size(0) % times == 0 for value in expanded.values()):
+        for dim in (0, 1):
+            parts = {name: _in_parts(value, times, dim) for name, value in expanded.items()}
+            if all(bool((part == part.narrow(dim, 0, 1)).all()) for part in parts.values()):
+                return arguments | {name: part.select(dim, 0) for name, part in parts.items()}
+    raise ValueError(
+        f"Expected edges of shape [2, num_edges], or all arguments repeated {times} times as Captum does it (got "
+        f"{_describe(arguments)})."
+    )
+
+
+def _in_parts(value: Tensor, times: int, dim: int) -> Tensor:
+    size = value.size(0) // times
+    shape = (times, size) if dim == 0 else (size, times)
+    return value.reshape(*shape, *value.shape[1:])
 
 
 def _describe(arguments: dict[str, Any]) -> str:

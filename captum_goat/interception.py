@@ -21,6 +21,8 @@ from captum_goat.tracking import UnsupportedModelError
 
 # Called with the name and the input of a ReLU; returns its output.
 OnGate = Callable[[str, Tensor], Tensor]
+# Called with a softmax, log-softmax or sigmoid and its arguments; returns its output.
+OnSquash = Callable[[Callable[..., Tensor], tuple[Any, ...], dict[str, Any]], Tensor]
 # Called with the layer, the `edge_index` of its `propagate` call and its messages; returns the messages.
 OnMessage = Callable[[MessagePassing, Any, Tensor], Tensor]
 
@@ -32,14 +34,25 @@ _CLAMPS = frozenset(
     }
 )
 _CLAMP_MINS = frozenset({torch.clamp_min, torch.clamp_min_, Tensor.clamp_min, Tensor.clamp_min_})
+_SQUASHES = frozenset(
+    {
+        *(getattr(F, name) for name in ("softmax", "log_softmax", "sigmoid", "logsigmoid")),
+        *(getattr(torch, name) for name in ("softmax", "log_softmax", "sigmoid")),
+        *(getattr(Tensor, name) for name in ("softmax", "log_softmax", "sigmoid")),
+        torch.special.softmax,
+        torch.special.log_softmax,
+        torch.special.expit,
+    }
+)
 
 
 @contextmanager
 def intercepted(
     model: Module,
     *,
-    on_message: OnMessage,
+    on_message: OnMessage | None = None,
     on_gate: OnGate | None = None,
+    on_squash: OnSquash | None = None,
     around_propagate: Callable[[int], None] | None = None,
 ) -> Iterator[None]:
     """Run ``on_gate`` in place of every ReLU and ``on_message`` after every message function of the model.
@@ -48,6 +61,7 @@ def intercepted(
         model: The user's model.
         on_message: See :data:`OnMessage`; layers with ``explain=False`` are left alone, as in PyG.
         on_gate: See :data:`OnGate`; ``None`` leaves ReLUs alone.
+        on_squash: See :data:`OnSquash`; only together with ``on_gate``.
         around_propagate: Called with 1 when message passing begins and with -1 when it ends.
     """
     _check(model)
@@ -56,7 +70,7 @@ def intercepted(
             if isinstance(module, MessagePassing) and module.explain is not False:
                 _hook_messages(stack, name, module, on_message, around_propagate)
         if on_gate is not None:
-            mode = _GateMode(on_gate)
+            mode = _GateMode(on_gate, on_squash)
             for name, module in model.named_modules():
                 if type(module) is torch.nn.ReLU:
                     _hook_relu(stack, name, module, mode)
@@ -88,7 +102,7 @@ def _hook_messages(
     stack: ExitStack,
     name: str,
     layer: MessagePassing,
-    on_message: OnMessage,
+    on_message: OnMessage | None,
     around_propagate: Callable[[int], None] | None,
 ) -> None:
     edge_indices: list[Any] = []
@@ -103,19 +117,18 @@ def _hook_messages(
             raise UnsupportedModelError(
                 f"GOAt masks messages that are one tensor (got {type(messages).__name__} from '{name}')."
             )
-        return on_message(layer, edge_indices[-1], messages)
+        masked: Tensor = on_message(layer, edge_indices[-1], messages)  # type: ignore[misc]
+        return masked
 
     def end(_: MessagePassing, inputs: tuple[Any, ...], out: Any) -> None:
         edge_indices.pop()
         if around_propagate is not None:
             around_propagate(-1)
 
-    for register, hook in (
-        (layer.register_propagate_forward_pre_hook, begin),
-        (layer.register_message_forward_hook, mask),
-        (layer.register_propagate_forward_hook, end),
-    ):
-        stack.callback(register(hook).remove)
+    stack.callback(layer.register_propagate_forward_pre_hook(begin).remove)
+    if on_message is not None:
+        stack.callback(layer.register_message_forward_hook(mask).remove)
+    stack.callback(layer.register_propagate_forward_hook(end).remove)
     stack.callback(setattr, layer, "fuse", layer.fuse)
     layer.fuse = False  # fused kernels have no messages to mask
 
@@ -140,15 +153,18 @@ def _hook_relu(stack: ExitStack, name: str, relu: torch.nn.ReLU, mode: _GateMode
 
 
 class _GateMode(TorchFunctionMode):
-    """Run ``on_gate`` in place of every functional spelling of ReLU."""
+    """Run callbacks in place of every functional spelling of ReLU, and of what squashes outputs."""
 
-    def __init__(self, on_gate: OnGate) -> None:
+    def __init__(self, on_gate: OnGate, on_squash: OnSquash | None) -> None:
         super().__init__()
         self.on_gate = on_gate
+        self.on_squash = on_squash
         self.passing = 0  # inside an nn.ReLU, whose hooks do the work
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self.on_squash is not None and func in _SQUASHES:
+            return self.on_squash(func, args, kwargs)
         if self.passing or not is_relu(func, args, kwargs):
             return func(*args, **kwargs)
         tensor = args[0] if args else kwargs["input"]

@@ -71,7 +71,9 @@ class EdgeMaskedModel(Module):
     def _side_by_side(graph: GraphInputs, edge_masks: Tensor) -> Tensor:
         count = len(edge_masks)
         together = masked_output(graph.copies(count), edge_masks.reshape(-1))
-        if copies_agree(together, graph, edge_masks):
+        with torch.no_grad():
+            first = masked_output(graph, edge_masks[0])
+        if copies_agree(together.detach(), first, count):
             return together.view(count, -1, *together.shape[1:])
         return torch.stack([masked_output(graph, mask) for mask in edge_masks])
 
@@ -90,14 +92,12 @@ def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
     return output
 
 
-@torch.no_grad()
-def copies_agree(together: Tensor, graph: GraphInputs, edge_masks: Tensor) -> bool:
+def copies_agree(together: Tensor, first: Tensor, count: int) -> bool:
     """Return whether the output for copies of a graph side by side begins with that for the graph alone.
 
     A model may mix the graphs of a batch (by a mean over all nodes, say); then its copies are not independent.
     """
-    first = masked_output(graph, edge_masks[0])
-    if first.dim() == 0 or together.shape != (len(edge_masks) * first.size(0), *first.shape[1:]):
+    if first.dim() == 0 or together.shape != (count * first.size(0), *first.shape[1:]):
         return False
     precision = torch.finfo(first.dtype).eps ** 0.5
     near = precision * first.abs().max() if first.numel() else 0.0

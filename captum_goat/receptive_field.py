@@ -1,7 +1,7 @@
-"""Which edges reach which rows, and spreading the gates' shares over them (Eq. 11 of GOAt).
+"""Which edges and inputs reach which rows, and spreading the gates' shares over them (Eq. 11 of GOAt).
 
-The field of a row is found by walking the row graph: a row has the edges that its messages crossed and the edges
-in the fields of the rows it reads. Fields are kept as lists of (row, edge) pairs, never as a dense matrix.
+The field of a row is found by walking the row graph: a row has the edges that its messages crossed and what is in the
+fields of the rows it reads. Fields are kept as lists of (row, element) pairs, never as a dense matrix.
 """
 
 from __future__ import annotations
@@ -15,14 +15,26 @@ from torch import Tensor
 from captum_goat.tracking import Block, RowGraph
 
 
+class Elements(NamedTuple):
+    """What an output is attributed to: edges, and rows of inputs.
+
+    Attributes:
+        num_edges: How many of the elements are edges; they come first.
+        weights: How many shares of a gate each element takes: one per edge, one per non-zero feature of an input's row.
+    """
+
+    num_edges: int
+    weights: Tensor
+
+
 class Field(NamedTuple):
     """The fields of the rows of one block, row by row.
 
     Attributes:
         counts: How many entries each row has.
         rows: The row of each entry, in ascending order.
-        entries: The edges of row 0, then those of row 1, and so on. With hops told apart, edge e in hop k (counted
-            from 0) is the entry ``k * num_edges + e``.
+        entries: The elements of row 0, then those of row 1, and so on. With hops told apart, element e in hop k
+            (counted from 0) is the entry ``k * num_elements + e``.
     """
 
     counts: Tensor
@@ -35,34 +47,53 @@ class ReceptiveFields:
 
     Args:
         graph: Which rows read which.
-        num_edges: The number of edges in the user's graph.
+        elements: The edges and inputs.
         repeated: Whether an edge is listed once for every hop in which it appears, else only once.
+        own_features: Whether, of the inputs, a row has only those of the nodes that it stands for (its own node, or all
+            nodes of its graph), else those of every node that reaches it.
     """
 
-    def __init__(self, graph: RowGraph, num_edges: int, *, repeated: bool = False) -> None:
+    def __init__(
+        self, graph: RowGraph, elements: Elements, *, repeated: bool = False, own_features: bool = False
+    ) -> None:
+        self._own_features = own_features
         self._graph = graph
-        self._num_edges = max(num_edges, 1)
+        self._elements = elements
+        self._count = max(elements.weights.numel(), 1)
         self._repeated = repeated
         self._fields: dict[int, Field] = {}
 
     def spread(self, shares: Tensor, sources: Iterable[int]) -> Tensor:
-        """Share each row's number equally among the edges in its field.
+        """Share each row's number among the elements in its field, in proportion to their weights.
 
         Args:
             shares: One number per row, by row id.
             sources: The blocks whose rows have a share.
         """
-        total = shares.new_zeros(self._num_edges)
+        weights = self._elements.weights.to(shares.dtype)
+        total = shares.new_zeros(self._count)
+        row_weights = self.row_weights(sources).to(shares.dtype)
         for index in sorted(set(sources)):
             block, field = self._graph.blocks[index], self._field(index)
-            each = shares[block.offset : block.offset + block.size] / field.counts
-            total.index_add_(0, field.entries % self._num_edges, each[field.rows])
+            rows = slice(block.offset, block.offset + block.size)
+            each = (shares[rows] / row_weights[rows])[field.rows]
+            element = field.entries % self._count
+            total.index_add_(0, element, each * weights[element])
+        return total
+
+    def row_weights(self, sources: Iterable[int]) -> Tensor:
+        """Return the weight of each row's whole field, by row id; 0 where nothing is attributed."""
+        weights = self._elements.weights
+        total = weights.new_zeros(self._graph.num_rows)
+        for index in sorted(set(sources)):
+            block, field = self._graph.blocks[index], self._field(index)
+            total.index_add_(0, field.rows + block.offset, weights[field.entries % self._count])
         return total
 
     def owners(self, rows: Tensor, sources: Iterable[int]) -> Tensor | None:
-        """Return the position in ``rows`` of the one row whose field has each edge (-1: none).
+        """Return the position in ``rows`` of the one row whose field has each element (-1: none).
 
-        Returns ``None`` if some edge is in the fields of several of the rows.
+        Returns ``None`` if some element is in the fields of several of the rows.
         """
         position = torch.full((self._graph.num_rows,), -1, device=rows.device)
         kept = rows >= 0
@@ -70,15 +101,15 @@ class ReceptiveFields:
         position[rows[kept]] = numbers[kept]
         if (position[rows[kept]] != numbers[kept]).any():
             return None  # the same row twice
-        owner = torch.full((self._num_edges,), -1, device=rows.device)
+        owner = torch.full((self._count,), -1, device=rows.device)
         for index in sorted(set(sources)):
             block, field = self._graph.blocks[index], self._field(index)
             of_entry = position[block.offset : block.offset + block.size][field.rows]
             wanted = of_entry >= 0
-            edges, found = field.entries[wanted] % self._num_edges, of_entry[wanted]
-            before = owner[edges]
-            owner[edges] = found
-            if ((before >= 0) & (before != found)).any() or (owner[edges] != found).any():
+            elements, found = field.entries[wanted] % self._count, of_entry[wanted]
+            before = owner[elements]
+            owner[elements] = found
+            if ((before >= 0) & (before != found)).any() or (owner[elements] != found).any():
                 return None
         return owner
 
@@ -95,25 +126,36 @@ class ReceptiveFields:
         return self._fields[index]
 
     def _compose(self, block: Block) -> Field:
-        """Unite the edge that each row of a block crosses with the fields of the rows that it reads."""
-        children, entries = [], []
+        """Unite the element that each row of a block crosses or is with the fields of the rows that it reads."""
+        children, entries = [block.child[:0]], [block.parent[:0]]
         for source in block.sources:
-            child, entry = self._read(block, source)
-            if self._repeated and block.edge is not None:
-                entry = entry + self._num_edges  # one hop further away
-            elif self._repeated and block.pools:
-                entry = entry % self._num_edges  # a pooled row has every edge of its graph once
+            child, entry = self._inherited(block, *self._read(block, source))
             children.append(child)
             entries.append(entry)
-        if block.edge is not None:
-            crossing = torch.nonzero(block.edge >= 0).view(-1)
-            children.append(crossing)
-            entries.append(block.edge[crossing])
-        hops = 1 + sum(each.edge is not None for each in self._graph.blocks)
-        width = self._num_edges * hops
+        if block.element is not None:
+            present = torch.nonzero(block.element >= 0).view(-1)
+            children.append(present)
+            entries.append(block.element[present])
+        if self._own_features and block.node is not None:
+            own = self._elements.num_edges + block.node[block.child]
+            children.append(block.child[own < self._count])
+            entries.append(own[own < self._count])
+        hops = 1 + sum(each.crosses for each in self._graph.blocks)
+        width = self._count * hops
         pairs = torch.unique(torch.cat(children) * width + torch.cat(entries))
         rows = pairs // width
         return Field(torch.bincount(rows, minlength=block.size), rows, pairs % width)
+
+    def _inherited(self, block: Block, child: Tensor, entry: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the rows of a block take over from the fields of the rows that they read."""
+        if self._own_features and (block.crosses or block.node is not None):
+            edges = entry % self._count < self._elements.num_edges
+            child, entry = child[edges], entry[edges]
+        if self._repeated and block.crosses:
+            return child, entry + self._count  # one hop further away
+        if self._repeated and block.pools:
+            return child, entry % self._count  # a pooled row has every edge of its graph once
+        return child, entry
 
     def _read(self, block: Block, source: int) -> tuple[Tensor, Tensor]:
         """Return the pairs (child, entry) that a block reads from one of its sources."""

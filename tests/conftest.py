@@ -8,6 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, GINConv, SAGEConv, global_add_pool, global_mean_pool
 
+from captum_goat.activation_pattern import ActivationPattern, Subject
+from captum_goat.receptive_field import Elements, ReceptiveFields
+from captum_goat.recording import record
+
 # Tensors of a few numbers are not worth a second thread, for which a busy machine lets them wait.
 torch.set_num_threads(1)
 
@@ -77,3 +81,15 @@ def batch_of_graphs() -> tuple[Tensor, Tensor, Tensor]:
     batch = torch.tensor([0] * 6 + [1] * 5 + [2] * 3 + [3])
     x = torch.randn(15, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     return x, torch.cat(edges, dim=1), batch
+
+
+def record_edges(model: nn.Module, x: Tensor, edge_index: Tensor, mask: Tensor) -> ActivationPattern:
+    """Record a model with its edges as variables."""
+    return record(Subject(model, lambda _: model(x, edge_index), (), edge_index, mask))
+
+
+def fields_of_edges(pattern: ActivationPattern, *, repeated: bool = False) -> ReceptiveFields:
+    """Return the receptive fields of a pattern in which only edges are variables."""
+    mask = pattern.subject.mask
+    elements = Elements(mask.numel(), torch.ones_like(mask, dtype=torch.long))
+    return ReceptiveFields(pattern.graph, elements, repeated=repeated)

@@ -161,8 +161,8 @@ def test_pygs_wrapper_with_an_output_index() -> None:
     for index in (3, torch.tensor(3), torch.tensor([3])):
         wrapped = GOAtAttribution(to_captum_model(model, "edge", index))
         torch.testing.assert_close(wrapped.attribute(ones(edge_index, 2), 1, (x, edge_index)), expected)
-    with pytest.raises(ValueError, match="to_captum_model"):
-        GOAtAttribution(to_captum_model(model, "node"))
+    with pytest.raises(ValueError, match="mask_type 'node'"):
+        GOAtAttribution(to_captum_model(model, "node"), mask_type="edge")
 
 
 def test_pygs_wrapper_for_binary_classification() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import make_gnn, random_edges
+from conftest import make_gnn, random_edges, record_edges
 
 from captum_goat import contributions as module
-from captum_goat.activation_pattern import ActivationPattern, record
+from captum_goat.activation_pattern import ActivationPattern
 from captum_goat.contributions import Contributions, contributions
 
 
@@ -15,7 +15,7 @@ def pattern_of(kind: str) -> ActivationPattern:
     model = make_gnn(kind)
     x = torch.randn(6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     edge_index = random_edges(6, 12, seed=2)
-    return record(model, lambda: model(x, edge_index), edge_index, torch.ones(12, dtype=torch.float64))
+    return record_edges(model, x, edge_index, torch.ones(12, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(("kind", "degree", "gates"), [("gcn", 7, 4), ("sage_mean", 7, 4), ("gin", 10, 7)])

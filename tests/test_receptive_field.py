@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest import random_edges
+from conftest import fields_of_edges, random_edges, record_edges
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, GraphConv, SAGEConv, TAGConv, global_add_pool, global_mean_pool
 from torch_geometric.utils import to_dense_batch
 
-from captum_goat.activation_pattern import Gates, record
+from captum_goat.activation_pattern import Gates
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.masked_model import masked_output
-from captum_goat.receptive_field import ReceptiveFields
+from captum_goat.receptive_field import Elements, ReceptiveFields
 from captum_goat.tracking import Block, RowGraph
 
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1])
@@ -125,8 +125,8 @@ def test_fields_equal_the_derivative_test(body: Callable[[Positive, Tensor, Tens
     torch.manual_seed(0)
     model = Positive(body).double().eval()
     mask = torch.ones(EDGES.size(1), dtype=torch.float64)
-    pattern = record(model, lambda: model(X, EDGES), EDGES, mask)
-    fields = ReceptiveFields(pattern.graph, mask.numel())
+    pattern = record_edges(model, X, EDGES, mask)
+    fields = fields_of_edges(pattern)
     for number, gates in enumerate(pattern.gates):
         assert gates is not None
         found = torch.stack([_field(fields, gates, row, pattern.graph.num_rows) for row in gates.rows.ids.reshape(-1)])
@@ -144,7 +144,7 @@ def _field(fields: ReceptiveFields, gates: Gates, row: Tensor, num_rows: int) ->
 def _derivative(model: Positive, number: int) -> Tensor:
     """Return, for every entry of a gate's input, which edges move it."""
     mask = torch.ones(EDGES.size(1), dtype=torch.float64, requires_grad=True)
-    masked_output(GraphInputs.of(model, (X, EDGES), {}, EDGES.size(1)), mask)
+    masked_output(GraphInputs.of(model, (X, EDGES), num_edges=EDGES.size(1)), mask)
     value = model.inputs[number]
     rows = [torch.autograd.grad(each, mask, retain_graph=True)[0] for each in value.reshape(-1)]
     return torch.stack(rows).view(*value.shape, -1) != 0
@@ -155,13 +155,13 @@ def test_repeated_lists_an_edge_once_per_hop() -> None:
     model = Positive(reused).double().eval()
     edge_index = torch.tensor([[0, 1], [1, 0]])
     x = torch.rand(2, 3, dtype=torch.float64)
-    pattern = record(model, lambda: model(x, edge_index), edge_index, torch.ones(2, dtype=torch.float64))
+    pattern = record_edges(model, x, edge_index, torch.ones(2, dtype=torch.float64))
     last = pattern.gates[-1]
     assert last is not None
     share = torch.zeros(pattern.graph.num_rows, dtype=torch.float64)
     share[last.rows.ids[1]] = 1.0
-    distinct = ReceptiveFields(pattern.graph, 2).spread(share, last.rows.sources)
-    repeated = ReceptiveFields(pattern.graph, 2, repeated=True).spread(share, last.rows.sources)
+    distinct = fields_of_edges(pattern).spread(share, last.rows.sources)
+    repeated = fields_of_edges(pattern, repeated=True).spread(share, last.rows.sources)
     torch.testing.assert_close(distinct, torch.tensor([0.5, 0.5], dtype=torch.float64))
     torch.testing.assert_close(repeated, torch.tensor([2 / 3, 1 / 3], dtype=torch.float64))
 
@@ -170,22 +170,22 @@ def test_a_pooled_row_has_every_edge_once_whatever_the_hops() -> None:
     model = Positive(lambda m, x, e: m.gate(reused(m, x, e).sum(dim=0, keepdim=True))).double().eval()
     edge_index = torch.tensor([[0, 1, 1], [1, 0, 2]])
     x = torch.rand(3, 3, dtype=torch.float64)
-    pattern = record(model, lambda: model(x, edge_index), edge_index, torch.ones(3, dtype=torch.float64))
+    pattern = record_edges(model, x, edge_index, torch.ones(3, dtype=torch.float64))
     last = pattern.gates[-1]
     assert last is not None
     share = torch.zeros(pattern.graph.num_rows, dtype=torch.float64)
     share[last.rows.ids.view(-1)] = 1.0
-    found = ReceptiveFields(pattern.graph, 3, repeated=True).spread(share, last.rows.sources)
+    found = fields_of_edges(pattern, repeated=True).spread(share, last.rows.sources)
     torch.testing.assert_close(found, torch.full((3,), 1 / 3, dtype=torch.float64))
 
 
 def test_owners_of_rows_that_share_edges_are_refused() -> None:
     graph = RowGraph()
     none = torch.empty(0, dtype=torch.long)
-    graph.blocks.append(Block(0, 2, none, none, frozenset(), torch.tensor([0, 1]), False))
-    graph.blocks.append(Block(2, 2, torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), frozenset({0}), None, False))
+    graph.blocks.append(Block(0, 2, none, none, frozenset(), torch.tensor([0, 1]), crosses=True))
+    graph.blocks.append(Block(2, 2, torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), frozenset({0})))
     graph.num_rows = 4
-    fields = ReceptiveFields(graph, 2)
+    fields = ReceptiveFields(graph, Elements(2, torch.ones(2, dtype=torch.long)))
     assert torch.equal(fields.owners(torch.tensor([0, 1]), {0}), torch.tensor([0, 1]))
     assert fields.owners(torch.tensor([2, 3]), {1}) is None
     assert torch.equal(fields.owners(torch.tensor([-1, 3]), {1}), torch.tensor([-1, 1]))

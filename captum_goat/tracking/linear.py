@@ -49,6 +49,17 @@ def _masked_fill(call: Call) -> Result:
     return _combine(call, call.args[:1])
 
 
+@rule(aten.convolution, aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d, aten._adaptive_avg_pool2d)
+def _convolution(call: Call) -> Result:
+    """Every row of the batch, dimension 0, is mapped on its own; what it mixes are its channels and pixels."""
+    rows = call.rows(call.args[0])
+    if rows is None or any(call.rows(argument) is not None for argument in call.args[1:3]):
+        return REFUSED
+    if any(size != 1 for size in rows.ids.shape[1:]):
+        return REFUSED
+    return rows._replace(ids=rows.ids.view([-1] + [1] * (call.out.dim() - 1)))
+
+
 @rule(aten._native_batch_norm_legit_no_training)
 def _batch_norm_eval(call: Call) -> Result:
     others = any(call.rows(argument) is not None for argument in call.args[1:])
@@ -129,7 +140,7 @@ def _scatter(call: Call, base: Tensor, dim: int, index: Tensor, source: Tensor) 
         if index.dim() == 1:
             index = index.view([-1 if d == dim % source.dim() else 1 for d in range(source.dim())])
         child, shape = scatter_positions(shrink_index(index, dim, rows.ids), dim, base.shape)
-        found.append(call.graph.reduce(rows, child, shape))
+        found.append(call.graph.reduce(rows, child, shape, dim))
     return call.graph.merge(found) if found else None
 
 

@@ -55,14 +55,19 @@ Trace = Edges | Rows | Unsupported
 class Block(NamedTuple):
     """Rows made by one operation.
 
+    Elements are what an output is attributed to: the edges, and then the rows of attributed inputs.
+
     Attributes:
         offset: The id of the first row.
         size: The number of rows.
         child: Positions in this block, one entry per row read.
         parent: Ids of the rows read.
         sources: The blocks that ``parent`` comes from.
-        edge: For masked messages the edge that each row crosses (-1: none), else ``None``.
+        element: For masked messages the edge that each row crosses, for inputs the element that each row is (-1: none);
+            else ``None``.
+        crosses: Whether the rows are masked messages.
         pools: Whether rows of different nodes are mixed outside of message passing.
+        node: For sums of messages the node that each row stands for, else ``None``.
     """
 
     offset: int
@@ -70,8 +75,10 @@ class Block(NamedTuple):
     child: Tensor
     parent: Tensor
     sources: frozenset[int]
-    edge: Tensor | None
-    pools: bool
+    element: Tensor | None = None
+    crosses: bool = False
+    pools: bool = False
+    node: Tensor | None = None
 
 
 class RowGraph:
@@ -88,9 +95,15 @@ class RowGraph:
         ids = torch.arange(block.offset, self.num_rows, device=block.child.device)
         reached = torch.zeros_like(ids, dtype=torch.bool)
         reached[block.child] = True
-        if block.edge is not None:
-            reached |= block.edge >= 0
+        if block.element is not None:
+            reached |= block.element >= 0
         return ids.where(reached, NO_ROW).view(shape), frozenset({len(self.blocks) - 1})
+
+    def inputs(self, elements: Tensor, dims: int) -> Rows:
+        """Return the rows of an attributed input with one element per row and ``dims`` dimensions."""
+        none = elements.new_empty(0)
+        block = Block(self.num_rows, elements.numel(), none, none, frozenset(), elements)
+        return Rows(*self._add(torch.Size([elements.numel()] + [1] * (dims - 1)), block), 1, 0)
 
     def merge(self, traces: list[Rows], *, multiply: bool = False) -> Rows:
         """Return rows that read several tensors entry by entry."""
@@ -104,15 +117,26 @@ class RowGraph:
         parents = torch.cat([r.ids.expand(shape).reshape(-1) for r in traces])
         children = torch.arange(shape.numel(), device=parents.device).repeat(len(traces))
         kept = parents >= 0
-        block = Block(self.num_rows, shape.numel(), children[kept], parents[kept], sources, None, False)
+        block = Block(self.num_rows, shape.numel(), children[kept], parents[kept], sources)
         return Rows(*self._add(shape, block), degree, gates)
 
-    def reduce(self, rows: Rows, child: Tensor, shape: torch.Size) -> Rows:
-        """Return rows of ``shape`` of which number ``child[k]`` reads row k of ``rows``."""
+    def reduce(self, rows: Rows, child: Tensor, shape: torch.Size, dim: int | None = None) -> Rows:
+        """Return rows of ``shape`` of which number ``child[k]`` reads row k of ``rows``.
+
+        Args:
+            rows: The rows that are read.
+            child: Where each of them goes.
+            shape: The shape of the new rows.
+            dim: The dimension along which rows were scattered, if they were.
+        """
         ids, child = torch.broadcast_tensors(rows.ids, child)
         kept = ids >= 0
+        node = None
+        if self.propagating and dim is not None:
+            count = torch.arange(shape[dim], device=ids.device)
+            node = count.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(shape).reshape(-1)
         pools = not self.propagating
-        block = Block(self.num_rows, shape.numel(), child[kept], ids[kept], rows.sources, None, pools)
+        block = Block(self.num_rows, shape.numel(), child[kept], ids[kept], rows.sources, pools=pools, node=node)
         return Rows(*self._add(shape, block), rows.degree, rows.gates)
 
     def cross(self, rows: Rows | None, edges: Tensor) -> Rows:
@@ -123,7 +147,7 @@ class RowGraph:
         crossing = edge >= 0
         child = torch.nonzero((crossing & (before >= 0)).reshape(-1)).view(-1)
         parent = before.reshape(-1)[child]
-        block = Block(self.num_rows, edge.numel(), child, parent, rows.sources, edge.reshape(-1), False)
+        block = Block(self.num_rows, edge.numel(), child, parent, rows.sources, edge.reshape(-1), crosses=True)
         ids, source = self._add(edge.shape, block)
         return Rows(ids.where(crossing, before), rows.sources | source, rows.degree + 1, rows.gates)
 

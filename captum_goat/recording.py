@@ -1,0 +1,95 @@
+"""Run a model once and record its activation pattern, with every row tracked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+
+from captum_goat.activation_pattern import ActivationPattern, Gates, Subject, squash_input, tensor_output
+from captum_goat.interception import intercepted
+from captum_goat.tracking import EdgeTracker, Messages, RowTracker
+
+
+@torch.no_grad()
+def record(subject: Subject) -> ActivationPattern:
+    """Run the model once and record its activation pattern.
+
+    Raises:
+        UnsupportedModelError: If the model does something that cannot be explained exactly.
+    """
+    return _Recorder(subject).record()
+
+
+class _Recorder:
+    """One recording: what its callbacks see."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.tracker = RowTracker({module: name for name, module in subject.model.named_modules()})
+        self.edges = None if subject.edge_index is None else EdgeTracker(self.tracker, subject.edge_index)
+        self.messages: list[Messages] = []
+        self.gates: list[Gates | None] = []
+        self.squashes: list[tuple[Tensor, Tensor]] = []
+
+    def record(self) -> ActivationPattern:
+        subject, tracker = self.subject, self.tracker
+        callbacks = {"on_gate": self.on_gate, "on_squash": self.on_squash, "around_propagate": self.around_propagate}
+        hook = None if self.edges is None else self.on_message
+        features = self.tracked_features()
+        squash = None
+        with intercepted(subject.model, on_message=hook, **callbacks), tracker:  # type: ignore[arg-type]
+            output = tensor_output(subject.forward(features))
+            for number, (before, after) in enumerate(self.squashes):
+                if output is after:  # the model's last step: logits are attributed
+                    squash, output = number, before
+            if subject.finish is not None:
+                output = tensor_output(subject.finish(output))
+        if self.edges is not None:
+            self.edges.check_seen()
+        return ActivationPattern(
+            subject, self.messages, self.gates, squash, output, tracker.rows(output), tracker.graph
+        )
+
+    def tracked_features(self) -> Sequence[Tensor]:
+        """Return the attributed inputs, with one row each along dimension 0."""
+        features = [each.clone() for each in self.subject.features]
+        first = self.subject.mask.numel()
+        for each in features:
+            elements = torch.arange(first, first + each.size(0), device=each.device)
+            self.tracker.set(each, self.tracker.graph.inputs(elements, each.dim()))
+            first += each.size(0)
+        return features
+
+    def on_message(self, layer: MessagePassing, propagated: Any, values: Tensor) -> Tensor:
+        assert self.edges is not None
+        tracker, call = self.tracker, self.edges.follow(layer, propagated, values)
+        self.messages.append(call)
+        masked = values * call.factor(self.subject.mask)
+        with tracker.paused():
+            tracker.set(masked, tracker.graph.cross(tracker.rows(masked), call.edges.view(call.shape)))
+        return masked
+
+    def on_gate(self, name: str, value: Tensor) -> Tensor:
+        rows = self.tracker.rows(value)
+        with self.tracker.paused():
+            out = torch.relu(value)
+            if rows is None or not (rows.ids >= 0).any():
+                self.gates.append(None)
+            else:
+                self.gates.append(Gates(name, (value > 0).to(value.dtype), rows, rows.ids >= 0))
+                rows = rows._replace(degree=rows.degree + 1, gates=rows.gates + 1)
+        if rows is not None:
+            self.tracker.set(out, rows)
+        return out
+
+    def on_squash(self, func: Callable[..., Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        out = func(*args, **kwargs)
+        self.squashes.append((squash_input(args, kwargs), out))
+        return out
+
+    def around_propagate(self, step: int) -> None:
+        self.tracker.graph.propagating += step
