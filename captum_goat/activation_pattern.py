@@ -1,8 +1,8 @@
 """Record the activation pattern of a forward pass, and replay the model with that pattern frozen.
 
 With every ReLU written as ``out = P * in`` and P frozen, the model is a polynomial in its variables: the edges and
-inputs that are attributed, and the gates. This is the *gated replay*. Scaling all variables by t turns a scalar product z
-with c variable factors into ``z * t**c``, which is all that :mod:`captum_goat.contributions` needs.
+inputs that are attributed, and the gates. This is the *gated replay*. Scaling all variables by t turns a scalar product
+z with c variable factors into ``z * t**c``, which is all that :mod:`captum_goat.contributions` needs.
 """
 
 from __future__ import annotations

@@ -181,8 +181,8 @@ def _find_edges(arguments: dict[str, Any], num_edges: int | None) -> str | None:
     edges = arguments.get("edge_index")
     if isinstance(edges, Tensor) and edges.dim() == 2 and edges.size(0) == 1:
         raise ValueError(
-            f"Expected an edge_index of shape [2, num_edges] (got {list(edges.shape)}). Captum's Lime and KernelShap hand "
-            f"over one row of every tensor where there are several masks: pass the graph as one torch_geometric Data."
+            f"Expected an edge_index of shape [2, num_edges] (got {list(edges.shape)}). Captum's Lime and KernelShap "
+            f"hand over one row of every tensor where there are several masks: pass the graph as one Data object."
         )
     candidates = [name for name, value in arguments.items() if _is_edge_index(value)]
     if "edge_index" in candidates:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import torch
 from torch import Tensor
-from torch_geometric.utils import coalesce
+
+from captum_goat.edge_scores import Sign, edge_scores, magnitude_scale, node_count, strongest, with_sign
+from captum_goat.graph_layout import edge_lines, node_positions, point_on
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-Sign = Literal["all", "positive", "negative", "absolute_value"]
+Method = Literal["edges", "heat_map"]
 
 # Red and blue are told apart with any kind of colour vision. The middle is grey, not white: an edge without
 # attribution is still an edge of the graph and must not vanish.
@@ -29,24 +31,40 @@ CMAP_COLORS: dict[Sign, list[str]] = {
 }
 HALO, INK = "#ffdf80", "#404040"
 MIN_WIDTH, MAX_WIDTH, HALO_WIDTH = 1.0, 6.0, 6.0  # points; a halo is that much wider than its edge
-NODE_SIZE, LABELLED_NODE_SIZE = 30.0, 220.0  # square points
-LOOP_RADIUS, LOOP_POINTS = 0.05, 25  # a self-loop is a circle with this share of the layout's size as its radius
-LAYOUT_STARTS, LAYOUT_STEPS = 10, 200  # the best of several layouts is taken,
-LAYOUT_PAIRS = 100_000  # of fewer if they would have more pairs of nodes than this
+NODE_SIZE, LABELLED_NODE_SIZE = 30.0, 260.0  # square points
+HEAD_AT, HEAD_SIZE, HEAD_GROWTH = 0.6, 6.0, 2.0  # arrowheads: share of the line, points, points per point of width
+HEAD = np.array([[0.6, 0.0], [-0.4, 0.45], [-0.4, -0.45]])  # a triangle that points to the right
+CELL = np.array([[-0.5, -0.5], [-0.5, 0.5], [0.5, 0.5], [0.5, -0.5], [-0.5, -0.5]])  # the outline of a matrix entry
+
+
+class _Drawn(NamedTuple):
+    """The edges of a picture and how each is drawn."""
+
+    edges: NDArray[Any]  # [M, 2]
+    scores: NDArray[Any]  # [M], of the chosen sign
+    marked: NDArray[Any]  # bool [M], with a halo
+    coloured: NDArray[Any]  # bool [M], the others are grey
+    widths: NDArray[Any]  # [M], points
+    colours: dict[str, Any]  # cmap, norm and alpha of the attributions
 
 
 def visualize_graph_attr(
     attributions: Tensor,
     edge_index: Tensor,
     *,
+    method: Method = "edges",
     sign: Sign = "all",
+    top_k: int | None = None,
+    directed: bool = False,
     edge_label: Tensor | None = None,
     node_labels: Sequence[object] | None = None,
+    node_colors: Any = None,
     num_nodes: int | None = None,
     pos: Mapping[int, Sequence[float]] | Tensor | NDArray[Any] | None = None,
     vmax: float | None = None,
     outlier_perc: float = 2,
     cmap: str | Colormap | None = None,
+    alpha_overlay: float = 1.0,
     show_colorbar: bool = False,
     title: str | None = None,
     fig_size: tuple[float, float] = (6, 6),
@@ -56,26 +74,33 @@ def visualize_graph_attr(
     """Draw one graph with its edges coloured by attribution: blue speaks for the target, red against it.
 
     Colours are centred on zero and widths grow with the magnitude. The two directions of an edge are drawn as one
-    line, which stands for their sum.
+    line, which stands for their sum, unless the graph is ``directed``.
 
     Args:
         attributions: One number per edge, ``[E]``.
         edge_index: The edges, ``[2, E]``.
+        method: ``"edges"`` draws nodes and lines, ``"heat_map"`` the adjacency matrix with a row per source and a
+            column per target, which suits dense graphs. Pairs of nodes without an edge stay white.
         sign: Which attributions to show: ``"all"``, only ``"positive"``, only ``"negative"`` (the others count as
             zero), or the ``"absolute_value"``.
+        top_k: How many edges to colour, those of largest magnitude after ``sign``; the rest is grey. The scale is that
+            of all edges.
+        directed: Whether the directions of an edge are drawn apart, as arrows.
         edge_label: The edges to mark with a halo, bool ``[E]``, for example the ground truth. The halos have the label
             "ground truth" for ``ax.legend()``.
         node_labels: What to write on the nodes, one entry per node.
+        node_colors: One colour of matplotlib, or one per node.
         num_nodes: The number of nodes; needed if the last nodes have no edges.
         pos: Where to draw the nodes: ``[N, 2]``, or a layout of networkx; ``None`` for the layout of Kamada and Kawai.
         vmax: The magnitude that has the full colour and width, so that several pictures can share one scale; ``None``
             to find it in these attributions.
         outlier_perc: If ``vmax`` is not given, the share (in percent) of the summed magnitudes that may be cut off.
         cmap: A colour map of matplotlib. The default is red, grey, blue, or the half of it that ``sign`` needs.
+        alpha_overlay: How opaque the attributions lie over the plain grey graph.
         show_colorbar: Whether to draw a colour bar.
         title: The title.
         fig_size: The size of a new figure in inches.
-        use_pyplot: Whether pyplot makes the figure, so that notebooks and ``plt.show()`` display it.
+        use_pyplot: Whether pyplot makes and shows the figure. Given axes are left for their owner to show.
         plt_fig_axis: A figure and axes to draw in, instead of a new figure.
 
     Returns:
@@ -84,208 +109,190 @@ def visualize_graph_attr(
     Raises:
         ImportError: If matplotlib or networkx is missing.
         ValueError: If the arguments do not fit together.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.visualization import visualize_graph_attr
+        >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> fig, ax = visualize_graph_attr(
+        ...     torch.tensor([2.0, 1.0, -4.0, 0.0]), edge_index, node_labels=["C", "N", "O"], use_pyplot=False
+        ... )
+        >>> [text.get_text() for text in ax.texts]
+        ['C', 'N', 'O']
     """
-    _check(attributions, edge_index, edge_label, sign)
-    edges, scores, marked = _undirected(attributions, edge_index, edge_label)
-    scores = _with_sign(scores, sign)
-    scale = vmax if vmax is not None else _scale(np.abs(scores), outlier_perc)
-    points = _positions(edges, pos, _node_count(edges, num_nodes, pos, node_labels))
-    fig, ax = plt_fig_axis or _new_figure(fig_size, use_pyplot)
-    lines = _draw_edges(ax, _segments(edges, points), scores, marked, scale or 1.0, sign, cmap)
-    _draw_nodes(ax, points, node_labels)
+    _check(method, vmax, alpha_overlay)
+    edges, scores, marked = edge_scores(attributions, edge_index, edge_label, directed=directed)
+    scores = with_sign(scores, sign)
+    scale = (magnitude_scale(scores, outlier_perc) if vmax is None else vmax) or 1.0
+    widths = MIN_WIDTH + (MAX_WIDTH - MIN_WIDTH) * (np.abs(scores) / scale).clip(max=1)
+    count = node_count(edges, num_nodes, pos=pos, node_labels=node_labels)
+    faces = _node_faces(node_colors, count, "white" if node_labels is not None else INK)
+    points = node_positions(edges, pos, count) if method == "edges" else None
+    fig, ax = plt_fig_axis or new_figure(fig_size, use_pyplot)
+    colours = _colours(sign, scale, cmap, alpha_overlay)
+    drawn = _Drawn(edges, scores, marked, strongest(scores, top_k), widths, colours)
+    if points is None:
+        mappable = _draw_matrix(ax, drawn, count, node_labels, directed)
+    else:
+        mappable = _draw_edges(ax, drawn, edge_lines(edges, points, arrows=directed), directed)
+        _draw_nodes(ax, points, faces, node_labels)
     if show_colorbar:
-        fig.colorbar(lines, ax=ax, label="attribution", shrink=0.8)
+        fig.colorbar(mappable, ax=ax, label="attribution", shrink=0.8)
     if title is not None:
         ax.set_title(title)
-    ax.set_axis_off()
-    ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
-    ax.margins(0.08)
+    if plt_fig_axis is None and use_pyplot:
+        show()
     return fig, ax
 
 
-def _check(attributions: Tensor, edge_index: Tensor, edge_label: Tensor | None, sign: str) -> None:
-    if edge_index.dim() != 2 or edge_index.size(0) != 2:
-        raise ValueError(f"Expected edge_index of shape [2, num_edges] (got {list(edge_index.shape)}).")
-    for name, tensor in (("attributions", attributions), ("edge_label", edge_label)):
-        if tensor is not None and tensor.shape != edge_index.shape[1:]:
-            raise ValueError(
-                f"Expected {name} of shape [{edge_index.size(1)}], one per edge (got {list(tensor.shape)})."
-            )
-    if sign not in CMAP_COLORS:
-        raise ValueError(f"Expected sign to be one of {', '.join(map(repr, CMAP_COLORS))} (got {sign!r}).")
+def _check(method: str, vmax: float | None, alpha_overlay: float) -> None:
+    if method not in get_args(Method):
+        raise ValueError(f"Expected method to be one of {', '.join(map(repr, get_args(Method)))} (got {method!r}).")
+    if vmax is not None and not 0 <= vmax < np.inf:
+        raise ValueError(f"Expected vmax to be a magnitude, finite and at least 0 (got {vmax}).")
+    if not 0 <= alpha_overlay <= 1:
+        raise ValueError(f"Expected alpha_overlay between 0 and 1 (got {alpha_overlay}).")
 
 
-def _undirected(
-    attributions: Tensor, edge_index: Tensor, edge_label: Tensor | None
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Merge the two directions of every edge (and repeated edges): add the attributions, keep the marks."""
-    marks = torch.zeros_like(attributions) if edge_label is None else edge_label.to(attributions)
-    values = torch.stack([attributions.detach(), marks], dim=1)
-    edges, values = coalesce(edge_index.sort(dim=0).values, values, reduce="sum")
-    return edges.t().cpu().numpy(), values[:, 0].cpu().numpy(), values[:, 1].cpu().numpy() > 0
-
-
-def _with_sign(scores: NDArray[Any], sign: Sign) -> NDArray[Any]:
-    if sign == "positive":
-        return scores.clip(min=0)
-    if sign == "negative":
-        return scores.clip(max=0)
-    return np.abs(scores) if sign == "absolute_value" else scores
-
-
-def _scale(magnitudes: NDArray[Any], outlier_perc: float) -> float:
-    """Return the magnitude up to which the smaller ones make up all but ``outlier_perc`` percent of the sum."""
-    if not 0 <= outlier_perc <= 100:
-        raise ValueError(f"Expected outlier_perc between 0 and 100 (got {outlier_perc}).")
-    if not len(magnitudes):
-        return 0.0
-    ascending = np.sort(magnitudes)
-    sums = ascending.cumsum()
-    return float(ascending[np.searchsorted(sums, sums[-1] * (1 - outlier_perc / 100))])
-
-
-def _node_count(edges: NDArray[Any], num_nodes: int | None, pos: Any, node_labels: Sequence[object] | None) -> int:
-    given = {len(each) for each in (pos, node_labels) if each is not None}
-    if num_nodes is not None:
-        given.add(num_nodes)
-    needed = int(edges.max()) + 1 if len(edges) else 0
-    if len(given) > 1 or (given and min(given) < needed):
-        raise ValueError(
-            f"Expected num_nodes, pos and node_labels to agree on one number of nodes, at least {needed} "
-            f"for the nodes in edge_index (got {sorted(given)})."
-        )
-    return given.pop() if given else needed
-
-
-def _positions(edges: NDArray[Any], pos: Any, num_nodes: int) -> NDArray[Any]:
-    if pos is None:
-        try:
-            pos = _kamada_kawai(edges, num_nodes)
-        except ImportError as error:
-            raise _missing("networkx", "to lay out the graph (or give pos)") from error
-    elif isinstance(pos, Tensor):
-        pos = pos.detach().cpu().numpy()
-    points = np.array([pos[node] for node in range(num_nodes)], dtype=float)
-    return points.reshape(num_nodes, 2)
-
-
-def _kamada_kawai(edges: NDArray[Any], num_nodes: int) -> NDArray[Any]:
-    """Lay out the graph so that distances on paper are close to distances in the graph.
-
-    This is the energy of Kamada and Kawai, which weights squared errors by 1 / distance^2, minimised by majorisation
-    (Gansner, Koren, North: *Graph Drawing by Stress Majorization*, 2004). networkx minimises it with SciPy, whose
-    threads slow it down a lot on a busy machine, and from one start, which often leads to folded shapes.
-    """
-    wanted = _graph_distances(edges, num_nodes)
-    weights = np.divide(1.0, wanted**2, out=np.zeros_like(wanted), where=wanted > 0)
-    inverse = np.linalg.pinv(np.diag(weights.sum(axis=1)) - weights)
-    starts = max(1, min(LAYOUT_STARTS, LAYOUT_PAIRS // max(1, num_nodes**2)))
-    points = wanted.max(initial=1) * np.random.default_rng(0).random((starts, num_nodes, 2))
-    for _ in range(LAYOUT_STEPS):
-        pulls = weights * wanted / np.maximum(_pairwise(points), 1e-9)
-        points = inverse @ (pulls.sum(axis=-1, keepdims=True) * points - pulls @ points)
-    energies = (weights * (_pairwise(points) - wanted) ** 2).sum(axis=(1, 2))
-    best = points[energies.argmin()]
-    _, axes = np.linalg.eigh(best.T @ best)  # the short side first
-    turned: NDArray[Any] = best @ axes[:, ::-1]  # the long side across
-    return turned
-
-
-def _pairwise(points: NDArray[Any]) -> NDArray[Any]:
-    """Return the distances between the points of every layout: ``[layouts, N, 2]`` to ``[layouts, N, N]``."""
-    distances: NDArray[Any] = np.linalg.norm(points[:, :, None] - points[:, None], axis=-1)
-    return distances
-
-
-def _graph_distances(edges: NDArray[Any], num_nodes: int) -> NDArray[Any]:
-    """Return the lengths of shortest paths; between separate parts, one more than the longest of them."""
-    import networkx
-
-    graph = networkx.empty_graph(num_nodes)
-    graph.add_edges_from(edges.tolist())
-    distances = np.full((num_nodes, num_nodes), np.nan)
-    for node, lengths in networkx.all_pairs_shortest_path_length(graph):
-        distances[node, list(lengths)] = list(lengths.values())
-    distances[np.isnan(distances)] = np.nanmax(distances, initial=0) + 1
-    return distances
-
-
-def _segments(edges: NDArray[Any], points: NDArray[Any]) -> list[NDArray[Any]]:
-    """Return the lines to draw; a self-loop is a circle on the side of its node that faces away from the graph."""
-    size = float(np.ptp(points, axis=0).max()) if len(points) else 0.0
-    radius = LOOP_RADIUS * (size or 1.0)
-    angles = np.linspace(0, 2 * np.pi, LOOP_POINTS)
-    circle = radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    segments = []
-    for source, target in edges:
-        if source == target:
-            outward = points[source] - points.mean(axis=0)
-            outward = outward / (np.linalg.norm(outward) or 1.0)
-            segments.append(points[source] + radius * outward + circle)
-        else:
-            segments.append(points[[source, target]])
-    return segments
-
-
-def _draw_edges(
-    ax: Axes,
-    segments: list[NDArray[Any]],
-    scores: NDArray[Any],
-    marked: NDArray[Any],
-    scale: float,
-    sign: Sign,
-    cmap: str | Colormap | None,
-) -> Any:
-    from matplotlib.collections import LineCollection
+def _colours(sign: Sign, scale: float, cmap: str | Colormap | None, alpha: float) -> dict[str, Any]:
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
-    widths = MIN_WIDTH + (MAX_WIDTH - MIN_WIDTH) * (np.abs(scores) / scale).clip(max=1)
-    if marked.any():
-        halo = [line for line, mark in zip(segments, marked, strict=True) if mark]
-        ax.add_collection(
-            LineCollection(
-                halo,
-                colors=HALO,
-                linewidths=widths[marked] + HALO_WIDTH,
-                capstyle="round",
-                zorder=1,
-                label="ground truth",
-            )
-        )
-    order = np.argsort(np.abs(scores), kind="stable")  # strong edges on top
     norm = Normalize(-scale if sign in ("all", "negative") else 0, scale if sign != "negative" else 0)
-    lines = LineCollection(
-        [segments[index] for index in order],
-        array=scores[order],
-        cmap=cmap or LinearSegmentedColormap.from_list(f"goat_{sign}", CMAP_COLORS[sign]),
-        norm=norm,
-        linewidths=widths[order],
-        capstyle="round",
-        zorder=2,
+    default = LinearSegmentedColormap.from_list(f"goat_{sign}", CMAP_COLORS[sign])
+    return {"cmap": default if cmap is None else cmap, "norm": norm, "alpha": alpha}
+
+
+def _draw_edges(ax: Axes, drawn: _Drawn, lines: list[NDArray[Any]], directed: bool) -> ScalarMappable:
+    """Draw, from below: halos, the plain graph in grey, the coloured edges, the strongest last."""
+    from matplotlib.collections import LineCollection
+
+    def lines_of(chosen: NDArray[Any], widths: Any, **options: Any) -> LineCollection:
+        segments = [lines[index] for index in chosen]
+        collection = LineCollection(segments, linewidths=widths, capstyle="round", **options)
+        ax.add_collection(collection)
+        return collection
+
+    marked, grey = np.flatnonzero(drawn.marked), np.flatnonzero(~drawn.coloured)
+    order = np.argsort(np.abs(drawn.scores), kind="stable")
+    order = order[drawn.coloured[order]]
+    if len(marked):
+        lines_of(marked, drawn.widths[marked] + HALO_WIDTH, colors=HALO, zorder=1, label="ground truth")
+    lines_of(np.arange(len(lines)), MIN_WIDTH, colors=NEUTRAL, zorder=1.5)
+    coloured = lines_of(order, drawn.widths[order], array=drawn.scores[order], zorder=2, **drawn.colours)
+    if directed:
+        _draw_heads(ax, [lines[index] for index in grey], MIN_WIDTH, facecolors=NEUTRAL, zorder=1.5)
+        heads = [lines[index] for index in order]
+        _draw_heads(ax, heads, drawn.widths[order], array=drawn.scores[order], zorder=2.5, **drawn.colours)
+    ax.set_axis_off()
+    ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
+    ax.margins(0.08)
+    return coloured
+
+
+def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, **options: Any) -> None:
+    """Draw arrowheads past the middle of the lines, where no node hides them; angles are right as the aspect is 1."""
+    from matplotlib.collections import PathCollection
+    from matplotlib.path import Path
+    from matplotlib.transforms import IdentityTransform
+
+    places = [point_on(line, HEAD_AT) for line in lines]
+    turns = [np.array([step, [-step[1], step[0]]]) / (np.linalg.norm(step) or 1.0) for _, step in places]
+    heads = PathCollection(
+        [Path(HEAD @ turn, closed=False) for turn in turns],
+        sizes=np.broadcast_to((HEAD_SIZE + HEAD_GROWTH * np.asarray(widths)) ** 2, len(lines)),
+        offsets=np.array([point for point, _ in places]).reshape(-1, 2),
+        offset_transform=ax.transData,
+        linewidths=0,
+        **options,
     )
-    ax.add_collection(lines)
-    return lines
+    heads.set_transform(IdentityTransform())  # sizes are in points
+    ax.add_collection(heads)
 
 
-def _draw_nodes(ax: Axes, points: NDArray[Any], node_labels: Sequence[object] | None) -> None:
+def _draw_nodes(ax: Axes, points: NDArray[Any], faces: NDArray[Any], node_labels: Sequence[object] | None) -> None:
     x, y = points.T
-    if node_labels is None:
-        ax.scatter(x, y, s=NODE_SIZE, c=INK, zorder=3)
-        return
-    ax.scatter(x, y, s=LABELLED_NODE_SIZE, c="white", edgecolors=INK, zorder=3)
-    for across, up, label in zip(x, y, node_labels, strict=True):
-        ax.text(across, up, str(label), ha="center", va="center", fontsize=8, color=INK, zorder=4)
+    size = NODE_SIZE if node_labels is None else LABELLED_NODE_SIZE
+    ax.scatter(x, y, s=size, facecolors=faces, edgecolors=INK, zorder=3)
+    for across, up, face, label in zip(x, y, faces, node_labels or (), strict=node_labels is not None):
+        ink = INK if face[:3] @ [0.299, 0.587, 0.114] > 0.5 else "white"  # by the brightness of the face
+        ax.text(across, up, str(label), ha="center", va="center", fontsize=9, color=ink, zorder=4)
 
 
-def _new_figure(fig_size: tuple[float, float], use_pyplot: bool) -> tuple[Figure, Axes]:
+def _node_faces(node_colors: Any, count: int, default: str) -> NDArray[Any]:
+    """Return the nodes' colours, ``[N, 4]``."""
+    try:
+        from matplotlib.colors import to_rgba_array
+    except ImportError as error:
+        raise _missing_matplotlib() from error
+
+    try:
+        faces = to_rgba_array(default if node_colors is None else node_colors)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Expected node_colors to be colours of matplotlib (got {node_colors!r}).") from error
+    if len(faces) not in (1, count):
+        raise ValueError(f"Expected node_colors to be one colour, or one for each of {count} nodes (got {len(faces)}).")
+    return np.broadcast_to(faces, (count, 4))
+
+
+def _draw_matrix(
+    ax: Axes, drawn: _Drawn, count: int, node_labels: Sequence[object] | None, directed: bool
+) -> ScalarMappable:
+    """Draw the adjacency matrix: the plain graph in grey, and the attributions over it."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import ListedColormap
+
+    if not count:
+        ax.set_axis_off()
+        return ScalarMappable(drawn.colours["norm"], drawn.colours["cmap"])
+    plain, scores = np.full((2, count, count), np.nan)  # not drawn
+    sources, targets = drawn.edges.T
+    marked, coloured = drawn.marked, drawn.coloured
+    outlines = []
+    for rows, columns in ((sources, targets),) if directed else ((sources, targets), (targets, sources)):
+        plain[rows, columns] = 0.0
+        scores[rows[coloured], columns[coloured]] = drawn.scores[coloured]
+        outlines += [CELL + cell for cell in zip(columns[marked], rows[marked], strict=True)]
+    if outlines:
+        ax.add_collection(LineCollection(outlines, colors=HALO, linewidths=3, zorder=3, label="ground truth"))
+    ax.imshow(plain, cmap=ListedColormap([NEUTRAL]))
+    label_nodes(ax, count, node_labels)
+    return ax.imshow(scores, **drawn.colours)
+
+
+def label_nodes(ax: Axes, count: int, node_labels: Sequence[object] | None) -> None:
+    """Write the nodes' labels, or some of their numbers, on the sides of a matrix: sources left, targets on top."""
+    from matplotlib.ticker import MaxNLocator, ScalarFormatter
+
+    for axis, name in ((ax.xaxis, "target"), (ax.yaxis, "source")):
+        axis.set_label_text(name)
+        if node_labels is None:
+            axis.set_major_locator(MaxNLocator(integer=True))
+            axis.set_major_formatter(ScalarFormatter())  # Captum takes the numbers away
+        else:
+            axis.set_ticks(range(count), labels=[str(label) for label in node_labels])
+    ax.xaxis.tick_top()
+    ax.xaxis.set_label_position("top")
+
+
+def new_figure(fig_size: tuple[float, float], use_pyplot: bool, **options: Any) -> tuple[Figure, Any]:
+    """Return a new figure and its axes; ``options`` go to ``Figure.subplots``."""
     try:
         from matplotlib import pyplot
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise _missing("matplotlib", "to draw the graph") from error
+        raise _missing_matplotlib() from error
     fig = pyplot.figure(figsize=fig_size) if use_pyplot else Figure(figsize=fig_size)
-    return fig, fig.subplots()
+    return fig, fig.subplots(**options)
 
 
-def _missing(what: str, purpose: str) -> ImportError:
-    return ImportError(f"visualize_graph_attr needs {what} {purpose}: pip install captum-goat[plot]")
+def show() -> None:
+    """Show the figures of pyplot."""
+    from matplotlib import pyplot
+
+    pyplot.show()
+
+
+def _missing_matplotlib() -> ImportError:
+    return ImportError("matplotlib is needed to draw the graph: pip install captum-goat[plot]")
