@@ -1,6 +1,7 @@
 """GOAt: exact edge attributions for graph neural networks, inside Captum."""
 
 from captum_goat.attribution import GOAtAttribution
+from captum_goat.explainer import GOAtExplainer
 from captum_goat.feature_groups import average_features, undirected_feature_mask
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.tracking import UnsupportedModelError
@@ -8,6 +9,7 @@ from captum_goat.tracking import UnsupportedModelError
 __all__ = [
     "EdgeMaskedModel",
     "GOAtAttribution",
+    "GOAtExplainer",
     "UnsupportedModelError",
     "average_features",
     "undirected_feature_mask",

@@ -114,7 +114,8 @@ class GraphInputs:
         arguments = {}
         for name, value in self.arguments.items():
             if isinstance(value, Tensor) and value.dim() > 0:
-                value = _copies_of_tensor(name, value, count, num_nodes, num_graphs, sizes)
+                kind = "edge_index" if name == self.edge_name else name
+                value = _copies_of_tensor(kind, value, count, num_nodes, num_graphs, sizes)
             elif name in _COUNTS and isinstance(value, int) and not isinstance(value, bool):
                 value = value * count
             arguments[name] = value

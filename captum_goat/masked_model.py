@@ -72,8 +72,8 @@ class EdgeMaskedModel(Module):
         count = len(edge_masks)
         together = masked_output(graph.copies(count), edge_masks.reshape(-1))
         with torch.no_grad():
-            first = masked_output(graph, edge_masks[0])
-        if copies_agree(together.detach(), first, count):
+            last = masked_output(graph, edge_masks[-1])
+        if copies_agree(together.detach(), last, count):
             return together.view(count, -1, *together.shape[1:])
         return torch.stack([masked_output(graph, mask) for mask in edge_masks])
 
@@ -92,16 +92,16 @@ def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
     return output
 
 
-def copies_agree(together: Tensor, first: Tensor, count: int) -> bool:
-    """Return whether the output for copies of a graph side by side begins with that for the graph alone.
+def copies_agree(together: Tensor, last: Tensor, count: int) -> bool:
+    """Return whether the output for copies of a graph side by side ends with that for the last graph alone.
 
     A model may mix the graphs of a batch (by a mean over all nodes, say); then its copies are not independent.
     """
-    if first.dim() == 0 or together.shape != (count * first.size(0), *first.shape[1:]):
+    if last.dim() == 0 or together.shape != (count * last.size(0), *last.shape[1:]):
         return False
-    precision = torch.finfo(first.dtype).eps ** 0.5
-    near = precision * first.abs().max() if first.numel() else 0.0
-    return bool(((together[: first.size(0)] - first).abs() <= near).all())
+    precision = torch.finfo(last.dtype).eps ** 0.5
+    near = precision * last.abs().max() if last.numel() else 0.0
+    return bool(((together[len(together) - len(last) :] - last).abs() <= near).all())
 
 
 def check_mask(edge_mask: Any) -> None:

@@ -132,7 +132,7 @@ class Request:
     ) -> GraphExplanation | None:
         """Explain copies of the graph side by side; ``None`` if the model mixes the graphs of a batch."""
         assert self.count is not None
-        mask, features = singles[0]
+        mask, features = singles[-1]
         alone = self.graph.with_leading(features)
         flat = tuple(each.flatten(0, 1) for each in self.features)
         flat_mask = None if self.mask is None else self.mask.reshape(-1)
@@ -147,8 +147,8 @@ class Request:
             )
         except SharedEdgesError:
             return None
-        first = self._explain(alone, targets[0], mask, features, copies=1)
-        return together if copies_agree(together.output, first.output, self.count) else None
+        last = self._explain(alone, targets[-1], mask, features, copies=1)
+        return together if copies_agree(together.output, last.output, self.count) else None
 
 
 def _detached(value: Any) -> Tensor:

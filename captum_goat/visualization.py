@@ -124,6 +124,7 @@ def visualize_graph_attr(
     _check(method, vmax, alpha_overlay)
     edges, scores, marked = edge_scores(attributions, edge_index, edge_label, directed=directed)
     scores = with_sign(scores, sign)
+    coloured = strongest(scores, top_k)
     scale = (magnitude_scale(scores, outlier_perc) if vmax is None else vmax) or 1.0
     widths = MIN_WIDTH + (MAX_WIDTH - MIN_WIDTH) * (np.abs(scores) / scale).clip(max=1)
     count = node_count(edges, num_nodes, pos=pos, node_labels=node_labels)
@@ -131,7 +132,7 @@ def visualize_graph_attr(
     points = node_positions(edges, pos, count) if method == "edges" else None
     fig, ax = plt_fig_axis or new_figure(fig_size, use_pyplot)
     colours = _colours(sign, scale, cmap, alpha_overlay)
-    drawn = _Drawn(edges, scores, marked, strongest(scores, top_k), widths, colours)
+    drawn = _Drawn(edges, scores, marked, coloured, widths, colours)
     if points is None:
         mappable = _draw_matrix(ax, drawn, count, node_labels, directed)
     else:

@@ -70,6 +70,22 @@ def test_many_masks_equal_single_masks(pool: str | None) -> None:
         torch.testing.assert_close(goat.attribute(mask, target, (x, edge_index)), row, rtol=1e-12, atol=1e-12)
 
 
+def test_edges_under_another_name_are_copied_too() -> None:
+    class Renamed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gnn = make_gnn(pool=None)
+
+        def forward(self, features: Tensor, links: Tensor) -> Tensor:
+            return self.gnn(features, links)
+
+    x, edge_index = graph()
+    goat = GOAtAttribution(Renamed().eval())
+    together = goat.attribute(ones(edge_index, 2), [(1, 0), (4, 1)], (x, edge_index))
+    torch.testing.assert_close(together[1], goat.attribute(ones(edge_index), (4, 1), (x, edge_index)))
+    assert together[1].any()
+
+
 def test_one_target_for_many_masks() -> None:
     x, edge_index = graph()
     nodes, graphs = GOAtAttribution(make_gnn(pool=None)), GOAtAttribution(make_gnn())

@@ -7,14 +7,14 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from matplotlib import pyplot
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from captum_goat.datasets import ba_2motifs
-from captum_goat.visualization import visualize_graph_attr
+from captum_goat.visualization import NEUTRAL, visualize_graph_attr
 
 matplotlib.use("Agg")
 
@@ -93,8 +93,9 @@ def test_outliers_saturate() -> None:
     ax = draw(attributions, edge_index, pos=pos, outlier_perc=40)[1]
     assert edge_lines(ax).norm.vmax == 1
     assert drawn(ax)[7][1] == drawn(ax)[8][1]
-    with pytest.raises(ValueError, match="outlier_perc between 0 and 100"):
-        draw(outlier_perc=101)
+    assert edge_lines(draw(pos=POS, outlier_perc=100)[1]).norm.vmax == 1  # the smallest that is not zero
+    with pytest.raises(ValueError, match=r"outlier_perc between 0 and 100 \(got 101\)"):
+        draw(pos=POS, outlier_perc=101)
 
 
 def test_cmap_colorbar_title_and_size() -> None:
@@ -130,46 +131,11 @@ def test_node_labels() -> None:
     ]
 
 
-def test_positions_as_a_layout_of_networkx_or_computed() -> None:
-    as_dict = draw(pos=dict(enumerate(POS.tolist())))[1]
-    assert drawn(as_dict).keys() == {0, 1, 2}
-    points = node_points(draw()[1])
-    steps = np.linalg.norm(np.diff(points, axis=0), axis=1)
-    assert steps == pytest.approx(np.full(3, steps.mean()), rel=1e-2)  # a path is drawn straight and even
-    assert np.linalg.norm(points[3] - points[0]) == pytest.approx(steps.sum(), rel=1e-2)
-
-
-def test_layout_unfolds_a_house() -> None:
-    house = ba_2motifs(num_graphs=2)[1]
-    ax = draw(torch.ones(house.num_edges), house.edge_index)[1]
-    points = node_points(ax)
-    square, roof = points[20:24], points[24]
-    # The roof lies on the other side of the wall 20 - 21 than the floor 22 - 23.
-    wall = square[1] - square[0]
-    normal = np.array([-wall[1], wall[0]])
-    assert ((roof - square[0]) @ normal) * ((square[2] - square[0]) @ normal) < 0
-
-
-def test_separate_parts_stay_apart() -> None:
-    triangle, path = [(0, 1), (1, 2), (0, 2)], [(3, 4), (4, 5), (5, 6), (6, 7), (7, 8)]
-    ax = draw(torch.ones(8), torch.tensor(triangle + path).t())[1]
-    points = node_points(ax)
-    lengths = [np.linalg.norm(points[source] - points[target]) for source, target in triangle + path]
-    gaps = np.linalg.norm(points[:3, None] - points[None, 3:], axis=-1)
-    assert min(lengths) > 0.1
-    assert gaps.min() > 2 * max(lengths)
-
-
-@pytest.mark.parametrize("size", [1.0, 100.0])
-def test_self_loop_is_a_circle_outside_its_node(size: float) -> None:
+def test_self_loops_are_drawn() -> None:
     edge_index, attributions = torch.tensor([[0, 1, 1], [1, 0, 1]]), torch.tensor([1.0, 1.0, -5.0])
-    lines = edge_lines(draw(attributions, edge_index, pos=size * POS[:2])[1])
+    lines = edge_lines(draw(attributions, edge_index, pos=POS[:2])[1])
     assert lines.get_array().tolist() == [2, -5]
-    *_, loop = lines.get_segments()  # the strongest is drawn last
-    distances = np.linalg.norm(loop / size - np.array([1.0, 0.0]), axis=1)
-    assert distances.min() < 0.01
-    assert distances.max() == pytest.approx(0.1, rel=0.01)
-    assert (loop[:, 0] / size).min() > 0.99
+    assert [len(each) for each in lines.get_segments()] == [2, 25]  # a circle; the strongest is drawn last
 
 
 def test_zero_attributions() -> None:
@@ -178,47 +144,145 @@ def test_zero_attributions() -> None:
     assert draw(torch.zeros(6), pos=POS, vmax=0.0)
 
 
-@pytest.mark.parametrize("num_nodes", [None, 0, 1, 2, 5])
-def test_graph_without_edges(num_nodes: int | None) -> None:
-    empty = torch.empty(2, 0, dtype=torch.long)
-    ax = draw(torch.empty(0), empty, num_nodes=num_nodes, show_colorbar=True)[1]
-    assert len(node_points(ax)) == (num_nodes or 0)
+@pytest.mark.parametrize("dtype", [torch.long, torch.float])  # torch.tensor([[], []]) is of floats
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("num_nodes", [None, 0, 1, 5])
+def test_graph_without_edges(num_nodes: int | None, directed: bool, dtype: torch.dtype) -> None:
+    empty = torch.empty(2, 0, dtype=dtype)
+    options = {"num_nodes": num_nodes, "directed": directed, "show_colorbar": True, "top_k": 2}
+    nodes = draw(torch.empty(0), empty, **options)[1].collections[-1]
+    assert len(nodes.get_offsets()) == (num_nodes or 0)
+    images = draw(torch.empty(0), empty, method="heat_map", **options)[1].images
+    assert [np.ma.count(each.get_array()) for each in images] == ([0, 0] if num_nodes else [])
+
+
+def test_top_k_leaves_the_rest_grey_and_the_scale_alone() -> None:
+    edge_index = torch.stack([torch.arange(5), torch.arange(1, 6)])
+    attributions, pos = torch.tensor([1.0, -4.0, 0.5, 3.0, -4.0]), torch.stack([torch.arange(6.0), torch.zeros(6)], 1)
+    everything = drawn(draw(attributions, edge_index, pos=pos)[1])
+    for top_k, expected in [(0, set()), (1, {1}), (2, {1, 4}), (3, {1, 3, 4}), (99, set(range(5)))]:
+        ax = draw(attributions, edge_index, pos=pos, top_k=top_k)[1]
+        edges = drawn(ax)
+        assert edges.keys() == expected
+        for node, (_, width, color) in edges.items():
+            assert width == everything[node][1]
+            np.testing.assert_array_equal(color, everything[node][2])
+        (plain,) = [each for each in ax.collections if isinstance(each, LineCollection) and each.get_array() is None]
+        assert len(plain.get_segments()) == 5
+        assert plain.get_zorder() < edge_lines(ax).get_zorder()
+        np.testing.assert_allclose(plain.get_colors(), [to_rgba(NEUTRAL)])
+    # The sign comes first.
+    assert drawn(draw(attributions, edge_index, pos=pos, top_k=2, sign="positive")[1]).keys() == {0, 3}
+
+
+def test_alpha_overlay() -> None:
+    assert edge_lines(draw(pos=POS, alpha_overlay=0.3)[1]).get_colors()[:, 3] == pytest.approx([0.3] * 3)
+    assert draw(method="heat_map", alpha_overlay=0.3)[1].images[1].get_alpha() == 0.3
+
+
+def test_directed_edges_part_and_have_heads_that_point_to_their_targets() -> None:
+    edge_index = torch.tensor([[0, 1, 2, 0], [1, 0, 1, 1]])  # 0 -> 1 twice
+    ax = draw(torch.tensor([2.0, -1.0, 5.0, 2.0]), edge_index, pos=POS, num_nodes=4, directed=True)[1]
+    lines = edge_lines(ax)
+    assert lines.get_array().tolist() == [-1, 4, 5]
+    there, back, straight = (lines.get_segments()[index] for index in (1, 0, 2))
+    assert (there[0], there[-1]) == (pytest.approx([0, 0]), pytest.approx([1, 0]))
+    assert (back[0], back[-1]) == (pytest.approx([1, 0]), pytest.approx([0, 0]))
+    assert there[12] == pytest.approx([0.5, 0.1])  # bent to its left
+    assert back[12] == pytest.approx([0.5, -0.1])
+    assert straight.tolist() == [[2, 0], [1, 0]]
+    heads = next(each for each in ax.collections if isinstance(each, PathCollection) and each.get_array() is not None)
+    assert heads.get_array().tolist() == [-1, 4, 5]
+    np.testing.assert_array_equal(heads.get_facecolors(), lines.get_colors())
+    assert np.all(np.diff(heads.get_sizes()) > 0)
+    assert heads.get_offsets()[2] == pytest.approx([1.4, 0])
+    tips = np.array([path.vertices[0] for path in heads.get_paths()])
+    assert tips[2] == pytest.approx([-0.6, 0])
+    assert tips[1, 0] > 0.5 > -0.5 > tips[0, 0]
+    assert tips[1, 1] < 0 < tips[0, 1]  # past the middle, the curves turn back to the straight line
+
+
+def test_directed_edges_that_are_not_coloured_have_grey_heads() -> None:
+    ax = draw(pos=POS, directed=True, top_k=2)[1]
+    grey, coloured = [each for each in ax.collections if isinstance(each, PathCollection)][:2]
+    assert (len(grey.get_offsets()), len(coloured.get_offsets())) == (4, 2)
+    np.testing.assert_allclose(grey.get_facecolors(), [to_rgba(NEUTRAL)])
+
+
+def test_heat_map_is_the_merged_matrix_over_the_plain_one() -> None:
+    fig, ax = draw(method="heat_map", node_labels="CNOS", show_colorbar=True, top_k=2, cmap="PuOr")
+    plain, overlay = ax.images
+    expected = np.full((4, 4), np.nan)
+    expected[0, 1] = expected[1, 0] = 3
+    expected[1, 2] = expected[2, 1] = -1
+    np.testing.assert_array_equal(overlay.get_array().filled(np.nan), expected)
+    assert np.argwhere(~plain.get_array().mask).tolist() == [[0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2]]
+    np.testing.assert_allclose(plain.to_rgba(plain.get_array())[2, 3], to_rgba(NEUTRAL))
+    assert plain.to_rgba(plain.get_array())[0, 0, 3] == 0  # no edge, nothing drawn
+    assert (overlay.norm.vmin, overlay.norm.vmax, overlay.get_cmap().name) == (-3, 3, "PuOr")
+    assert [text.get_text() for text in (*ax.get_xticklabels(), *ax.get_yticklabels())] == list("CNOSCNOS")
+    assert len(fig.axes) == 2
+
+
+def test_heat_map_of_a_directed_graph_has_sources_as_rows() -> None:
+    label = torch.tensor([False, False, True, False, False, False])
+    ax = draw(method="heat_map", directed=True, edge_label=label)[1]
+    matrix = ax.images[1].get_array().filled(0)
+    expected = np.zeros((4, 4))
+    expected[tuple(EDGE_INDEX)] = ATTRIBUTIONS
+    np.testing.assert_array_equal(matrix, expected)
+    (halo,), labels = ax.get_legend_handles_labels()
+    assert labels == ["ground truth"]
+    (outline,) = halo.get_segments()
+    assert outline.mean(axis=0) == pytest.approx([1.9, 0.9])  # column 2, row 1; the first corner counts twice
+
+
+def test_node_colors() -> None:
+    faces = draw(pos=POS, node_colors="gold")[1].collections[-1].get_facecolors()
+    np.testing.assert_allclose(faces, [to_rgba("gold")] * 4)
+    ax = draw(pos=POS, node_labels="CNOS", node_colors=["white", "navy", (1, 1, 0), "0.1"])[1]
+    np.testing.assert_allclose(ax.collections[-1].get_facecolors()[1], to_rgba("navy"))
+    assert [text.get_color() for text in ax.texts] == ["#404040", "white", "#404040", "white"]  # legible on its node
 
 
 def test_isolated_nodes_are_drawn() -> None:
     assert len(node_points(draw(num_nodes=6)[1])) == 6
+    assert draw(num_nodes=6, method="heat_map")[1].images[0].get_array().shape == (6, 6)
 
 
-def test_figures_of_pyplot_and_given_axes() -> None:
-    from matplotlib import pyplot
-
-    fig, _ = visualize_graph_attr(ATTRIBUTIONS, EDGE_INDEX)
-    assert pyplot.fignum_exists(fig.number)
+def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[list[int]] = []
+    monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.get_fignums()))
+    fig, _ = visualize_graph_attr(ATTRIBUTIONS, EDGE_INDEX, pos=POS)
+    assert shown == [[fig.number]]
     pyplot.close(fig)
     own = Figure()
     axes = own.subplots()
-    assert visualize_graph_attr(ATTRIBUTIONS, EDGE_INDEX, plt_fig_axis=(own, axes)) == (own, axes)
+    assert visualize_graph_attr(ATTRIBUTIONS, EDGE_INDEX, pos=POS, plt_fig_axis=(own, axes)) == (own, axes)
+    draw(pos=POS)
+    assert len(shown) == 1
     assert not pyplot.get_fignums()
-
-
-def test_attributions_that_require_gradients() -> None:
-    assert drawn(draw(ATTRIBUTIONS.clone().requires_grad_(), pos=POS)[1])[0][0] == 3
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attributions": torch.ones(5)}, r"attributions of shape \[6\], one per edge \(got \[5\]\)"),
-        ({"edge_label": torch.ones(3)}, r"edge_label of shape \[6\], one per edge \(got \[3\]\)"),
-        ({"edge_index": torch.ones(3, 6)}, r"edge_index of shape \[2, num_edges\] \(got \[3, 6\]\)"),
+        ({"method": "masked_image"}, r"method to be one of 'edges', 'heat_map' \(got 'masked_image'\)"),
+        ({"top_k": -1}, r"top_k of at least 0, or None for all edges \(got -1\)"),
+        ({"vmax": -1.0}, r"vmax to be a magnitude, finite and at least 0 \(got -1.0\)"),
+        ({"alpha_overlay": 2}, r"alpha_overlay between 0 and 1 \(got 2\)"),
+        ({"node_colors": ["red", "blue"]}, r"one for each of 4 nodes \(got 2\)"),
+        ({"node_colors": "no colour"}, r"colours of matplotlib \(got 'no colour'\)"),
+        ({"pos": torch.zeros(4, 3)}, r"pos of shape \[4, 2\], one point per node \(got \[4, 3\]\)"),
         ({"sign": "both"}, "sign to be one of 'all', .* \\(got 'both'\\)"),
-        ({"num_nodes": 3}, r"at least 4 .* \(got \[3\]\)"),
+        ({"num_nodes": 3, "pos": None}, r"at least 4 .* \(got \[3\]\)"),
         ({"pos": POS, "node_labels": "abcde"}, r"agree on one number of nodes.*\(got \[4, 5\]\)"),
     ],
 )
 def test_arguments_that_do_not_fit(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        draw(**options)
+        visualize_graph_attr(**({"attributions": ATTRIBUTIONS, "edge_index": EDGE_INDEX, "pos": POS} | options))
+    assert not pyplot.get_fignums()  # nothing is left behind
 
 
 @pytest.mark.parametrize("missing", ["matplotlib", "networkx"])
