@@ -196,10 +196,11 @@ def test_directed_edges_part_and_have_heads_that_point_to_their_targets() -> Non
     np.testing.assert_array_equal(heads.get_facecolors(), lines.get_colors())
     assert np.all(np.diff(heads.get_sizes()) > 0)
     assert heads.get_offsets()[2] == pytest.approx([1.4, 0])
-    tips = np.array([path.vertices[0] for path in heads.get_paths()])
+    tips, *corners = np.array([path.vertices for path in heads.get_paths()]).transpose(1, 0, 2)
     assert tips[2] == pytest.approx([-0.6, 0])
-    assert tips[1, 0] > 0.5 > -0.5 > tips[0, 0]
-    assert tips[1, 1] < 0 < tips[0, 1]  # past the middle, the curves turn back to the straight line
+    for corner in corners:  # no head is sheared
+        assert np.linalg.norm(tips - corner, axis=1) == pytest.approx([np.hypot(1, 0.45)] * 3)
+    assert np.sign(tips[:2]).tolist() == [[-1, 1], [1, -1]]  # past the middle, curves turn back to the straight line
 
 
 def test_directed_edges_that_are_not_coloured_have_grey_heads() -> None:
@@ -219,9 +220,8 @@ def test_heat_map_is_the_merged_matrix_over_the_plain_one() -> None:
     assert np.argwhere(~plain.get_array().mask).tolist() == [[0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2]]
     np.testing.assert_allclose(plain.to_rgba(plain.get_array())[2, 3], to_rgba(NEUTRAL))
     assert plain.to_rgba(plain.get_array())[0, 0, 3] == 0  # no edge, nothing drawn
-    assert (overlay.norm.vmin, overlay.norm.vmax, overlay.get_cmap().name) == (-3, 3, "PuOr")
+    assert (overlay.norm.vmin, overlay.norm.vmax, overlay.get_cmap().name, len(fig.axes)) == (-3, 3, "PuOr", 2)
     assert [text.get_text() for text in (*ax.get_xticklabels(), *ax.get_yticklabels())] == list("CNOSCNOS")
-    assert len(fig.axes) == 2
 
 
 def test_heat_map_of_a_directed_graph_has_sources_as_rows() -> None:

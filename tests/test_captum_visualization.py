@@ -1,0 +1,267 @@
+"""Run this file to draw the examples in docs/images again."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from captum.attr import visualization
+from matplotlib import colormaps, pyplot
+from matplotlib.colors import Colormap, Normalize, to_rgba
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from captum_goat.captum_visualization import (
+    to_image_attr,
+    to_text_record,
+    to_timeseries_attr,
+    visualize_adjacency_attr,
+    visualize_node_attr,
+)
+from captum_goat.visualization import visualize_graph_attr
+
+matplotlib.use("Agg")
+
+# A triangle with one edge in both directions, one of them twice: 0 -> 1 has 2 + 2, and 1 -> 0 has -1.
+EDGE_INDEX = torch.tensor([[0, 1, 1, 2, 0], [1, 0, 2, 0, 1]])
+ATTRIBUTIONS = torch.tensor([2.0, -1.0, 0.5, 0.0, 2.0])
+MATRIX = np.array([[0.0, 4.0, 0.0], [-1.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
+NO_EDGES, NO_ATTRIBUTIONS = torch.empty(2, 0, dtype=torch.long), torch.empty(0)
+OLD_MATPLOTLIB = hasattr(matplotlib.cm, "get_cmap")
+
+
+def draw_examples(folder: Path) -> list[Path]:
+    """Draw a molecule with attributions made up for the purpose, as a graph and as Captum's heat map."""
+    bonds = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (0, 6), (6, 7), (6, 8), (3, 9)]
+    scores = torch.tensor([0.9, -0.3, 0.15, 0.1, -0.4, 0.8, 2.6, 1.9, 1.7, -1.2])
+    there = torch.tensor(bonds).t()
+    edge_index, attributions = torch.cat([there, there.flip(0)], dim=1), torch.cat([0.6 * scores, 0.4 * scores])
+    options: dict[str, Any] = {"node_labels": "CCCCCCNOON", "show_colorbar": True, "use_pyplot": False}
+    options["title"] = "4-nitroaniline (made-up attributions)"
+    graph, _ = visualize_graph_attr(attributions, edge_index, fig_size=(6, 4), **options)
+    matrix, _ = visualize_adjacency_attr(attributions, edge_index, cmap="RdBu", fig_size=(5, 5.6), **options)
+    paths = [folder / "graph_attr.png", folder / "adjacency_attr.png"]
+    for figure, path in zip((graph, matrix), paths, strict=True):
+        figure.savefig(path, dpi=100, bbox_inches="tight")
+    return paths
+
+
+def test_examples_are_small_pictures(tmp_path: Path) -> None:
+    for path in draw_examples(tmp_path):
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert 8_000 < path.stat().st_size < 150_000
+
+
+def test_image_is_the_adjacency_matrix() -> None:
+    image = to_image_attr(ATTRIBUTIONS, EDGE_INDEX, num_nodes=4)
+    assert image.shape == (4, 4, 1)
+    np.testing.assert_array_equal(image[:3, :3, 0], MATRIX)
+    assert image.sum() == ATTRIBUTIONS.sum()
+    assert not image[3].any()
+    assert to_image_attr(ATTRIBUTIONS.bfloat16().requires_grad_(), EDGE_INDEX).shape == (3, 3, 1)
+    assert to_image_attr(NO_ATTRIBUTIONS, NO_EDGES).shape == (0, 0, 1)
+
+
+def heat(**options: Any) -> np.ndarray:
+    _, ax = visualize_adjacency_attr(ATTRIBUTIONS, EDGE_INDEX, use_pyplot=False, **options)
+    return np.asarray(ax.images[0].get_array())
+
+
+@pytest.mark.parametrize("sign", ["all", "positive", "negative", "absolute_value"])
+@pytest.mark.parametrize("outlier_perc", [0, 2, 30])
+def test_adjacency_is_what_captum_draws_of_the_image(sign: Any, outlier_perc: float) -> None:
+    image = to_image_attr(ATTRIBUTIONS, EDGE_INDEX)
+    _, ax = visualization.visualize_image_attr(image, sign=sign, outlier_perc=outlier_perc, use_pyplot=False)
+    np.testing.assert_allclose(heat(sign=sign, outlier_perc=outlier_perc), ax.images[0].get_array(), atol=1e-12)
+
+
+def test_outliers_saturate() -> None:
+    np.testing.assert_allclose(heat(outlier_perc=0), MATRIX / 4)
+    np.testing.assert_allclose(heat(outlier_perc=80), [[0, 1, 0], [-1, 0, 0.5], [0, 0, 0]])
+    np.testing.assert_allclose(heat(outlier_perc=100), np.sign(MATRIX))  # Captum itself fails here
+
+
+def test_tiny_attributions_look_like_large_ones() -> None:
+    _, ax = visualize_adjacency_attr(1e-9 * ATTRIBUTIONS, EDGE_INDEX, use_pyplot=False)  # Captum warns
+    np.testing.assert_allclose(ax.images[0].get_array(), heat(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("labels", [None, "CNO"])
+def test_adjacency_has_labels_colour_bar_and_title(labels: str | None) -> None:
+    fig, ax = visualize_adjacency_attr(
+        ATTRIBUTIONS, EDGE_INDEX, node_labels=labels, cmap="RdBu", show_colorbar=True, title="Bonds", use_pyplot=False
+    )
+    fig.draw_without_rendering()
+    for axis in (ax.xaxis, ax.yaxis):
+        inside = [tick.label1 if axis is ax.yaxis else tick.label2 for tick in axis.get_major_ticks()]
+        shown = {text.get_text() for text, at in zip(inside, axis.get_ticklocs(), strict=True) if 0 <= at <= 2}
+        assert shown == set(labels or "012")
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("target", "source", "Bonds")
+    assert ax.images[0].get_cmap().name == "RdBu"
+    assert len(fig.axes) == 2
+
+
+NOTHING_TO_SEE: list[tuple[Tensor, Tensor, int | None, str]] = [
+    (NO_ATTRIBUTIONS, NO_EDGES, None, "all"),
+    (NO_ATTRIBUTIONS, NO_EDGES, 1, "negative"),
+    (NO_ATTRIBUTIONS, NO_EDGES, 3, "absolute_value"),
+    (torch.zeros(5), EDGE_INDEX, None, "all"),
+    (torch.zeros(5), EDGE_INDEX, None, "negative"),
+    (-torch.ones(5), EDGE_INDEX, None, "positive"),
+    (torch.ones(5), EDGE_INDEX, None, "negative"),
+]
+
+
+@pytest.mark.parametrize(("attributions", "edge_index", "num_nodes", "sign"), NOTHING_TO_SEE)
+def test_nothing_to_see_is_an_empty_picture(
+    attributions: Tensor, edge_index: Tensor, num_nodes: int | None, sign: Any
+) -> None:
+    options: dict[str, Any] = {"num_nodes": num_nodes, "sign": sign, "title": "Nothing", "use_pyplot": False}
+    fig, ax = visualize_adjacency_attr(attributions, edge_index, show_colorbar=True, **options)
+    fig.draw_without_rendering()
+    (image,) = ax.images
+    assert not np.asarray(image.get_array()).any()
+    expected = visualization._initialize_cmap_and_vmin_vmax(sign)[1:]
+    assert (image.norm.vmin, image.norm.vmax) == expected  # so zero has the colour of zero
+    assert ax.get_title() == "Nothing"
+    fig, axes = visualize_node_attr(attributions, edge_index, **options)
+    fig.draw_without_rendering()
+    count = num_nodes or (3 if edge_index.numel() else 0)
+    assert [len(each.lines[0].get_ydata()) for each in axes] == [count, count]
+    assert not any(each.patches for each in axes)
+    assert axes[0].get_title() == "Nothing"
+
+
+def test_time_series_counts_and_adds_up_the_edges_of_nodes() -> None:
+    attr, data = to_timeseries_attr(ATTRIBUTIONS, EDGE_INDEX, num_nodes=4)
+    incoming, outgoing = attr.T
+    np.testing.assert_array_equal(incoming, [*MATRIX.sum(axis=0), 0])
+    np.testing.assert_array_equal(outgoing, [*MATRIX.sum(axis=1), 0])
+    assert data.T.tolist() == [[2, 2, 1, 0], [2, 2, 1, 0]]
+    assert [each.shape for each in to_timeseries_attr(NO_ATTRIBUTIONS, NO_EDGES)] == [(0, 2), (0, 2)]
+
+
+@pytest.mark.skipif(OLD_MATPLOTLIB, reason="this matplotlib has what Captum calls")
+def test_a_matplotlib_that_captum_cannot_use_is_named() -> None:
+    with pytest.raises(RuntimeError, match=rf"Captum .*get_cmap .*\(got {matplotlib.__version__}\): install"):
+        visualize_node_attr(ATTRIBUTIONS, EDGE_INDEX)
+    assert not pyplot.get_fignums()
+
+
+@pytest.fixture
+def get_cmap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give matplotlib.cm the function that Captum calls: what matplotlib had until 3.10, without the warning."""
+
+    def get_cmap(cmap: str | Colormap) -> Colormap:
+        return cmap if isinstance(cmap, Colormap) else colormaps[cmap]
+
+    monkeypatch.setattr(matplotlib.cm, "get_cmap", get_cmap, raising=False)
+
+
+@pytest.mark.usefixtures("get_cmap")
+def test_nodes_are_drawn_as_captum_draws_time_series() -> None:
+    users, users_axes = pyplot.subplots()
+    _, axes = visualize_node_attr(
+        ATTRIBUTIONS, EDGE_INDEX, outlier_perc=0, cmap="RdBu", title="Nodes", show_colorbar=True, use_pyplot=False
+    )
+    attr, data = to_timeseries_attr(ATTRIBUTIONS, EDGE_INDEX)
+    norm = Normalize(-np.abs(attr).max(), np.abs(attr).max())
+    for channel, ax in enumerate(axes):
+        np.testing.assert_array_equal(ax.lines[0].get_ydata(), data[:, channel])
+        spans = [patch.get_facecolor() for patch in ax.patches]
+        np.testing.assert_allclose(spans, [to_rgba(colormaps["RdBu"](norm(each)), 0.7) for each in attr[:, channel]])
+        assert ax.get_xlim() == (0, 2)
+    assert [ax.get_ylabel() for ax in axes] == ["incoming", "outgoing"]
+    assert axes[0].get_title() == "Nodes"
+    # Captum's hands stay off the user's figure, which is still the current one.
+    assert users_axes.get_xlim() == (0, 1)
+    assert pyplot.get_fignums() == [users.number]
+    pyplot.close(users)
+
+
+@pytest.mark.usefixtures("get_cmap")
+def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[list[int]] = []
+    monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.get_fignums()))
+    for visualize, rows in ((visualize_adjacency_attr, 1), (visualize_node_attr, 2)):
+        fig, _ = visualize(ATTRIBUTIONS, EDGE_INDEX, fig_size=(3, 2))
+        assert shown.pop() == [fig.number]
+        assert tuple(fig.get_size_inches()) == (3, 2)
+        pyplot.close(fig)
+        own = Figure()
+        axes = own.subplots(rows)
+        assert visualize(ATTRIBUTIONS, EDGE_INDEX, plt_fig_axis=(own, axes))[0] is own
+        assert not shown
+    assert not pyplot.get_fignums()
+
+
+def test_text_has_undirected_edges_as_words() -> None:
+    delta = torch.tensor([0.25])
+    record = to_text_record(
+        ATTRIBUTIONS, EDGE_INDEX, ["C", "N", 3], pred_class=1, pred_prob=0.9, convergence_delta=delta
+    )
+    assert record.raw_input_ids == ["C-N", "C-3", "N-3"]
+    assert record.word_attributions.tolist() == pytest.approx([1, 0, 0.5 / 3])
+    assert (record.attr_score, record.convergence_score) == (3.5, 0.25)
+    assert (record.pred_class, record.pred_prob, record.attr_class, record.true_class) == (1, 0.9, 1, "")
+    other = to_text_record(ATTRIBUTIONS, EDGE_INDEX, pred_class=1, attr_class=0, true_class=1)
+    assert (other.raw_input_ids, other.attr_class, other.true_class) == (["0-1", "0-2", "1-2"], 0, 1)
+    assert math.isnan(other.pred_prob)
+    assert math.isnan(other.convergence_score)
+
+
+def test_text_of_a_directed_graph() -> None:
+    record = to_text_record(ATTRIBUTIONS, EDGE_INDEX, "CNO", directed=True)
+    assert record.raw_input_ids == ["C→N", "N→C", "N→O", "O→C"]
+    assert record.word_attributions.tolist() == [1, -0.25, 0.125, 0]
+
+
+@pytest.mark.parametrize("graph", [(NO_ATTRIBUTIONS, NO_EDGES), (torch.zeros(5), EDGE_INDEX)])
+def test_text_without_attributions(graph: tuple[Tensor, Tensor]) -> None:
+    record = to_text_record(*graph)
+    assert len(record.raw_input_ids) == len(record.word_attributions) == (3 if len(graph[0]) else 0)
+    assert (record.attr_score, record.word_attributions.abs().sum()) == (0, 0)
+
+
+def test_captum_can_print_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stand-ins for the two names of IPython, which is not installed for the tests."""
+    monkeypatch.setattr(visualization, "HAS_IPYTHON", True)
+    monkeypatch.setattr(visualization, "HTML", str, raising=False)
+    monkeypatch.setattr(visualization, "display", print, raising=False)
+    records = [
+        to_text_record(ATTRIBUTIONS, EDGE_INDEX, "CNO", pred_class="toxic"),
+        to_text_record(NO_ATTRIBUTIONS, NO_EDGES),
+    ]
+    html = visualization.visualize_text(records)
+    assert html.index("toxic") < html.index("C-N") < html.index("C-O") < html.index("N-O")
+    assert "hsl(120, 75%, 50%)" in html  # the strongest edge has the full green
+    assert html.count("<mark") == 3
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (to_image_attr, {"num_nodes": 2}, r"num_nodes to agree .* at least 3 .* \(got \[2\]\)"),
+        (to_timeseries_attr, {"num_nodes": 2}, r"at least 3 .* \(got \[2\]\)"),
+        (to_image_attr, {"attributions": torch.ones(2)}, r"attributions of shape \[5\], one per edge \(got \[2\]\)"),
+        (to_text_record, {"node_labels": "CN"}, r"node_labels to agree .* at least 3 .* \(got \[2\]\)"),
+        (to_text_record, {"convergence_delta": torch.zeros(3)}, r"\(got 3\). Make one record per graph"),
+        (visualize_adjacency_attr, {"sign": "both"}, r"sign to be one of .* \(got 'both'\)"),
+        (visualize_adjacency_attr, {"outlier_perc": -1}, r"between 0 and 100 \(got -1\)"),
+        (visualize_node_attr, {"outlier_perc": 101}, r"between 0 and 100 \(got 101\)"),
+        (visualize_node_attr, {"plt_fig_axis": (Figure(), [None])}, r"two axes, for incoming .* \(got 1\)"),
+    ],
+)
+def test_arguments_that_do_not_fit(function: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        function(**({"attributions": ATTRIBUTIONS, "edge_index": EDGE_INDEX} | options))
+    assert not pyplot.get_fignums()
+
+
+if __name__ == "__main__":
+    print(*draw_examples(Path(__file__).parents[1] / "docs" / "images"))
