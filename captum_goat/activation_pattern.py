@@ -115,6 +115,7 @@ class ActivationPattern:
             return torch.relu(value)
 
         output = self._run(on_gate, [call.factor(mask) for call in self.messages], features)
+        _check_done(calls, "ReLUs")
         return replace(self, subject=self.subject._replace(mask=mask, features=features), gates=gates, output=output)
 
     def replay(self, t: float, *, inputs: bool) -> Replay:
@@ -124,8 +125,7 @@ class ActivationPattern:
             t: The scale, in (0, 1].
             inputs: Whether gradients with respect to edges and features are wanted, else only to gates.
         """
-        mask = self.subject.mask * t
-        factors = [call.factor(mask).requires_grad_(inputs) for call in self.messages]
+        factors = [call.factor(self.subject.mask, t).requires_grad_(inputs) for call in self.messages]
         features = [(each * t).requires_grad_(inputs) for each in self.subject.features]
         scales = [gates and gates.scale(t).requires_grad_() for gates in self.gates]
         calls = iter(zip(self.gates, scales, strict=True))
@@ -134,7 +134,9 @@ class ActivationPattern:
             gates, scale = _next(calls, "ReLUs")
             return torch.relu(value) if gates is None or scale is None else value * gates.pattern * scale
 
-        return Replay(self._run(on_gate, factors, features), factors, features, scales)
+        output = self._run(on_gate, factors, features)
+        _check_done(calls, "ReLUs")
+        return Replay(output, factors, features, scales)
 
     def _run(
         self, on_gate: Callable[[str, Tensor], Tensor], factors: list[Tensor], features: Sequence[Tensor]
@@ -154,7 +156,9 @@ class ActivationPattern:
         with intercepted(subject.model, on_message=hook, on_gate=on_gate, on_squash=on_squash):
             # A model may change its input in place, which a leaf does not bear: it gets a copy.
             output = tensor_output(subject.forward([each.clone() for each in features]))
-            return output if subject.finish is None else tensor_output(subject.finish(output))
+            output = output if subject.finish is None else tensor_output(subject.finish(output))
+        _check_done(remaining, "messages")
+        return output
 
 
 def tensor_output(output: Any) -> Tensor:
@@ -176,7 +180,16 @@ def squash_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
 def _next(calls: Iterator[T], what: str) -> T:
     for call in calls:
         return call
-    raise UnsupportedModelError(
-        f"The model computed more {what} when it was run again than when it was recorded. GOAt needs a model that "
-        f"takes the same steps whatever the values of its edges."
+    raise _changed(f"more {what}")
+
+
+def _check_done(calls: Iterator[Any], what: str) -> None:
+    for _ in calls:
+        raise _changed(f"fewer {what}")
+
+
+def _changed(what: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"The model computed {what} when it was run again than when it was recorded. GOAt needs a model that takes the "
+        f"same steps in every call, whatever the values of its edges and of earlier calls."
     )

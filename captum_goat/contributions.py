@@ -48,9 +48,11 @@ def contributions(
         inputs: ``False`` when the edges' and features' own shares are known to be 0, because they are.
     """
     mask, features, rows = pattern.subject.mask, pattern.subject.features, pattern.rows
-    like = features[0] if features else mask
+    dtype = torch.promote_types(mask.dtype, pattern.output.dtype)  # a coarse mask must not make coarse sums
     shares = Contributions(
-        torch.zeros_like(mask), [torch.zeros_like(each) for each in features], like.new_zeros(pattern.graph.num_rows)
+        torch.zeros_like(mask, dtype=dtype),
+        [torch.zeros_like(each) for each in features],
+        mask.new_zeros(pattern.graph.num_rows, dtype=dtype),
     )
     if rows is None:
         return shares

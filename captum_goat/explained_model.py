@@ -33,6 +33,7 @@ class ExplainedModel(NamedTuple):
         """Look behind the wrappers that make a model a function of an edge mask."""
         if mask_type not in (None, *_MASK_TYPES):
             raise ValueError(f"Expected mask_type to be one of {', '.join(_MASK_TYPES)} (got {mask_type!r}).")
+        forward_func = getattr(forward_func, "_orig_mod", forward_func)  # the module behind torch.compile
         finish, own = None, None
         if isinstance(forward_func, CaptumModel):
             finish, own = _captum_finish(forward_func), forward_func.mask_type.value
@@ -41,7 +42,7 @@ class ExplainedModel(NamedTuple):
             forward_func, own = forward_func.model, "edge"
         if None not in (own, mask_type) and own != mask_type:
             raise ValueError(f"Expected mask_type '{own}' for this wrapper of a model (got {mask_type!r}).")
-        model = getattr(forward_func, "_orig_mod", forward_func)  # the module behind torch.compile
+        model = getattr(forward_func, "_orig_mod", forward_func)
         if not isinstance(model, Module):
             raise TypeError(
                 f"Expected a torch.nn.Module, an EdgeMaskedModel or torch_geometric's to_captum_model(model, 'edge') "

@@ -182,7 +182,7 @@ class GraphExplanation:
         """Raise if the attributions miss the output by more than what rounding explains."""
         if (delta.abs() > eps**0.5 * size + 100 * eps * rounding).any():
             raise UnsupportedModelError(
-                f"The attributions do not add up to the output (the sum is off by {float(delta.abs().max()):.2g}), so "
-                f"the model does something between its ReLUs that is not linear and was not noticed. Please report it "
-                f"with the model."
+                f"The attributions do not add up to the output (the sum is off by {float(delta.abs().max()):.2g}). The "
+                f"model does something between its ReLUs that was not noticed: `torch.no_grad` or `.item()` inside of "
+                f"its forward, a state that changes from call to call, or a function that is not linear."
             )

@@ -15,6 +15,8 @@ from torch_geometric.data import Batch
 from torch_geometric.data.data import BaseData
 from torch_geometric.utils import is_sparse
 
+from captum_goat.tracking import UnsupportedModelError
+
 # What the arguments of a model are taken to be when its `forward` does not name them.
 _USUAL_NAMES = ("x", "edge_index", "batch")
 # Whole numbers that count things of which B copies of a graph have B times as many.
@@ -94,7 +96,16 @@ class GraphInputs:
         """Call the model, with its first arguments replaced."""
         values = list(self.arguments.items())
         args = [value for _, value in values[: self.positional]]
-        return self.model(*leading, *args[len(leading) :], **dict(values[self.positional :]))
+        tensors = {name: value for name, value in values[len(leading) :] if isinstance(value, Tensor)}
+        versions = {name: value._version for name, value in tensors.items()}
+        output = self.model(*leading, *args[len(leading) :], **dict(values[self.positional :]))
+        for name, value in tensors.items():
+            if value._version != versions[name]:
+                raise UnsupportedModelError(
+                    f"The model changes its argument '{name}' in place, so that every call would see another one. Let "
+                    f"its forward work on a copy."
+                )
+        return output
 
     def with_leading(self, values: Sequence[Tensor]) -> GraphInputs:
         """Return the inputs with the first arguments replaced."""
@@ -111,14 +122,18 @@ class GraphInputs:
             return replace(self, arguments={**self.arguments, str(self.edge_name): batch})
         num_nodes, num_graphs = self.num_nodes, self.num_graphs
         sizes = {num_nodes, self.edge_index.size(1), num_graphs}
-        arguments = {}
+        arguments: dict[str, Any] = {}
         for name, value in self.arguments.items():
+            if value is self.edge_index and name != self.edge_name:
+                continue  # the same edges again: they must stay the same tensor
             if isinstance(value, Tensor) and value.dim() > 0:
                 kind = "edge_index" if name == self.edge_name else name
                 value = _copies_of_tensor(kind, value, count, num_nodes, num_graphs, sizes)
             elif name in _COUNTS and isinstance(value, int) and not isinstance(value, bool):
                 value = value * count
             arguments[name] = value
+        again = {name: arguments[str(self.edge_name)] for name in self.arguments if name not in arguments}
+        arguments = {name: (arguments | again)[name] for name in self.arguments}
         if arguments.get("batch") is None and "batch" in inspect.signature(self.model.forward).parameters:
             copy = torch.arange(count, device=self.edge_index.device)
             arguments["batch"] = copy.repeat_interleave(num_nodes)
@@ -167,7 +182,9 @@ def _unpacked(model: Module, data: BaseData, kwargs: dict[str, Any]) -> tuple[tu
 
 def _plain(value: Any) -> Any:
     if isinstance(value, EdgeIndex):
-        return value.as_tensor()
+        value = value.as_tensor()
+    if isinstance(value, Tensor) and value.dtype == torch.int32 and _is_edge_index(value):
+        return value.long()  # torch's scatter_add has no gradient for an index of 32 bits
     # Autograd cannot save tensors that were made in inference mode.
     return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
 

@@ -6,6 +6,7 @@ whether the model succeeded or raised.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -26,6 +27,9 @@ OnSquash = Callable[[Callable[..., Tensor], tuple[Any, ...], dict[str, Any]], Te
 # Called with the layer, the `edge_index` of its `propagate` call and its messages; returns the messages.
 OnMessage = Callable[[MessagePassing, Any, Tensor], Tensor]
 
+# Two threads that explain at once would trip over each other's hooks.
+_one_at_a_time = threading.RLock()
+
 _RELUS = frozenset({F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
 _CLAMPS = frozenset(
     {
@@ -33,6 +37,7 @@ _CLAMPS = frozenset(
         *(getattr(Tensor, name) for name in ("clamp", "clamp_", "clip", "clip_")),
     }
 )
+_INPLACE = {F.relu: 1, F.threshold: 3}  # where these take `inplace`
 _CLAMP_MINS = frozenset({torch.clamp_min, torch.clamp_min_, Tensor.clamp_min, Tensor.clamp_min_})
 _SQUASHES = frozenset(
     {
@@ -53,6 +58,7 @@ def intercepted(
     on_message: OnMessage | None = None,
     on_gate: OnGate | None = None,
     on_squash: OnSquash | None = None,
+    on_layer: Callable[[tuple[Any, ...]], None] | None = None,
     around_propagate: Callable[[int], None] | None = None,
 ) -> Iterator[None]:
     """Run ``on_gate`` in place of every ReLU and ``on_message`` after every message function of the model.
@@ -62,13 +68,16 @@ def intercepted(
         on_message: See :data:`OnMessage`; layers with ``explain=False`` are left alone, as in PyG.
         on_gate: See :data:`OnGate`; ``None`` leaves ReLUs alone.
         on_squash: See :data:`OnSquash`; only together with ``on_gate``.
+        on_layer: Called with the arguments of every message passing layer before it runs.
         around_propagate: Called with 1 when message passing begins and with -1 when it ends.
     """
     _check(model)
-    with ExitStack() as stack:
+    with _one_at_a_time, ExitStack() as stack:
         for name, module in model.named_modules():
             if isinstance(module, MessagePassing) and module.explain is not False:
                 _hook_messages(stack, name, module, on_message, around_propagate)
+                if on_layer is not None:
+                    _hook_layer(stack, module, on_layer)
         if on_gate is not None:
             mode = _GateMode(on_gate, on_squash)
             for name, module in model.named_modules():
@@ -86,16 +95,20 @@ def _check(model: Module) -> None:
             raise UnsupportedModelError(
                 f"TorchScript hides what happens inside of {where}. Explain the original torch.nn.Module."
             )
-        if isinstance(module, MessagePassing) and getattr(module, "cached", False):
+        if isinstance(module, MessagePassing) and (getattr(module, "cached", False) or _cache_names(module)):
             raise UnsupportedModelError(
                 f"{where} ({type(module).__name__}) keeps the edges of one call for the next, so they cannot be "
-                f"masked. Set its `cached` to False."
+                f"masked. Set its `cached` to False and {', '.join(_cache_names(module)) or 'its cache'} to None."
             )
         if isinstance(module, MessagePassing) and module.explain:
             raise UnsupportedModelError(
                 f"An explainer of torch_geometric has left its edge mask on {where}. Take it off with "
                 f"torch_geometric.explain.algorithm.utils.clear_masks(model)."
             )
+
+
+def _cache_names(module: Module) -> list[str]:
+    return [f"`{key}`" for key, value in vars(module).items() if key.startswith("_cached") and value is not None]
 
 
 def _hook_messages(
@@ -106,13 +119,18 @@ def _hook_messages(
     around_propagate: Callable[[int], None] | None,
 ) -> None:
     edge_indices: list[Any] = []
+    thread = threading.get_ident()
 
     def begin(_: MessagePassing, inputs: tuple[Any, ...]) -> None:
+        if threading.get_ident() != thread:
+            return
         edge_indices.append(inputs[0])
         if around_propagate is not None:
             around_propagate(1)
 
-    def mask(_: MessagePassing, inputs: tuple[Any, ...], messages: Any) -> Tensor:
+    def mask(_: MessagePassing, inputs: tuple[Any, ...], messages: Any) -> Tensor | None:
+        if threading.get_ident() != thread:
+            return None
         if not isinstance(messages, Tensor):
             raise UnsupportedModelError(
                 f"GOAt masks messages that are one tensor (got {type(messages).__name__} from '{name}')."
@@ -121,6 +139,8 @@ def _hook_messages(
         return masked
 
     def end(_: MessagePassing, inputs: tuple[Any, ...], out: Any) -> None:
+        if threading.get_ident() != thread:
+            return
         edge_indices.pop()
         if around_propagate is not None:
             around_propagate(-1)
@@ -133,23 +153,39 @@ def _hook_messages(
     layer.fuse = False  # fused kernels have no messages to mask
 
 
+def _hook_layer(stack: ExitStack, layer: MessagePassing, on_layer: Callable[[tuple[Any, ...]], None]) -> None:
+    thread = threading.get_ident()
+
+    def begin(_: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if threading.get_ident() == thread:
+            on_layer((*args, *kwargs.values()))
+
+    stack.callback(layer.register_forward_pre_hook(begin, with_kwargs=True).remove)
+
+
 def _hook_relu(stack: ExitStack, name: str, relu: torch.nn.ReLU, mode: _GateMode) -> None:
     inputs: list[Tensor] = []
 
-    def before(module: torch.nn.ReLU, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        inputs.append(args[0])
+    def before(module: torch.nn.ReLU, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not mode.is_here():
+            return None
+        value = args[0] if args else kwargs["input"]
+        inputs.append(value)
         mode.passing += 1
         # An in-place ReLU would overwrite the input that its gates need: let it have a copy.
-        return (args[0].detach().clone(),) if module.inplace else args
+        return (value.detach().clone() if module.inplace else value,), {}
 
-    def after(module: torch.nn.ReLU, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
+    def after(module: torch.nn.ReLU, args: tuple[Any, ...], out: Tensor) -> Tensor | None:
+        if not mode.is_here():
+            return None
         value = inputs.pop()
         gated = mode.on_gate(name, value)
         mode.passing -= 1
         return value.copy_(gated) if module.inplace else gated
 
-    stack.callback(relu.register_forward_pre_hook(before).remove)
-    stack.callback(relu.register_forward_hook(after).remove)
+    stack.callback(relu.register_forward_pre_hook(before, with_kwargs=True).remove)
+    # First of all hooks, so that what the user's own hooks do to the output is done to the gates' output.
+    stack.callback(relu.register_forward_hook(after, prepend=True).remove)
 
 
 class _GateMode(TorchFunctionMode):
@@ -160,6 +196,11 @@ class _GateMode(TorchFunctionMode):
         self.on_gate = on_gate
         self.on_squash = on_squash
         self.passing = 0  # inside an nn.ReLU, whose hooks do the work
+        self._thread = threading.get_ident()
+
+    def is_here(self) -> bool:
+        """Return whether the model runs for us and not in another thread, for somebody else."""
+        return threading.get_ident() == self._thread
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -169,7 +210,10 @@ class _GateMode(TorchFunctionMode):
             return func(*args, **kwargs)
         tensor = args[0] if args else kwargs["input"]
         gated = self.on_gate(getattr(func, "__name__", "relu"), tensor)
-        inplace = (args[1] if len(args) > 1 else kwargs.get("inplace")) if func is F.relu else func.__name__[-1] == "_"
+        position = _INPLACE.get(func)
+        inplace = func.__name__[-1] == "_"
+        if position is not None:
+            inplace = args[position] if len(args) > position else kwargs.get("inplace", False)
         # In place means in place: some code goes on with the tensor and drops what is returned.
         return tensor.copy_(gated) if inplace else gated
 

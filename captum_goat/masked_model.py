@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -70,11 +71,12 @@ class EdgeMaskedModel(Module):
     @staticmethod
     def _side_by_side(graph: GraphInputs, edge_masks: Tensor) -> Tensor:
         count = len(edge_masks)
-        together = masked_output(graph.copies(count), edge_masks.reshape(-1))
         with torch.no_grad():
             last = masked_output(graph, edge_masks[-1])
-        if copies_agree(together.detach(), last, count):
-            return together.view(count, -1, *together.shape[1:])
+        with suppress(Exception):  # copies may not fit a model (an embedding per node, say) that takes the graph alone
+            together = masked_output(graph.copies(count), edge_masks.reshape(-1))
+            if copies_agree(together.detach(), last, count):
+                return together.view(count, -1, *together.shape[1:])
         return torch.stack([masked_output(graph, mask) for mask in edge_masks])
 
 
@@ -86,7 +88,7 @@ def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
     def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
         return messages * edge_tracker.follow(layer, edge_index, messages).factor(mask)
 
-    with intercepted(graph.model, on_message=on_message), tracker:
+    with intercepted(graph.model, on_message=on_message, on_layer=edge_tracker.enter), tracker:
         output = tensor_output(graph())
     edge_tracker.check_seen()
     return output

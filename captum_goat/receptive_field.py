@@ -14,6 +14,8 @@ from torch import Tensor
 
 from captum_goat.tracking import Block, RowGraph
 
+_SEVERAL = -1  # the node of a row that stands for several nodes
+
 
 class Elements(NamedTuple):
     """What an output is attributed to: edges, and rows of inputs.
@@ -62,6 +64,7 @@ class ReceptiveFields:
         self._count = max(elements.weights.numel(), 1)
         self._repeated = repeated
         self._fields: dict[int, Field] = {}
+        self._nodes_at: dict[int, Tensor] = {}  # by the offset of the block
 
     def spread(self, shares: Tensor, sources: Iterable[int]) -> Tensor:
         """Share each row's number among the elements in its field, in proportion to their weights.
@@ -111,7 +114,7 @@ class ReceptiveFields:
             owner[elements] = found
             if ((before >= 0) & (before != found)).any() or (owner[elements] != found).any():
                 return None
-        return owner
+        return owner[: self._elements.weights.numel()]
 
     def _field(self, index: int) -> Field:
         """Return the fields of a block, after finding those of the blocks that it reads."""
@@ -153,9 +156,35 @@ class ReceptiveFields:
             child, entry = child[edges], entry[edges]
         if self._repeated and block.crosses:
             return child, entry + self._count  # one hop further away
-        if self._repeated and block.pools:
-            return child, entry % self._count  # a pooled row has every edge of its graph once
+        if self._repeated:
+            # A row that stands for several nodes, a pooled one, has every edge of its graph once, whatever the hop.
+            return child, torch.where(self._single_node(block)[child], entry, entry % self._count)
         return child, entry
+
+    def _single_node(self, block: Block) -> Tensor:
+        """Return which rows of a block stand for one node, or for a part of one."""
+        return self._nodes(block) != _SEVERAL
+
+    def _nodes(self, block: Block) -> Tensor:
+        """Return the node that each row of a block stands for."""
+        if block.offset not in self._nodes_at:
+            self._nodes_at[block.offset] = self._find_nodes(block)
+        return self._nodes_at[block.offset]
+
+    def _find_nodes(self, block: Block) -> Tensor:
+        if block.node is not None:
+            return block.node
+        if block.crosses or not block.sources:  # messages and inputs: one row each
+            return torch.arange(block.size, device=block.child.device)
+        of_parent = torch.full_like(block.parent, _SEVERAL)
+        for source in block.sources:
+            read = self._graph.blocks[source]
+            here = (block.parent >= read.offset) & (block.parent < read.offset + read.size)
+            of_parent[here] = self._nodes(read)[block.parent[here] - read.offset]
+        least = of_parent.new_full((block.size,), torch.iinfo(torch.long).max)
+        least.scatter_reduce_(0, block.child, of_parent, "amin")
+        most = of_parent.new_full((block.size,), _SEVERAL).scatter_reduce_(0, block.child, of_parent, "amax")
+        return least.where(least == most, _SEVERAL)
 
     def _read(self, block: Block, source: int) -> tuple[Tensor, Tensor]:
         """Return the pairs (child, entry) that a block reads from one of its sources."""

@@ -37,11 +37,16 @@ class _Recorder:
 
     def record(self) -> ActivationPattern:
         subject, tracker = self.subject, self.tracker
-        callbacks = {"on_gate": self.on_gate, "on_squash": self.on_squash, "around_propagate": self.around_propagate}
-        hook = None if self.edges is None else self.on_message
+        callbacks: dict[str, Any] = {
+            "on_gate": self.on_gate,
+            "on_squash": self.on_squash,
+            "around_propagate": self.around_propagate,
+        }
+        if self.edges is not None:
+            callbacks |= {"on_message": self.on_message, "on_layer": self.edges.enter}
         features = self.tracked_features()
         squash = None
-        with intercepted(subject.model, on_message=hook, **callbacks), tracker:  # type: ignore[arg-type]
+        with intercepted(subject.model, **callbacks), tracker:
             output = tensor_output(subject.forward(features))
             for number, (before, after) in enumerate(self.squashes):
                 if output is after:  # the model's last step: logits are attributed

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from captum_goat.explained_model import ExplainedModel
 from captum_goat.feature_groups import sum_features
-from captum_goat.graph_explanation import Attributions, GraphExplanation, SharedEdgesError
+from captum_goat.graph_explanation import Attributions, GraphExplanation
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.masked_model import check_mask, copies_agree
 
@@ -136,6 +136,9 @@ class Request:
         alone = self.graph.with_leading(features)
         flat = tuple(each.flatten(0, 1) for each in self.features)
         flat_mask = None if self.mask is None else self.mask.reshape(-1)
+        # Copies may not fit a model (that mixes graphs, or has an embedding per node) which takes the graph alone. An
+        # error that is not due to the copies comes again when the last one is explained.
+        last = self._explain(alone, targets[-1], mask, features, copies=1)
         try:
             together = self._explain(
                 alone.copies(self.count).with_leading(flat),
@@ -145,9 +148,8 @@ class Request:
                 copies=self.count,
                 repeated=repeated,
             )
-        except SharedEdgesError:
+        except Exception:
             return None
-        last = self._explain(alone, targets[-1], mask, features, copies=1)
         return together if copies_agree(together.output, last.output, self.count) else None
 
 
@@ -183,4 +185,5 @@ def _count(kind: str, mask: Tensor | None, features: tuple[Tensor, ...]) -> int 
 def _targets_of(target: Any, count: int) -> Sequence[Any]:
     """Return one target per mask."""
     per_mask = isinstance(target, list) or (isinstance(target, Tensor) and target.numel() > 1)
-    return list(target) if per_mask else [target] * count
+    targets = list(target) if per_mask else [target]
+    return targets * count if len(targets) == 1 else targets

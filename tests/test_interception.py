@@ -132,16 +132,21 @@ def test_what_has_no_part_in_the_output_is_not_refused() -> None:
 
 
 @pytest.mark.parametrize("row", [(slice(None), 0), (1,), (slice(None), slice(1, 3))], ids=["column", "row", "columns"])
-@pytest.mark.parametrize("value", [0.5, torch.tensor(0.5, dtype=torch.float64)], ids=["number", "tensor"])
-def test_constants_may_overwrite_a_part(row: tuple[Any, ...], value: Any) -> None:
-    def overwrite(x: Tensor) -> Tensor:
-        x[row] = value
+@pytest.mark.parametrize(
+    "kind", [float, lambda value: torch.tensor(value, dtype=torch.float64)], ids=["number", "tensor"]
+)
+def test_zeros_may_overwrite_a_part_and_other_constants_are_refused(row: tuple[Any, ...], kind: Any) -> None:
+    def overwrite(x: Tensor, value: float) -> Tensor:
+        x[row] = kind(value)
         return x.relu()
 
-    model = randomize(Activated(overwrite).double(), seed=1)
+    model = randomize(Activated(lambda x: overwrite(x, 0.0)).double(), seed=1)
     found, delta = GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES), return_convergence_delta=True)
     assert found.any()
     assert float(delta.abs()) < 1e-12
+    model.activation = lambda x: overwrite(x, 0.5)
+    with pytest.raises(UnsupportedModelError, match="of constants into a part"):
+        GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES))
 
 
 def test_products_of_edge_dependent_values_stay_exact() -> None:

@@ -30,9 +30,10 @@ class Messages(NamedTuple):
     shape: list[int]
     dtype: torch.dtype
 
-    def factor(self, mask: Tensor) -> Tensor:
-        """Return the mask's entry for each message (1 for constants), shaped to multiply the messages."""
-        padded = torch.cat([mask, mask.new_ones(1)]).to(self.dtype)  # the edge -1 is the last entry
+    def factor(self, mask: Tensor, t: float = 1.0) -> Tensor:
+        """Return t times the mask's entry for each message (1 for constants), shaped to multiply the messages."""
+        scaled = mask.to(self.dtype) * t
+        padded = torch.cat([scaled, scaled.new_ones(1)])  # the edge -1 is the last entry
         return padded[self.edges].view(self.shape)
 
 
@@ -51,6 +52,7 @@ class EdgeTracker:
         self._num_edges = edge_index.size(1)
         edges = torch.arange(self._num_edges, device=edge_index.device)
         self._loops = edges[self._source == target]
+        self._given_loops = self._loops
         tracker.set(edge_index, Edges(edges.view(1, -1)))
 
     def follow(self, layer: MessagePassing, edge_index: Any, values: Tensor) -> Messages:
@@ -70,6 +72,23 @@ class EdgeTracker:
             shape = [1] * values.dim()
             shape[layer.node_dim] = -1
             return Messages(self._with_kept_loops(edges, edge_index), shape, values.dtype)
+
+    def enter(self, arguments: tuple[Any, ...]) -> None:
+        """Note which of the user's self-loops a layer is given: those that it replaces by its own are still edges."""
+        with self._tracker.paused():
+            given = [edges for each in arguments if (edges := self._edges_of(each)) is not None]
+            if given:
+                present = self._present(torch.cat(given))
+                self._given_loops = self._loops[present[self._loops]]
+
+    def _edges_of(self, argument: Any) -> Tensor | None:
+        known = isinstance(argument, Tensor) and argument.dim() == 2 and argument.size(0) == 2
+        return self._tracker.edges(argument) if known else None
+
+    def _present(self, edges: Tensor) -> Tensor:
+        present = torch.zeros(self._num_edges, dtype=torch.bool, device=edges.device)
+        present[edges[edges >= 0]] = True
+        return present
 
     def check_seen(self) -> None:
         """Refuse a model that has run without any message passing."""
@@ -98,8 +117,8 @@ class EdgeTracker:
     def _with_kept_loops(self, edges: Tensor, edge_index: Tensor) -> Tensor:
         """Give a self-loop that replaces one of the user's the user's edge; refuse other foreign edges.
 
-        Layers such as GCNConv take the user's self-loops away and put one loop at every node. Where the user had a
-        loop, the new one stands for it (for the last one, where there were several: its weight is the one kept).
+        Layers such as GCNConv take the self-loops that they are given away and put one loop at every node. Where the
+        user had a loop, the new one stands for it (for the last one, where there were several: its weight is kept).
         """
         foreign = edges == NO_ROW
         if not foreign.any():
@@ -110,12 +129,10 @@ class EdgeTracker:
                 f"{self._tracker.place()} passes messages over edges that are neither in the given edge_index nor "
                 f"self-loops. Set `explain=False` on the layer to treat all of its edges as constants."
             )
-        present = torch.zeros(self._num_edges, dtype=torch.bool, device=edges.device)
-        present[edges[~foreign]] = True
-        lost = self._loops[~present[self._loops]]
+        lost = self._given_loops[~self._present(edges)[self._given_loops]]
         if lost.numel() == 0:
             return edges
-        num_nodes = int(edge_index.max()) + 1
+        num_nodes = 1 + max(int(edge_index.max()), int(self._source.max()))
         loop_at = torch.full((num_nodes,), NO_ROW, device=edges.device)
         loop_at.scatter_reduce_(0, self._source[lost], lost, "amax")
         edges = edges.clone()

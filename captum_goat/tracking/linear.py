@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.registry import REFUSED, Call, Result, aten, rule
-from captum_goat.tracking.row_graph import RowGraph, Rows
-from captum_goat.tracking.row_ids import indexed_shape, scatter_positions, shrink_index, with_dims
+from captum_goat.tracking.registry import REFUSED, Call, Result, aten, joined, rule
+from captum_goat.tracking.row_graph import NO_ROW, RowGraph, Rows
+from captum_goat.tracking.row_ids import indexed_shape, scatter_positions, shrink_index, with_dims, without_repeats
 
 
 @rule(aten.add, aten.add_, aten.sub, aten.sub_, aten.rsub)
@@ -39,14 +39,24 @@ def _pow(call: Call) -> Result:
 
 @rule(aten.where)
 def _where(call: Call) -> Result:
-    return REFUSED if call.rows(call.args[0]) is not None else _combine(call, call.args[1:3])
+    condition = call.args[0]
+    if call.rows(condition) is not None or len(call.args) != 3:
+        return REFUSED
+    return _chosen(call, condition, call.rows(call.args[1]), call.rows(call.args[2]))
 
 
 @rule(aten.masked_fill, aten.masked_fill_)
 def _masked_fill(call: Call) -> Result:
     if any(call.rows(argument) is not None for argument in call.args[1:]):
         return REFUSED
-    return _combine(call, call.args[:1])
+    return _chosen(call, ~call.args[1], call.rows(call.args[0]), None)
+
+
+def _chosen(call: Call, condition: Tensor, yes: Rows | None, no: Rows | None) -> Rows:
+    """Return rows that come entry by entry from one of two tensors (``None``: constants)."""
+    found = [rows for rows in (yes, no) if rows is not None]
+    ids = [NO_ROW if rows is None else with_dims(rows.ids, call.out.dim()) for rows in (yes, no)]
+    return joined(found, torch.where(with_dims(condition, call.out.dim()), ids[0], ids[1]))
 
 
 @rule(aten.convolution, aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d, aten._adaptive_avg_pool2d)
@@ -91,6 +101,7 @@ def _sum(call: Call) -> Result:
 
 def _sum_rows(graph: RowGraph, rows: Rows, dims: set[int], *, keepdim: bool) -> Rows:
     if any(rows.ids.size(d) != 1 for d in dims):
+        rows = rows._replace(ids=without_repeats(rows.ids, dims))
         shape = torch.Size(1 if d in dims else size for d, size in enumerate(rows.ids.shape))
         child = torch.arange(shape.numel(), device=rows.ids.device).view(shape)
         rows = graph.reduce(rows, child, shape)
@@ -100,9 +111,21 @@ def _sum_rows(graph: RowGraph, rows: Rows, dims: set[int], *, keepdim: bool) -> 
     return rows._replace(ids=rows.ids.reshape(kept))
 
 
-@rule(aten.mm, aten.bmm)
+@rule(aten.mm, aten.bmm, aten.mv, aten.dot)
 def _matmul(call: Call) -> Result:
     return _product(call, call.args[0], call.args[1])
+
+
+@rule(aten.addcmul, aten.addcmul_)
+def _addcmul(call: Call) -> Result:
+    product = _combine(call, call.args[1:3], multiply=True)
+    found = [rows for rows in (_combine(call, call.args[:1]), product) if isinstance(rows, Rows)]
+    return call.graph.merge(found) if found else None
+
+
+@rule(aten.lerp)
+def _lerp(call: Call) -> Result:
+    return REFUSED if call.rows(call.args[2]) is not None else _combine(call, call.args[:2])
 
 
 @rule(aten.addmm, aten.baddbmm)
@@ -113,12 +136,25 @@ def _addmm(call: Call) -> Result:
 
 
 def _product(call: Call, left: Tensor, right: Tensor) -> Rows | None:
-    found = [
-        _sum_rows(call.graph, rows, {tensor.dim() + dim}, keepdim=True)
-        for tensor, dim in ((left, -1), (right, -2))
-        if (rows := call.rows(tensor)) is not None
-    ]
+    before, after = call.rows(left), call.rows(right)
+    if before is None and after is not None and left.dim() == 2 and after.ids.size(-1) == 1 != after.ids.size(0):
+        return _sparse_product(call.graph, left, after)
+    found = []
+    if before is not None:
+        rows = _sum_rows(call.graph, before, {left.dim() - 1}, keepdim=True)
+        found.append(rows if right.dim() > 1 else rows._replace(ids=rows.ids.squeeze(-1)))
+    if after is not None:
+        rows = _sum_rows(call.graph, after, {right.dim() - 2 if right.dim() > 1 else 0}, keepdim=right.dim() > 1)
+        found.append(rows._replace(ids=with_dims(rows.ids, call.out.dim())))
     return call.graph.merge(found, multiply=True) if found else None
+
+
+def _sparse_product(graph: RowGraph, matrix: Tensor, rows: Rows) -> Rows:
+    """Return the rows of a constant matrix times rows: each reads those where the matrix is not 0."""
+    child, parent = torch.nonzero(matrix, as_tuple=True)
+    picked = rows._replace(ids=rows.ids.reshape(-1)[parent])
+    shape = torch.Size([matrix.size(0), 1] if rows.ids.dim() == 2 else [matrix.size(0)])
+    return graph.reduce(picked, child, shape)
 
 
 @rule(aten.scatter_add, aten.scatter_add_, aten.index_add, aten.index_add_)
@@ -137,8 +173,13 @@ def _scatter(call: Call, base: Tensor, dim: int, index: Tensor, source: Tensor) 
     before, rows = call.rows(base), call.rows(source)
     found = [] if before is None else [before]
     if rows is not None:
+        dim %= max(source.dim(), 1)
         if index.dim() == 1:
-            index = index.view([-1 if d == dim % source.dim() else 1 for d in range(source.dim())])
+            index = index.view([-1 if d == dim else 1 for d in range(source.dim())])
+            index = index.expand([-1 if d == dim else size for d, size in enumerate(rows.ids.shape)])
+        for d, size in enumerate(index.shape):  # a scatter may leave the end of its source out
+            if 1 != rows.ids.size(d) > size:
+                rows = rows._replace(ids=rows.ids.narrow(d, 0, size))
         child, shape = scatter_positions(shrink_index(index, dim, rows.ids), dim, base.shape)
         found.append(call.graph.reduce(rows, child, shape, dim))
     return call.graph.merge(found) if found else None
@@ -153,7 +194,8 @@ def _index_put(call: Call) -> Result:
         before = before._replace(ids=aten.index_put(overwritten, indices, overwritten.new_tensor(-1)))
     found = [] if before is None else [before]
     if rows is not None:
-        shape = indexed_shape([1] * base.dim(), base.shape, indices)
+        small = base.shape if any(index is None for index in indices) else [1] * base.dim()
+        shape = indexed_shape(small, base.shape, indices)
         position = torch.arange(shape.numel(), device=base.device).view(shape)
         child = aten.index(position, indices)
         found.append(call.graph.reduce(rows._replace(ids=with_dims(rows.ids, child.dim())), child, shape))

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from captum_goat.tracking.registry import REFUSED, Call, Result, aten, moves, rule
-from captum_goat.tracking.row_graph import Edges, Rows
+from captum_goat.tracking.registry import REFUSED, Call, Result, aten, joined, moves, rule
+from captum_goat.tracking.row_graph import NO_ROW, Edges, Rows
 from captum_goat.tracking.row_ids import concatenate_ids, index_ids, reshape_ids, shrink_index, with_dims
 
 
-@moves(aten.clone, aten.detach, aten.alias, aten._to_copy, aten.lift_fresh, aten.positive, aten.neg, aten.neg_)
+@moves(aten.clone, aten.alias, aten.lift_fresh, aten.positive, aten.neg, aten.neg_)
 def _same(_: Call, ids: Tensor) -> Tensor:
     return ids
 
 
-@moves(aten.transpose, aten.permute, aten.t, aten.unsqueeze, aten.flip)
+@rule(aten.detach, aten._to_copy)
+def _converted(call: Call) -> Result:
+    """Values that are detached or rounded to whole numbers would be constants in the replay, but they are not."""
+    trace = call.trace(call.args[0])
+    detached = call.func.overloadpacket is aten.detach
+    return REFUSED if isinstance(trace, Rows) and (detached or not call.out.is_floating_point()) else trace
+
+
+@moves(aten.transpose, aten.permute, aten.t, aten.unsqueeze, aten.flip, aten.roll)
 def _rearrange(call: Call, ids: Tensor) -> Any:
     return call.func(ids, *call.args[1:], **call.kwargs)
 
@@ -24,6 +33,15 @@ def _rearrange(call: Call, ids: Tensor) -> Any:
 @moves(aten.view, aten._unsafe_view, aten.reshape, aten.squeeze, aten._reshape_alias)
 def _reshape(call: Call, ids: Tensor) -> Tensor:
     return reshape_ids(ids, call.args[0].shape, call.out.shape)
+
+
+@rule(aten.squeeze_, aten.unsqueeze_, aten.t_, aten.transpose_)
+def _rearrange_in_place(call: Call) -> Result:
+    trace = call.trace(call.args[0])
+    if not isinstance(trace, Edges | Rows) or (call.func.overloadpacket is aten.squeeze_ and len(call.args) == 1):
+        return REFUSED  # the shape from before is gone
+    change = getattr(aten, call.func.overloadpacket.__name__[:-1])
+    return trace._replace(ids=change(trace.ids, *call.args[1:]))
 
 
 @moves(aten.expand)
@@ -62,6 +80,8 @@ def _index(call: Call, ids: Tensor) -> Tensor:
 @moves(aten.gather)
 def _gather(call: Call, ids: Tensor) -> Tensor:
     dim, index = call.args[1:3]
+    if ids.size(dim) == 1:  # channels
+        index = torch.zeros_like(index)
     index = shrink_index(index, dim, ids)
     shape = [size if d == dim % ids.dim() else index.size(d) for d, size in enumerate(ids.shape)]
     return ids.expand(shape).gather(dim, index)
@@ -69,11 +89,14 @@ def _gather(call: Call, ids: Tensor) -> Tensor:
 
 @moves(aten.constant_pad_nd)
 def _pad(call: Call, ids: Tensor) -> Tensor:
-    pads = list(call.args[1])
+    pads, shape = call.args[1], list(ids.shape)
     for d in range(len(pads) // 2):
-        if ids.size(-1 - d) == 1 != call.args[0].size(-1 - d):  # channels
-            pads[2 * d : 2 * d + 2] = 0, 0
-    return aten.constant_pad_nd(ids, pads, -1)  # type: ignore[no-any-return]
+        if any(pads[2 * d : 2 * d + 2]):
+            shape[-1 - d] = call.args[0].size(-1 - d)
+        elif ids.size(-1 - d) == 1:
+            pads = [*pads[: 2 * d], 0, 0, *pads[2 * d + 2 :]]
+    padded: Tensor = aten.constant_pad_nd(ids.expand(shape), pads, NO_ROW)
+    return padded
 
 
 @rule(aten.copy_)
@@ -101,10 +124,7 @@ def _cat(call: Call) -> Result:
     ids = [t.ids if isinstance(t, Edges | Rows) else None for t in traces]
     shapes = [[*x.shape[:dim], 1, *x.shape[dim:]] if stacks else list(x.shape) for x in tensors]
     rows = [t for t in traces if isinstance(t, Rows)]
-    if not any(i is not None and i.size(dim) == shape[dim] for i, shape in zip(ids, shapes, strict=True)):
-        return call.graph.merge(rows) if rows else None  # channels side by side: each row reads all of them
-    joined = concatenate_ids(ids, [shape[dim] for shape in shapes], dim)
-    if not rows:
-        return Edges(joined)
-    sources: frozenset[int] = frozenset().union(*(r.sources for r in rows))
-    return Rows(joined, sources, max(r.degree for r in rows), max(r.gates for r in rows))
+    if all(each is None for each in ids):
+        return None
+    together = concatenate_ids(ids, [shape[dim] for shape in shapes], dim)
+    return joined(rows, together) if rows else Edges(together)

@@ -8,7 +8,7 @@ edges, or products of such things, which stay polynomials, have rules in :mod:`c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -49,12 +49,12 @@ RULES: dict[Any, Rule] = {}
 # Results that depend on the shape of the argument at most, not on its values.
 FACTORIES = frozenset(
     {
-        *(getattr(aten, f"{kind}_like") for kind in ("zeros", "ones", "empty", "full", "rand", "randn")),
+        *(getattr(aten, f"{kind}_like") for kind in ("zeros", "ones", "empty", "full")),
         *(getattr(aten, f"new_{kind}") for kind in ("zeros", "ones", "empty", "full", "empty_strided")),
-        aten.zero_,
-        aten.fill_,
     }
 )
+# Operations that replace the whole of their first argument.
+OVERWRITES = frozenset({aten.copy_, aten.fill_, aten.zero_})
 
 
 def rule(*operations: Any) -> Callable[[Rule], Rule]:
@@ -86,6 +86,12 @@ def moves(*operations: Any) -> Callable[[Callable[[Call, Tensor], Any]], Rule]:
         return rule(*operations)(apply)
 
     return register
+
+
+def joined(rows: Sequence[Rows], ids: Tensor) -> Rows:
+    """Return rows with ids that come from several tensors, each entry from one of them."""
+    sources: frozenset[int] = frozenset().union(*(each.sources for each in rows))
+    return Rows(ids, sources, max(each.degree for each in rows), max(each.gates for each in rows))
 
 
 def edges_of_pointwise(traces: list[Trace], out: Any) -> Result:

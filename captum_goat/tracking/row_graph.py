@@ -66,7 +66,6 @@ class Block(NamedTuple):
         element: For masked messages the edge that each row crosses, for inputs the element that each row is (-1: none);
             else ``None``.
         crosses: Whether the rows are masked messages.
-        pools: Whether rows of different nodes are mixed outside of message passing.
         node: For sums of messages the node that each row stands for, else ``None``.
     """
 
@@ -77,7 +76,6 @@ class Block(NamedTuple):
     sources: frozenset[int]
     element: Tensor | None = None
     crosses: bool = False
-    pools: bool = False
     node: Tensor | None = None
 
 
@@ -87,7 +85,7 @@ class RowGraph:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self.num_rows = 0
-        self.propagating = 0  # depth of nested `propagate` calls: sums inside of them are not pooling
+        self.propagating = 0  # depth of nested `propagate` calls: sums inside of them stand for nodes
 
     def _add(self, shape: torch.Size, block: Block) -> tuple[Tensor, frozenset[int]]:
         self.blocks.append(block)
@@ -135,8 +133,7 @@ class RowGraph:
         if self.propagating and dim is not None:
             count = torch.arange(shape[dim], device=ids.device)
             node = count.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(shape).reshape(-1)
-        pools = not self.propagating
-        block = Block(self.num_rows, shape.numel(), child[kept], ids[kept], rows.sources, pools=pools, node=node)
+        block = Block(self.num_rows, shape.numel(), child[kept], ids[kept], rows.sources, node=node)
         return Rows(*self._add(shape, block), rows.degree, rows.gates)
 
     def cross(self, rows: Rows | None, edges: Tensor) -> Rows:

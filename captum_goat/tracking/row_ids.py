@@ -6,7 +6,7 @@ all of whose entries belong to the same row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -50,6 +50,16 @@ def _matching_dims(before: Sequence[int], after: Sequence[int]) -> list[tuple[li
                 new, size_new, j = [*new, j], size_new * after[j], j + 1
         groups.append((old, new))
     return groups
+
+
+def without_repeats(ids: Tensor, dims: Iterable[int]) -> Tensor:
+    """Return the ids with one entry for each run of equal ids along dimensions that are to be summed."""
+    for d in dims:
+        if ids.size(d) > 1:
+            again = ids.narrow(d, 1, ids.size(d) - 1) == ids.narrow(d, 0, ids.size(d) - 1)
+            first = torch.zeros_like(again.narrow(d, 0, 1))
+            ids = ids.masked_fill(torch.cat([first, again], d), NO_ROW)
+    return ids
 
 
 def index_ids(ids: Tensor, shape: Sequence[int], indices: Sequence[Tensor | None]) -> Tensor:

@@ -18,7 +18,7 @@ from torch.nn import Module
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from captum_goat.tracking.registry import FACTORIES, REFUSED, RULES, Call, Result, edges_of_pointwise
+from captum_goat.tracking.registry import FACTORIES, OVERWRITES, REFUSED, RULES, Call, Result, edges_of_pointwise
 from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported
 
 
@@ -46,15 +46,17 @@ class RowTracker(TorchDispatchMode):
         out = func(*args, **kwargs)
         if self._paused:
             return out
-        # What `copy_` overwrites has no part in the result.
-        read = args[1:] if func.overloadpacket is torch.ops.aten.copy_ else args
+        # What is overwritten has no part in the result.
+        read = args[1:] if func.overloadpacket in OVERWRITES else args
         traces = [trace for leaf in _tensors((*read, *kwargs.values())) if (trace := self.get(leaf)) is not None]
         if _is_random(func):
             self._assign(out, Unsupported(func.overloadpacket.__name__, self.place()))
         elif traces:
             self._assign(out, self._infer(Call(func, args, kwargs, out, self.graph, self.get), traces))
-            if func._schema.is_mutable and isinstance(out, Tensor) and out._is_view():
+            if func._schema.is_mutable and isinstance(out, Tensor):
                 self._spoil(out, func)
+        elif func.overloadpacket in OVERWRITES:
+            self._overwrite(out, func)
         return out
 
     def _infer(self, call: Call, traces: list[Trace]) -> Result:
@@ -78,19 +80,40 @@ class RowTracker(TorchDispatchMode):
             self.set(tensor, trace)
 
     def _spoil(self, view: Tensor, func: Any) -> None:
-        """Say what became of the tensor behind a view that was written to."""
+        """Say what became of the tensor behind a view that was written to, and of its other views."""
         base, written = view._base, self.get(view)
-        if base is None or base is view:
-            return
         if isinstance(written, Rows | Unsupported):
-            self.set(base, Unsupported(f"{func.overloadpacket.__name__} into a view of a tensor", self.place()))
+            spoilt = Unsupported(f"{func.overloadpacket.__name__} into a view of a tensor", self.place())
+            root = view if base is None else base
+            for other in list(self._traces):
+                if other is not view and (other is root or (other._is_view() and other._base is root)):
+                    self.set(other, spoilt)
+            if root is not view:
+                self.set(root, spoilt)
+        elif base is None or base is view:
+            return
         elif isinstance(self.get(base), Edges) or written is not None:
             self.set(base, None)
-        # Constants that overwrite a part leave the rest of the rows as they are.
+
+    def _overwrite(self, out: Tensor, func: Any) -> None:
+        """Say what became of a tensor that constants were written to."""
+        self.set(out, None)
+        base = out._base
+        if base is None or not isinstance(self.get(base), Rows | Edges):
+            return
+        if isinstance(self.get(base), Edges):
+            self.set(base, None)
+        elif out.any():  # zeros are harmless: gates are off there, and products vanish
+            self.set(base, Unsupported(f"{func.overloadpacket.__name__} of constants into a part", self.place()))
 
     def get(self, tensor: Any) -> Trace | None:
         """Return what is known of a tensor; ``None`` when no edge reaches it."""
-        return self._traces.get(tensor) if isinstance(tensor, Tensor) else None
+        if not isinstance(tensor, Tensor):
+            return None
+        trace: Trace | None = self._traces.get(tensor)
+        if trace is None and tensor._is_view() and isinstance(behind := self._traces.get(tensor._base), Unsupported):
+            return behind
+        return trace
 
     def set(self, tensor: Tensor, trace: Trace | None) -> None:
         """Say what a tensor is made of."""
@@ -108,9 +131,9 @@ class RowTracker(TorchDispatchMode):
         trace = self.get(tensor)
         if isinstance(trace, Unsupported):
             raise UnsupportedModelError(
-                f"GOAt needs a model that is linear between its ReLUs, but '{trace.operation}' in {trace.place} "
-                f"is applied to values that depend on the edges. Replace it by operations that are linear or by "
-                f"ReLU; if it is the last step (softmax, sigmoid), let the model return logits."
+                f"GOAt needs a model that is linear between its ReLUs, but '{trace.operation}' in {trace.place} is "
+                f"applied to values that depend on what is attributed, and it is not linear or has no rule here yet. "
+                f"Replace it by ReLU and operations that are known to be linear."
             )
         return trace if isinstance(trace, Rows) else None
 
