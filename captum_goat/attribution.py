@@ -31,9 +31,9 @@ class GOAtAttribution(Attribution):
     Node features are attributed with ``mask_type="node"`` (edges are then constants) or ``"node_and_edge"`` (both are
     variables and share every product). The baseline is then the graph with all features 0, and without edges for
     ``"node_and_edge"``. The gates' shares go to the non-zero features: with ``"node"`` of every node that reaches the
-    gate, with ``"node_and_edge"`` of the gate's own node (for a gate after pooling: of all nodes of the graph), beside
-    the edges that reach it. A model without message passing is explained on its inputs, whose rows are examples: each
-    row's gates are shared among that row's non-zero inputs.
+    gate, with ``"node_and_edge"`` of the gate's own node (for a gate after pooling: of the nodes that bring more than
+    biases into the pool), beside the edges that reach it. A model without message passing is explained on its inputs,
+    whose rows are examples: each row's gates are shared among that row's non-zero inputs.
 
     Reference: Lu, Mills, He, Liu, Niu: *GOAt: Explaining Graph Neural Networks via Graph Output Attribution*, ICLR
     2024.

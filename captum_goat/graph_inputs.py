@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric import EdgeIndex
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 from torch_geometric.data.data import BaseData
 from torch_geometric.utils import is_sparse
 
@@ -52,6 +52,8 @@ class GraphInputs:
             kwargs: Its keyword arguments.
             num_edges: How many edges there must be; ``None`` if the edges are not needed.
         """
+        if args and all(isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) for each in args):
+            args = (Data.from_dict(dict(args)),)  # some methods of Captum take a Data object for a sequence
         if len(args) == 1 and isinstance(args[0], BaseData):
             args, kwargs = _unpacked(model, args[0], kwargs or {})
         arguments = dict(zip(_argument_names(model, len(args)), args, strict=True)) | (kwargs or {})
@@ -164,7 +166,7 @@ def _argument_names(model: Module, count: int) -> list[str]:
     if count > len(names) and not variadic:
         raise TypeError(
             f"Expected at most {len(names)} arguments for {type(model).__name__}.forward({', '.join(names)}) "
-            f"(got {count}). Pass them as additional_forward_args, in this order and without the edge mask."
+            f"(got {count}). Pass them in this order; an edge mask is not one of them."
         )
     usual = [name for name in _USUAL_NAMES if name not in names]
     unnamed = range(len(names), count)
@@ -231,23 +233,24 @@ def _num_edges(value: Any) -> int:
 
 
 def _without_expansion(arguments: dict[str, Any], times: int) -> dict[str, Any]:
-    """Undo Captum's expansion of additional arguments: every tensor repeated along dimension 0, whole or row by row."""
+    """Undo Captum's expansion of additional arguments along dimension 0.
+
+    Every tensor has been repeated row by row, or as a whole, or, by a wrapper around a method, first one and then the
+    other: its rows then stand as [as a whole, row, row by row].
+    """
     expanded = {name: value for name, value in arguments.items() if isinstance(value, Tensor) and value.dim() > 0}
     if all(value.size(0) % times == 0 for value in expanded.values()):
-        for dim in (0, 1):
-            parts = {name: _in_parts(value, times, dim) for name, value in expanded.items()}
-            if all(bool((part == part.narrow(dim, 0, 1)).all()) for part in parts.values()):
-                return arguments | {name: part.select(dim, 0) for name, part in parts.items()}
+        for inner in (n for n in range(1, times + 1) if times % n == 0):
+            parts = {
+                name: value.reshape(times // inner, value.size(0) // times, inner, *value.shape[1:])
+                for name, value in expanded.items()
+            }
+            if all(bool((part == part[:1, :, :1]).all()) for part in parts.values()):
+                return arguments | {name: part[0, :, 0] for name, part in parts.items()}
     raise ValueError(
         f"Expected edges of shape [2, num_edges], or all arguments repeated {times} times as Captum does it (got "
         f"{_describe(arguments)})."
     )
-
-
-def _in_parts(value: Tensor, times: int, dim: int) -> Tensor:
-    size = value.size(0) // times
-    shape = (times, size) if dim == 0 else (size, times)
-    return value.reshape(*shape, *value.shape[1:])
 
 
 def _describe(arguments: dict[str, Any]) -> str:

@@ -71,8 +71,8 @@ class EdgeMaskedModel(Module):
     @staticmethod
     def _side_by_side(graph: GraphInputs, edge_masks: Tensor) -> Tensor:
         count = len(edge_masks)
-        with torch.no_grad():
-            last = masked_output(graph, edge_masks[-1])
+        # Alone first, and with gradients: hooks of DeepLift and GuidedBackprop see both calls and keep the latter.
+        last = masked_output(graph, edge_masks[-1]).detach()
         with suppress(Exception):  # copies may not fit a model (an embedding per node, say) that takes the graph alone
             together = masked_output(graph.copies(count), edge_masks.reshape(-1))
             if copies_agree(together.detach(), last, count):

@@ -51,8 +51,8 @@ class ReceptiveFields:
         graph: Which rows read which.
         elements: The edges and inputs.
         repeated: Whether an edge is listed once for every hop in which it appears, else only once.
-        own_features: Whether, of the inputs, a row has only those of the nodes that it stands for (its own node, or all
-            nodes of its graph), else those of every node that reaches it.
+        own_features: Whether, of the inputs, a row has only those of the nodes that it stands for (its own node, or the
+            nodes that were pooled into it), else those of every node that reaches it.
     """
 
     def __init__(

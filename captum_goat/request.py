@@ -46,7 +46,7 @@ class Request:
         plain = mask_type is None and not _has_edges(arguments)
         kind = mask_type or ("input" if plain else "edge")
         expected = {"edge": 1, "node": 1, "node_and_edge": 2}.get(kind, len(tensors))
-        if len(tensors) != expected:
+        if len(tensors) != expected or not tensors:
             what = {"edge": "the edge mask", "node": "the node features"}.get(kind, "(x, edge_mask)")
             raise ValueError(f"Expected {expected} input(s), {what} (got {len(tensors)} inputs).")
         mask = tensors[-1] if kind in ("edge", "node_and_edge") else None
@@ -54,8 +54,11 @@ class Request:
         if mask is not None:
             check_mask(mask)
         for each in features:
-            if not each.is_floating_point() or each.dim() == 0:
-                raise ValueError(f"Expected inputs of floating point numbers (got {each.dtype} {list(each.shape)}).")
+            if not each.is_floating_point() or each.dim() < (1 if plain else 2):
+                raise ValueError(
+                    f"Expected inputs of floating point numbers, one row per {'example' if plain else 'node'} (got "
+                    f"{each.dtype} {list(each.shape)})."
+                )
         num_edges = None if mask is None else mask.size(-1)
         graph = GraphInputs.of(model, (*[None] * len(features), *arguments), num_edges=num_edges)
         count = _count(kind, mask, features)
@@ -175,6 +178,11 @@ def _count(kind: str, mask: Tensor | None, features: tuple[Tensor, ...]) -> int 
     if mask is None:
         return len(features[0]) if features[0].dim() == 3 else None
     if mask.dim() == 1:
+        if any(each.dim() > 2 for each in features):
+            raise ValueError(
+                f"Expected a mask [B, num_edges] for features [B, num_nodes, ...] (got {list(mask.shape)} for "
+                f"{[list(each.shape) for each in features]})."
+            )
         return None
     if any(each.dim() < 2 or len(each) != len(mask) for each in features):
         shapes = [list(each.shape) for each in features]

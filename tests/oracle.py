@@ -98,6 +98,7 @@ class Network:
     rows: list[frozenset[int]]
     depth: int = 0
     pooled: bool = False
+    pooled_nodes: frozenset[int] = frozenset()
     relus: int = 0
     gates: dict[Variable, Place] = field(default_factory=dict)
 
@@ -111,7 +112,7 @@ class Network:
             return edges
         nodes = place.rows
         if self.attributed == "node_and_edge":
-            nodes = {place.node} if place.node is not None else {node for node, _ in self.sharers}
+            nodes = {place.node} if place.node is not None else self.pooled_nodes
         return edges + [("feature", node, k) for node, k in self.sharers if node in nodes]
 
     def apply(self, stage: Stage) -> None:
@@ -123,6 +124,8 @@ class Network:
             self.table = [
                 [weighted_sum((1 / size, entry) for entry in column) for column in zip(*self.table, strict=True)]
             ]
+            reached = (n for n, own in enumerate(self.rows) if own or receptive_field(self.edges, n, self.depth, ""))
+            self.pooled_nodes = frozenset(reached)  # the others bring nothing but biases into the pool
             self.pooled, self.rows = True, [frozenset().union(*self.rows)]
         elif isinstance(stage, nn.Linear):
             self.table = linear(self.table, stage.weight, stage.bias)
