@@ -232,8 +232,8 @@ def test_model_and_inputs_are_left_alone(model: nn.Module, mask_type: str) -> No
     ("mask_type", "inputs", "message"),
     [
         ("nodes", (normal(5, 4),), r"mask_type to be one of edge, node, node_and_edge \(got 'nodes'\)"),
-        ("node", (torch.ones(5, 4, dtype=torch.long),), r"floating point numbers \(got torch.int64"),
-        ("node_and_edge", (torch.ones(5, 4, dtype=torch.long), normal(8)), r"floating point numbers \(got torch.int64"),
+        ("node", (torch.ones(5, 4, dtype=torch.long),), r"one row per node \(got torch.int64"),
+        ("node_and_edge", (torch.ones(5, 4, dtype=torch.long), normal(8)), r"one row per node \(got torch.int64"),
         ("node", (normal(5, 4), normal(8)), r"1 input\(s\), the node features \(got 2 inputs\)"),
         ("node_and_edge", (normal(5, 4),), r"2 input\(s\), \(x, edge_mask\) \(got 1 inputs\)"),
         ("node_and_edge", (normal(5, 4), normal(8), normal(8)), r"2 input\(s\), \(x, edge_mask\) \(got 3 inputs\)"),
