@@ -91,8 +91,7 @@ def integrated_gradients(model: GraphClassifier, explained: Explained) -> Tensor
     """Explain all graphs in one call with IntegratedGradients, from no edges to all edges."""
     batch, masked = explained.batch, EdgeMaskedModel(model)
 
-    # Captum would repeat additional arguments along their first dimension, which tears graphs apart: they come by
-    # closure. The graphs are disjoint, so the gradient of their sum gives every edge its own graph's attribution.
+    # The graphs are disjoint, so the gradient of the sum of their outputs gives every edge its own graph's attribution.
     def sum_of_outputs(masks: Tensor) -> Tensor:
         output = masked(masks, batch.x, batch.edge_index, batch.batch).view(len(masks), batch.num_graphs, -1)
         chosen: Tensor = output[:, torch.arange(batch.num_graphs), explained.predicted]

@@ -24,6 +24,12 @@ def record(subject: Subject) -> ActivationPattern:
     return _Recorder(subject).record()
 
 
+def _is_reshaped(output: Tensor, value: Tensor) -> bool:
+    """Return whether an output is a value, or a view of it in another shape (as after `squeeze`)."""
+    reshaped = output._base is value and output.numel() == value.numel()
+    return output is value or (reshaped and output.is_contiguous() and value.is_contiguous())
+
+
 class _Recorder:
     """One recording: what its callbacks see."""
 
@@ -49,8 +55,8 @@ class _Recorder:
         with intercepted(subject.model, **callbacks), tracker:
             output = tensor_output(subject.forward(features))
             for number, (before, after) in enumerate(self.squashes):
-                if output is after:  # the model's last step: logits are attributed
-                    squash, output = number, before
+                if _is_reshaped(output, after):  # the model's last step: logits are attributed
+                    squash, output = number, before.reshape(output.shape)
             if subject.finish is not None:
                 output = tensor_output(subject.finish(output))
         if self.edges is not None:

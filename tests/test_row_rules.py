@@ -256,3 +256,22 @@ def test_no_edges_and_several_masks() -> None:
     )
     assert found.shape == (3, 0)
     assert torch.equal(delta, torch.zeros(3, dtype=torch.float64))
+
+
+def test_a_sigmoid_before_a_change_of_shape_is_left_out_too() -> None:
+    class Binary(Model):
+        def __init__(self, end: Callable[[Tensor], Tensor]) -> None:
+            super().__init__(lambda x, f, s: s.relu())
+            self.end = end
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.end(super().forward(x, edge_index)[:, :1])
+
+    logits = randomize(Binary(lambda out: out.squeeze(-1)).double(), seed=8)
+    expected = GOAtAttribution(logits).attribute(MASK, None, (X, EDGES))
+    for end in (lambda out: out.sigmoid().squeeze(-1), lambda out: torch.sigmoid(out).view(-1)):
+        model = randomize(Binary(end).double(), seed=8)
+        torch.testing.assert_close(GOAtAttribution(model).attribute(MASK, None, (X, EDGES)), expected)
+    turned = randomize(Binary(lambda out: 1 - out.sigmoid().squeeze(-1)).double(), seed=8)
+    with pytest.raises(UnsupportedModelError, match="sigmoid"):
+        GOAtAttribution(turned).attribute(MASK, None, (X, EDGES))
