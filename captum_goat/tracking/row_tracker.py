@@ -89,7 +89,7 @@ class RowTracker(TorchDispatchMode):
                 if other is not view and (other is root or (other._is_view() and other._base is root)):
                     self.set(other, spoilt)
             if root is not view:
-                self.set(root, spoilt)
+                self.set(root, written if _covers(view, root) else spoilt)
         elif base is None or base is view:
             return
         elif isinstance(self.get(base), Edges) or written is not None:
@@ -164,6 +164,11 @@ class RowTracker(TorchDispatchMode):
                 return f"'{name}' ({kind})" if name else f"the model ({kind})"
             frame = frame.f_back
         return "the model"
+
+
+def _covers(view: Tensor, base: Tensor) -> bool:
+    """Return whether a view is the whole of a tensor as it is."""
+    return view.shape == base.shape and view.stride() == base.stride()
 
 
 @cache
