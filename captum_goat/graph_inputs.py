@@ -239,6 +239,7 @@ def _without_expansion(arguments: dict[str, Any], times: int) -> dict[str, Any]:
     other: its rows then stand as [as a whole, row, row by row].
     """
     expanded = {name: value for name, value in arguments.items() if isinstance(value, Tensor) and value.dim() > 0}
+    found = []
     if all(value.size(0) % times == 0 for value in expanded.values()):
         for inner in (n for n in range(1, times + 1) if times % n == 0):
             parts = {
@@ -246,11 +247,18 @@ def _without_expansion(arguments: dict[str, Any], times: int) -> dict[str, Any]:
                 for name, value in expanded.items()
             }
             if all(bool((part == part[:1, :, :1]).all()) for part in parts.values()):
-                return arguments | {name: part[0, :, 0] for name, part in parts.items()}
-    raise ValueError(
-        f"Expected edges of shape [2, num_edges], or all arguments repeated {times} times as Captum does it (got "
-        f"{_describe(arguments)})."
-    )
+                found.append({name: part[0, :, 0] for name, part in parts.items()})
+    if not found:
+        raise ValueError(
+            f"Expected edges of shape [2, num_edges], or all arguments repeated {times} times as Captum does it (got "
+            f"{_describe(arguments)})."
+        )
+    if any(not torch.equal(value, other[name]) for other in found[1:] for name, value in found[0].items()):
+        raise ValueError(  # possible only where every edge is a self-loop
+            "Expected arguments whose repetition by Captum can be undone (got some that may have been repeated as a "
+            "whole or row by row). Pass the graph as one torch_geometric Data."
+        )
+    return arguments | found[0]
 
 
 def _describe(arguments: dict[str, Any]) -> str:

@@ -81,3 +81,36 @@ def test_edges_are_found_under_another_name() -> None:
         GraphInputs.of(Renamed(), (torch.rand(3, 2), torch.rand(3)), {}, 4)
     with pytest.raises(ValueError, match="got a sparse adjacency matrix"):
         GraphInputs.of(Renamed(), (torch.rand(3, 2), torch.eye(3).to_sparse()), {}, 4)
+
+
+@pytest.mark.parametrize("inner", [1, 2, 5, 10])
+def test_captums_expansion_is_undone(inner: int) -> None:
+    x, edge_attr = torch.arange(6.0).view(3, 2), torch.rand(4, 1)
+    expanded = [
+        each.repeat_interleave(inner, dim=0).repeat(10 // inner, *[1] * (each.dim() - 1))
+        for each in (x, EDGES, edge_attr)
+    ]
+    found = GraphInputs.of(Named(), tuple(expanded), {}, 4)()
+    assert all(torch.equal(a, b) for a, b in zip(found, (x, EDGES, edge_attr), strict=False))
+
+
+def test_an_expansion_that_cannot_be_told_is_refused() -> None:
+    """Where all edges are self-loops, they do not tell how the features were repeated."""
+    x, loops = torch.tensor([[1.0], [2.0], [1.0], [2.0]]), torch.arange(4).repeat(2, 1)
+    with pytest.raises(ValueError, match="Pass the graph as one torch_geometric Data"):
+        GraphInputs.of(Named(), (x.repeat_interleave(2, 0), loops.repeat_interleave(2, 0)), {}, 4)
+
+
+def test_a_data_object_stands_for_the_arguments() -> None:
+    class Whole(nn.Module):
+        def forward(self, data: Data) -> tuple[Tensor, Tensor]:
+            return data.x, data.edge_index
+
+    data = Data(x=torch.rand(3, 2), edge_index=EDGES, edge_attr=torch.rand(4, 1), y=torch.tensor(1))
+    for args in ((data,), tuple(data)):
+        found = GraphInputs.of(Named(), args, {}, 4)()
+        assert torch.equal(found[0], data.x)
+        assert torch.equal(found[2], data.edge_attr)
+    x, edge_index = GraphInputs.of(Whole(), (data,), {}, 4).copies(2)()
+    assert torch.equal(x, data.x.repeat(2, 1))
+    assert torch.equal(edge_index, torch.cat([EDGES, EDGES + 3], dim=1))
