@@ -26,13 +26,11 @@ class Gates(NamedTuple):
     """One call of a ReLU that variables can reach.
 
     Attributes:
-        name: The module or function that was called.
         pattern: P: 1 where the ReLU let its input pass, else 0.
         rows: The rows of the gates.
         variable: Which of the rows some edge or feature reaches; the gates of the others are constants.
     """
 
-    name: str
     pattern: Tensor
     rows: Rows
     variable: Tensor
@@ -109,7 +107,7 @@ class ActivationPattern:
         gates: list[Gates | None] = []
         calls = iter(self.gates)
 
-        def on_gate(name: str, value: Tensor) -> Tensor:
+        def on_gate(value: Tensor) -> Tensor:
             known = _next(calls, "ReLUs")
             gates.append(known and known._replace(pattern=(value > 0).to(value.dtype)))
             return torch.relu(value)
@@ -130,7 +128,7 @@ class ActivationPattern:
         scales = [gates and gates.scale(t).requires_grad_() for gates in self.gates]
         calls = iter(zip(self.gates, scales, strict=True))
 
-        def on_gate(name: str, value: Tensor) -> Tensor:
+        def on_gate(value: Tensor) -> Tensor:
             gates, scale = _next(calls, "ReLUs")
             return torch.relu(value) if gates is None or scale is None else value * gates.pattern * scale
 
@@ -138,9 +136,7 @@ class ActivationPattern:
         _check_done(calls, "ReLUs")
         return Replay(output, factors, features, scales)
 
-    def _run(
-        self, on_gate: Callable[[str, Tensor], Tensor], factors: list[Tensor], features: Sequence[Tensor]
-    ) -> Tensor:
+    def _run(self, on_gate: Callable[[Tensor], Tensor], factors: list[Tensor], features: Sequence[Tensor]) -> Tensor:
         remaining, squashes = iter(factors), 0
 
         def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking import UnsupportedModelError
 
-# Called with the name and the input of a ReLU; returns its output.
-OnGate = Callable[[str, Tensor], Tensor]
+# Called with the input of a ReLU; returns its output.
+OnGate = Callable[[Tensor], Tensor]
 # Called with a softmax, log-softmax or sigmoid and its arguments; returns its output.
 OnSquash = Callable[[Callable[..., Tensor], tuple[Any, ...], dict[str, Any]], Tensor]
 # Called with the layer, the `edge_index` of its `propagate` call and its messages; returns the messages.
@@ -80,9 +80,9 @@ def intercepted(
                     _hook_layer(stack, module, on_layer)
         if on_gate is not None:
             mode = _GateMode(on_gate, on_squash)
-            for name, module in model.named_modules():
+            for module in model.modules():
                 if type(module) is torch.nn.ReLU:
-                    _hook_relu(stack, name, module, mode)
+                    _hook_relu(stack, module, mode)
             stack.enter_context(mode)
         yield
 
@@ -163,7 +163,7 @@ def _hook_layer(stack: ExitStack, layer: MessagePassing, on_layer: Callable[[tup
     stack.callback(layer.register_forward_pre_hook(begin, with_kwargs=True).remove)
 
 
-def _hook_relu(stack: ExitStack, name: str, relu: torch.nn.ReLU, mode: _GateMode) -> None:
+def _hook_relu(stack: ExitStack, relu: torch.nn.ReLU, mode: _GateMode) -> None:
     inputs: list[Tensor] = []
 
     def before(module: torch.nn.ReLU, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -179,7 +179,7 @@ def _hook_relu(stack: ExitStack, name: str, relu: torch.nn.ReLU, mode: _GateMode
         if not mode.is_here():
             return None
         value = inputs.pop()
-        gated = mode.on_gate(name, value)
+        gated = mode.on_gate(value)
         mode.passing -= 1
         return value.copy_(gated) if module.inplace else gated
 
@@ -209,7 +209,7 @@ class _GateMode(TorchFunctionMode):
         if self.passing or not is_relu(func, args, kwargs):
             return func(*args, **kwargs)
         tensor = args[0] if args else kwargs["input"]
-        gated = self.on_gate(getattr(func, "__name__", "relu"), tensor)
+        gated = self.on_gate(tensor)
         position = _INPLACE.get(func)
         inplace = func.__name__[-1] == "_"
         if position is not None:

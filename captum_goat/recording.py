@@ -84,14 +84,14 @@ class _Recorder:
             tracker.set(masked, tracker.graph.cross(tracker.rows(masked), call.edges.view(call.shape)))
         return masked
 
-    def on_gate(self, name: str, value: Tensor) -> Tensor:
+    def on_gate(self, value: Tensor) -> Tensor:
         rows = self.tracker.rows(value)
         with self.tracker.paused():
             out = torch.relu(value)
             if rows is None or not (rows.ids >= 0).any():
                 self.gates.append(None)
             else:
-                self.gates.append(Gates(name, (value > 0).to(value.dtype), rows, rows.ids >= 0))
+                self.gates.append(Gates((value > 0).to(value.dtype), rows, rows.ids >= 0))
                 rows = rows._replace(degree=rows.degree + 1, gates=rows.gates + 1)
         if rows is not None:
             self.tracker.set(out, rows)
