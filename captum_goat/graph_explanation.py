@@ -73,8 +73,7 @@ class GraphExplanation:
         if copies is not None and self.output.size(0) % copies:
             raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {self.output.size(0)} rows).")
         self._target: Target = find_target(self.output, target, copies)
-        nonzero = [(each != 0).flatten(1).sum(dim=1) if each.dim() > 1 else (each != 0).long() for each in features]
-        weights = torch.cat([torch.ones_like(mask, dtype=torch.long), *nonzero])
+        weights = torch.cat([torch.ones_like(mask, dtype=torch.long), *(_row_sums(each != 0) for each in features)])
         elements = Elements(mask.numel(), weights)
         both = bool(features) and edge_index is not None
         graph_of_rows = self._pattern.graph
@@ -117,8 +116,7 @@ class GraphExplanation:
 
     def sums(self, edges: Tensor, features: Sequence[Tensor] = ()) -> Tensor:
         """Return the sum of the scores of each graph's own edges and features."""
-        rows = [each.flatten(1).sum(dim=1) if each.dim() > 1 else each for each in features]
-        scores = torch.cat([edges, *rows]) if rows else edges
+        scores = torch.cat([edges, *(_row_sums(each) for each in features)])
         owner = self._owner[: scores.numel()]
         owned = owner >= 0
         return scores.new_zeros(self._target.rows.numel()).index_add(0, owner[owned], scores[owned])
@@ -141,7 +139,7 @@ class GraphExplanation:
         for share, feature in zip(shares, self._pattern.subject.features, strict=True):
             part, spread = spread[: len(feature)], spread[len(feature) :]
             nonzero = feature != 0
-            count = nonzero.flatten(1).sum(dim=1) if feature.dim() > 1 else nonzero.long()
+            count = _row_sums(nonzero)
             each = torch.where(count > 0, part / count, 0.0).to(share.dtype)
             found.append(share + each.view([-1] + [1] * (feature.dim() - 1)) * nonzero)
         return found
@@ -186,3 +184,8 @@ class GraphExplanation:
                 f"model does something between its ReLUs that was not noticed: `torch.no_grad` or `.item()` inside of "
                 f"its forward, a state that changes from call to call, or a function that is not linear."
             )
+
+
+def _row_sums(values: Tensor) -> Tensor:
+    """Return the sum over everything in each row."""
+    return values.flatten(1).sum(dim=1) if values.dim() > 1 else values.unsqueeze(1).sum(dim=1)

@@ -107,6 +107,16 @@ def _check(model: Module) -> None:
             )
 
 
+def _in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep a hook out of what the model does in other threads, for somebody else."""
+    owner = threading.get_ident()
+
+    def guarded(*args: Any) -> Any:
+        return hook(*args) if threading.get_ident() == owner else None
+
+    return guarded
+
+
 def _cache_names(module: Module) -> list[str]:
     return [f"`{key}`" for key, value in vars(module).items() if key.startswith("_cached") and value is not None]
 
@@ -119,28 +129,24 @@ def _hook_messages(
     around_propagate: Callable[[int], None] | None,
 ) -> None:
     edge_indices: list[Any] = []
-    thread = threading.get_ident()
 
+    @_in_this_thread
     def begin(_: MessagePassing, inputs: tuple[Any, ...]) -> None:
-        if threading.get_ident() != thread:
-            return
         edge_indices.append(inputs[0])
         if around_propagate is not None:
             around_propagate(1)
 
-    def mask(_: MessagePassing, inputs: tuple[Any, ...], messages: Any) -> Tensor | None:
-        if threading.get_ident() != thread:
-            return None
+    @_in_this_thread
+    def mask(_: MessagePassing, inputs: tuple[Any, ...], messages: Any) -> Tensor:
+        assert on_message is not None
         if not isinstance(messages, Tensor):
             raise UnsupportedModelError(
                 f"GOAt masks messages that are one tensor (got {type(messages).__name__} from '{name}')."
             )
-        masked: Tensor = on_message(layer, edge_indices[-1], messages)  # type: ignore[misc]
-        return masked
+        return on_message(layer, edge_indices[-1], messages)
 
+    @_in_this_thread
     def end(_: MessagePassing, inputs: tuple[Any, ...], out: Any) -> None:
-        if threading.get_ident() != thread:
-            return
         edge_indices.pop()
         if around_propagate is not None:
             around_propagate(-1)
@@ -154,11 +160,9 @@ def _hook_messages(
 
 
 def _hook_layer(stack: ExitStack, layer: MessagePassing, on_layer: Callable[[tuple[Any, ...]], None]) -> None:
-    thread = threading.get_ident()
-
+    @_in_this_thread
     def begin(_: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if threading.get_ident() == thread:
-            on_layer((*args, *kwargs.values()))
+        on_layer((*args, *kwargs.values()))
 
     stack.callback(layer.register_forward_pre_hook(begin, with_kwargs=True).remove)
 
@@ -166,18 +170,16 @@ def _hook_layer(stack: ExitStack, layer: MessagePassing, on_layer: Callable[[tup
 def _hook_relu(stack: ExitStack, relu: torch.nn.ReLU, mode: _GateMode) -> None:
     inputs: list[Tensor] = []
 
+    @_in_this_thread
     def before(module: torch.nn.ReLU, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not mode.is_here():
-            return None
         value = args[0] if args else kwargs["input"]
         inputs.append(value)
         mode.passing += 1
         # An in-place ReLU would overwrite the input that its gates need: let it have a copy.
         return (value.detach().clone() if module.inplace else value,), {}
 
-    def after(module: torch.nn.ReLU, args: tuple[Any, ...], out: Tensor) -> Tensor | None:
-        if not mode.is_here():
-            return None
+    @_in_this_thread
+    def after(module: torch.nn.ReLU, args: tuple[Any, ...], out: Tensor) -> Tensor:
         value = inputs.pop()
         gated = mode.on_gate(value)
         mode.passing -= 1
@@ -196,11 +198,6 @@ class _GateMode(TorchFunctionMode):
         self.on_gate = on_gate
         self.on_squash = on_squash
         self.passing = 0  # inside an nn.ReLU, whose hooks do the work
-        self._thread = threading.get_ident()
-
-    def is_here(self) -> bool:
-        """Return whether the model runs for us and not in another thread, for somebody else."""
-        return threading.get_ident() == self._thread
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

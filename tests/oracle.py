@@ -1,9 +1,8 @@
 """A literal, slow GOAt: every scalar product is written out, then shared by hand.
 
-The package never enumerates the scalar products; this file does nothing else. It knows nothing of the package and
-takes only the weights from the torch modules, so that an agreement of the two is evidence for both. Every number of
-the network is kept as a polynomial in the edges, the node features and the gates (whichever are variables), and the
-layers are written out entry by entry.
+The package never enumerates the scalar products; this file does nothing else. It knows nothing of the package, so that
+an agreement of the two is evidence for both. Every number of the network is kept as a polynomial in the edges, the
+node features and the gates (whichever are variables), and the layers are written out entry by entry.
 """
 
 from __future__ import annotations

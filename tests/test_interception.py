@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -253,3 +254,18 @@ def test_a_layer_set_aside_is_a_constant() -> None:
     assert float(delta.abs()) < 1e-12
     # Only the second layer is left, and its messages go to node 2.
     assert torch.equal(found != 0, EDGES[1] == 2)
+
+
+def test_threads_do_not_meet_each_others_hooks() -> None:
+    model = make_gnn("gin")
+    goat = GOAtAttribution(model)
+    expected, output = goat.attribute(MASK, 1, (X, EDGES)), model(X, EDGES)
+
+    def work(number: int) -> bool:
+        if number % 2:
+            return torch.equal(model(X, EDGES), output)
+        return torch.allclose(goat.attribute(MASK, 1, (X, EDGES)), expected)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(work, range(24)))
+    assert not any(module._forward_hooks for module in model.modules())
