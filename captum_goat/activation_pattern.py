@@ -63,15 +63,16 @@ class Subject(NamedTuple):
         model: The user's model, in eval mode.
         forward: Calls it with its attributed inputs.
         features: The attributed inputs, if any.
-        edge_index: The edges, the very tensor with which ``forward`` calls the model; ``None`` if edges are constants.
-        mask: The factor of each edge's messages; empty if edges are constants.
+        edge_sets: The edges, the very tensors ``[2, E]`` with which ``forward`` calls the model: one, or one per edge
+            type; empty if edges are constants.
+        mask: The factor of each edge's messages, one set after the other; empty if edges are constants.
         finish: Applied to the model's output.
     """
 
     model: Module
     forward: Callable[[Sequence[Tensor]], Any]
     features: tuple[Tensor, ...]
-    edge_index: Tensor | None
+    edge_sets: tuple[Tensor, ...]
     mask: Tensor
     finish: Callable[[Any], Any] | None = None
 
@@ -148,7 +149,7 @@ class ActivationPattern:
             return squash_input(args, kwargs) if squashes - 1 == self.squash else func(*args, **kwargs)
 
         subject = self.subject
-        hook = on_message if subject.edge_index is not None else None
+        hook = on_message if subject.edge_sets else None
         with intercepted(subject.model, on_message=hook, on_gate=on_gate, on_squash=on_squash):
             # A model may change its input in place, which a leaf does not bear: it gets a copy.
             output = tensor_output(subject.forward([each.clone() for each in features]))

@@ -67,15 +67,15 @@ class GraphExplanation:
             output = graph(leading)
             return output.view(1) if isinstance(output, Tensor) and output.dim() == 0 else output
 
-        edge_index = None if mask is None else graph.edge_index
+        edge_sets = () if mask is None else graph.edge_sets
         mask = features[0].new_empty(0) if mask is None else mask
-        self._pattern = record(Subject(graph.model, forward, tuple(features), edge_index, mask, finish))
+        self._pattern = record(Subject(graph.model, forward, tuple(features), edge_sets, mask, finish))
         if copies is not None and self.output.size(0) % copies:
             raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {self.output.size(0)} rows).")
         self._target: Target = find_target(self.output, target, copies)
         weights = torch.cat([torch.ones_like(mask, dtype=torch.long), *(_row_sums(each != 0) for each in features)])
         elements = Elements(mask.numel(), weights)
-        both = bool(features) and edge_index is not None
+        both = bool(features) and bool(edge_sets)
         graph_of_rows = self._pattern.graph
         self._fields = ReceptiveFields(graph_of_rows, elements, repeated=repeated, own_features=both)
         reach = [ReceptiveFields(graph_of_rows, elements), self._fields] if both else [self._fields]

@@ -76,6 +76,11 @@ class GraphInputs:
         return edge_index
 
     @property
+    def edge_sets(self) -> tuple[Tensor, ...]:
+        """The edges, one tensor ``[2, E]`` per set of edges that has a mask of its own."""
+        return (self.edge_index,)
+
+    @property
     def num_nodes(self) -> int:
         """The number of nodes."""
         if isinstance(data := self.arguments.get(self.edge_name or ""), BaseData):

@@ -83,7 +83,7 @@ class EdgeMaskedModel(Module):
 def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
     """Call a model with the messages of its edges multiplied by a mask ``[E]``."""
     tracker = RowTracker({module: name for name, module in graph.model.named_modules()})
-    edge_tracker = EdgeTracker(tracker, graph.edge_index)
+    edge_tracker = EdgeTracker(tracker, graph.edge_sets)
 
     def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
         return messages * edge_tracker.follow(layer, edge_index, messages).factor(mask)

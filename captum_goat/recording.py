@@ -36,7 +36,7 @@ class _Recorder:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.tracker = RowTracker({module: name for name, module in subject.model.named_modules()})
-        self.edges = None if subject.edge_index is None else EdgeTracker(self.tracker, subject.edge_index)
+        self.edges = EdgeTracker(self.tracker, subject.edge_sets) if subject.edge_sets else None
         self.messages: list[Messages] = []
         self.gates: list[Gates | None] = []
         self.squashes: list[tuple[Tensor, Tensor]] = []

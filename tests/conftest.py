@@ -85,7 +85,7 @@ def batch_of_graphs() -> tuple[Tensor, Tensor, Tensor]:
 
 def record_edges(model: nn.Module, x: Tensor, edge_index: Tensor, mask: Tensor) -> ActivationPattern:
     """Record a model with its edges as variables."""
-    return record(Subject(model, lambda _: model(x, edge_index), (), edge_index, mask))
+    return record(Subject(model, lambda _: model(x, edge_index), (), (edge_index,), mask))
 
 
 def fields_of_edges(pattern: ActivationPattern, *, repeated: bool = False) -> ReceptiveFields:

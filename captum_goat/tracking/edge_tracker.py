@@ -6,6 +6,7 @@ tracked from the user's tensor to the ``propagate`` call, never inferred from si
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -42,18 +43,20 @@ class EdgeTracker:
 
     Args:
         tracker: The tracker that is entered while the model runs.
-        edge_index: The user's edges, as the model will receive them.
+        edge_sets: The user's edges, the very tensors that the model will receive: one, or one per edge type. Edges
+            are numbered through.
     """
 
-    def __init__(self, tracker: RowTracker, edge_index: Tensor) -> None:
+    def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor]) -> None:
         self.seen = False
         self._tracker = tracker
-        self._source, target = edge_index.unbind()
-        self._num_edges = edge_index.size(1)
-        edges = torch.arange(self._num_edges, device=edge_index.device)
+        self._source, target = torch.cat(list(edge_sets), dim=1).unbind()
+        self._num_edges = self._source.numel()
+        edges = torch.arange(self._num_edges, device=self._source.device)
         self._loops = edges[self._source == target]
         self._given_loops = self._loops
-        tracker.set(edge_index, Edges(edges.view(1, -1)))
+        for edge_index, ids in zip(edge_sets, edges.split([each.size(1) for each in edge_sets]), strict=True):
+            tracker.set(edge_index, Edges(ids.view(1, -1)))
 
     def follow(self, layer: MessagePassing, edge_index: Any, values: Tensor) -> Messages:
         """Return the edge behind each of the messages ``values``.
