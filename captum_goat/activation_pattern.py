@@ -1,15 +1,16 @@
 """Record the activation pattern of a forward pass, and replay the model with that pattern frozen.
 
-With every ReLU written as ``out = P * in`` and P frozen, the model is a polynomial in its variables: the edges and
-inputs that are attributed, and the gates. This is the *gated replay*. Scaling all variables by t turns a scalar product
+With every activation written as ``out = P * in`` and P frozen, and with other numbers frozen that the rules of
+:mod:`captum_goat.rules` name, the model is a polynomial in its variables: the edges and inputs that are attributed, and
+the gates P. This is the *gated replay*. Scaling all variables by t turns a scalar product
 z with c variable factors into ``z * t**c``, which is all that :mod:`captum_goat.contributions` needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,27 +18,41 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.interception import intercepted
+from captum_goat.rules import Rule, input_of
+from captum_goat.standard_rules import frozen_size
 from captum_goat.tracking import Messages, RowGraph, Rows, UnsupportedModelError
 
-T = TypeVar("T")
 
-
-class Gates(NamedTuple):
-    """One call of a ReLU that variables can reach.
+class Factors(NamedTuple):
+    """Numbers of the recorded pass that are frozen in a replay.
 
     Attributes:
-        pattern: P: 1 where the ReLU let its input pass, else 0.
-        rows: The rows of the gates.
-        variable: Which of the rows some edge or feature reaches; the gates of the others are constants.
+        values: The numbers; for the gates of a ReLU 1 where it let its input pass, else 0.
+        rows: Their rows.
+        variable: Which of the rows some edge or feature reaches; the others are constants.
+        gates: Whether they are gates, which are variables; else they are constants.
     """
 
-    pattern: Tensor
+    values: Tensor
     rows: Rows
     variable: Tensor
+    gates: bool
 
     def scale(self, t: float) -> Tensor:
         """Return t for every row that is variable and 1 for the others."""
-        return torch.ones_like(self.variable, dtype=self.pattern.dtype).masked_fill_(self.variable, t)
+        return torch.ones_like(self.variable, dtype=self.values.dtype).masked_fill_(self.variable, t)
+
+
+class KeptCall(NamedTuple):
+    """One call of an operation with a rule, at which numbers were kept.
+
+    Attributes:
+        kept: The numbers, in the order in which the rule asks for them; ``None`` for those that no variable reaches.
+        position: For multiplications and divisions the argument that is frozen.
+    """
+
+    kept: tuple[Factors | None, ...]
+    position: int | None
 
 
 class Replay(NamedTuple):
@@ -45,15 +60,15 @@ class Replay(NamedTuple):
 
     Attributes:
         output: The model's output with all variables scaled by t.
-        factors: The factor of each message, a leaf tensor per call of a message function.
+        messages: The factor of each message, a leaf tensor per call of a message function.
         features: The attributed inputs, scaled, as leaf tensors.
-        scales: The factor of each row of gates, a leaf tensor per call of a ReLU; ``None`` for constants.
+        factors: The frozen numbers that are scaled, with their scales, a leaf tensor with one number per row.
     """
 
     output: Tensor
-    factors: list[Tensor]
+    messages: list[Tensor]
     features: list[Tensor]
-    scales: list[Tensor | None]
+    factors: list[tuple[Factors, Tensor]]
 
 
 class Subject(NamedTuple):
@@ -79,14 +94,14 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True)
 class ActivationPattern:
-    """The gates of one forward pass, in call order, and what was seen on the way.
+    """The frozen numbers of one forward pass, in call order, and what was seen on the way.
 
     Attributes:
         subject: What was run.
         messages: The calls of message functions.
-        gates: The calls of ReLUs; ``None`` for those that no variable reaches, which are constants.
-        squash: The number of the call of a softmax or sigmoid that was the model's last step and is left out; ``None``
-            if there was no such step.
+        calls: The calls of operations with a rule; ``None`` for those that are replayed as they are.
+        left_out: The number of the call of a softmax or sigmoid that was the model's last step and is left out;
+            ``None`` if there was no such step.
         output: The model's output, without that step.
         rows: The rows of the output; ``None`` when no variable reaches it.
         graph: Which rows read which.
@@ -94,68 +109,123 @@ class ActivationPattern:
 
     subject: Subject
     messages: list[Messages]
-    gates: list[Gates | None]
-    squash: int | None
+    calls: list[KeptCall | None]
+    left_out: int | None
     output: Tensor
     rows: Rows | None
     graph: RowGraph
+
+    @property
+    def factors(self) -> list[Factors]:
+        """The frozen numbers that variables reach."""
+        return [each for call in self.calls if call is not None for each in call.kept if each is not None]
 
     @torch.no_grad()
     def at_zero(self) -> ActivationPattern:
         """Return the pattern P' of the same model with every edge masked to 0 and every attributed input 0."""
         mask = torch.zeros_like(self.subject.mask)
         features = tuple(torch.zeros_like(each) for each in self.subject.features)
-        gates: list[Gates | None] = []
-        calls = iter(self.gates)
+        found: list[Factors | None] = []
 
-        def on_gate(value: Tensor) -> Tensor:
-            known = _next(calls, "ReLUs")
-            gates.append(known and known._replace(pattern=(value > 0).to(value.dtype)))
-            return torch.relu(value)
+        def keep(known: Factors | None, values: Callable[[], Tensor]) -> Tensor:
+            current = values()
+            found.append(known and known._replace(values=current))
+            return current
 
-        output = self._run(on_gate, [call.factor(mask) for call in self.messages], features)
-        _check_done(calls, "ReLUs")
-        return replace(self, subject=self.subject._replace(mask=mask, features=features), gates=gates, output=output)
+        output = self._run(keep, [call.factor(mask) for call in self.messages], features)
+        remaining = iter(found)
+        calls = [call and call._replace(kept=tuple(next(remaining) for _ in call.kept)) for call in self.calls]
+        return replace(self, subject=self.subject._replace(mask=mask, features=features), calls=calls, output=output)
 
-    def replay(self, t: float, *, inputs: bool) -> Replay:
+    def with_variable(self, variable: Callable[[Factors], Tensor]) -> ActivationPattern:
+        """Return the pattern with other rows as variables."""
+        calls = [
+            call
+            and call._replace(kept=tuple(each and each._replace(variable=variable(each)) for each in call.kept))
+            for call in self.calls
+        ]
+        return replace(self, calls=calls)
+
+    def replay(self, t: float, *, inputs: bool, frozen: float | None = None) -> Replay:
         """Run the model with the pattern frozen and all variables scaled by t.
 
         Args:
-            t: The scale, in (0, 1].
-            inputs: Whether gradients with respect to edges and features are wanted, else only to gates.
+            t: The scale of edges, features and gates.
+            inputs: Whether gradients with respect to edges and features are wanted.
+            frozen: The scale of frozen factors that are no gates, and then gradients are wanted with respect to them;
+                ``None`` to have gradients with respect to gates.
         """
-        factors = [call.factor(self.subject.mask, t).requires_grad_(inputs) for call in self.messages]
+        messages = [call.factor(self.subject.mask, t).requires_grad_(inputs) for call in self.messages]
         features = [(each * t).requires_grad_(inputs) for each in self.subject.features]
-        scales = [gates and gates.scale(t).requires_grad_() for gates in self.gates]
-        calls = iter(zip(self.gates, scales, strict=True))
+        scaled: list[tuple[Factors, Tensor]] = []
 
-        def on_gate(value: Tensor) -> Tensor:
-            gates, scale = _next(calls, "ReLUs")
-            return torch.relu(value) if gates is None or scale is None else value * gates.pattern * scale
+        def keep(known: Factors | None, values: Callable[[], Tensor]) -> Tensor:
+            if known is None:
+                return values()
+            if known.gates != (frozen is None):
+                return known.values * known.scale(t) if known.gates else known.values
+            scale = known.scale(t if frozen is None else frozen).requires_grad_()
+            scaled.append((known, scale))
+            return known.values * scale
 
-        output = self._run(on_gate, factors, features)
-        _check_done(calls, "ReLUs")
-        return Replay(output, factors, features, scales)
+        return Replay(self._run(keep, messages, features), messages, features, scaled)
 
-    def _run(self, on_gate: Callable[[Tensor], Tensor], factors: list[Tensor], features: Sequence[Tensor]) -> Tensor:
-        remaining, squashes = iter(factors), 0
+    def _run(self, keep: _OnKeep, messages: list[Tensor], features: Sequence[Tensor]) -> Tensor:
+        remaining, calls = iter(messages), _Calls(self.calls, self.left_out, keep)
 
-        def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
-            return messages * _next(remaining, "messages")
-
-        def on_squash(func: Callable[..., Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-            nonlocal squashes
-            squashes += 1
-            return squash_input(args, kwargs) if squashes - 1 == self.squash else func(*args, **kwargs)
+        def on_message(layer: MessagePassing, edge_index: Any, values: Tensor) -> Tensor:
+            for factor in remaining:
+                return values * factor
+            raise _changed("more messages")
 
         subject = self.subject
         hook = on_message if subject.edge_sets else None
-        with intercepted(subject.model, on_message=hook, on_gate=on_gate, on_squash=on_squash):
+        with intercepted(subject.model, on_message=hook, on_call=calls.on_call):
             # A model may change its input in place, which a leaf does not bear: it gets a copy.
             output = tensor_output(subject.forward([each.clone() for each in features]))
             output = output if subject.finish is None else tensor_output(subject.finish(output))
-        _check_done(remaining, "messages")
+        calls.check_done()
+        for _ in remaining:
+            raise _changed("fewer messages")
         return output
+
+
+# Called with numbers of the recorded pass (``None``: constants) and what computes them anew.
+_OnKeep = Callable[[Factors | None, Callable[[], Tensor]], Tensor]
+
+
+class _Calls:
+    """The calls of operations with a rule, as they come again."""
+
+    def __init__(self, calls: list[KeptCall | None], left_out: int | None, keep: _OnKeep) -> None:
+        self._calls = calls
+        self._left_out = left_out
+        self._keep = keep
+        self._number = -1
+
+    def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._number += 1
+        if self._number >= len(self._calls):
+            raise _changed("more operations")
+        if self._number == self._left_out:
+            return input_of(args, kwargs)
+        call = self._calls[self._number]
+        if call is None:
+            return func(*args, **kwargs)
+        kept = iter(call.kept)
+
+        def keep(values: Callable[[], Tensor], **_: Any) -> Tensor:
+            return self._keep(next(kept), values)
+
+        if call.position is not None:
+            return frozen_size(keep, func, args, kwargs, call.position)
+        if rule.rewrite is None:
+            raise _changed("other operations")
+        return rule.rewrite(keep, func, args, kwargs)
+
+    def check_done(self) -> None:
+        if self._number + 1 != len(self._calls):
+            raise _changed("fewer operations")
 
 
 def tensor_output(output: Any) -> Tensor:
@@ -166,23 +236,6 @@ def tensor_output(output: Any) -> Tensor:
             f"Expected a model that returns one floating point tensor (got {kind}). Wrap it in one that does."
         )
     return output
-
-
-def squash_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Return what a softmax or sigmoid was called with."""
-    value: Tensor = args[0] if args else kwargs["input"]
-    return value
-
-
-def _next(calls: Iterator[T], what: str) -> T:
-    for call in calls:
-        return call
-    raise _changed(f"more {what}")
-
-
-def _check_done(calls: Iterator[Any], what: str) -> None:
-    for _ in calls:
-        raise _changed(f"fewer {what}")
 
 
 def _changed(what: str) -> UnsupportedModelError:

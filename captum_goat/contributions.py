@@ -8,6 +8,9 @@ becomes :math:`z\,t^{c(z)}`, so
 
 The integrand is a polynomial of degree D - 1, D the largest c(z), and Gauss-Legendre quadrature with
 :math:`\lceil D/2 \rceil` points integrates it without error: no product is ever written down.
+
+Frozen factors that are no gates (the scale of a norm, attention) are constants in this. Only a product that has such
+factors but no variable is shared among them, in the same way: it changes with the edges, and they are why.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_goat.activation_pattern import ActivationPattern
+from captum_goat.activation_pattern import ActivationPattern, Replay
 
 
 class Contributions(NamedTuple):
@@ -37,6 +40,7 @@ class Contributions(NamedTuple):
     rows: Tensor
 
 
+@torch.enable_grad()
 def contributions(
     pattern: ActivationPattern, select: Callable[[Tensor], Tensor], *, inputs: bool = True
 ) -> Contributions:
@@ -57,31 +61,30 @@ def contributions(
     if rows is None:
         return shares
     for t, weight in _gauss_legendre(rows.degree if inputs else rows.gates):
-        _add_point(pattern, select, t, weight, inputs=inputs, to=shares)
+        _add_point(pattern, select, pattern.replay(t, inputs=inputs), weight, to=shares)
+    for s, weight in _gauss_legendre(max(rows.frozen, 0)):
+        _add_point(pattern, select, pattern.replay(0.0, inputs=False, frozen=s), weight, to=shares)
     for share, feature in zip(shares.features, features, strict=True):
         share *= feature
     return shares._replace(edges=shares.edges * mask)
 
 
-@torch.enable_grad()
 def _add_point(
     pattern: ActivationPattern,
     select: Callable[[Tensor], Tensor],
-    t: float,
+    replay: Replay,
     weight: float,
     *,
-    inputs: bool,
     to: Contributions,
 ) -> None:
     """Add one point of the integral; the shares of edges and features still lack them as a factor."""
-    output, factors, features, scales = pattern.replay(t, inputs=inputs)
-    gates = [(each, scale) for each, scale in zip(pattern.gates, scales, strict=True) if each and scale is not None]
-    leaves = [scale for _, scale in gates] + (factors + features if inputs else [])
-    explained = select(output).sum()
-    if not leaves or not explained.requires_grad:
+    scales = [scale for _, scale in replay.factors]
+    inputs = [each for each in (*replay.messages, *replay.features) if each.requires_grad]
+    explained = select(replay.output).sum()
+    if not (scales or inputs) or not explained.requires_grad:
         return
-    gradients = list(torch.autograd.grad(explained, leaves, allow_unused=True))
-    for each, _ in gates:
+    gradients = list(torch.autograd.grad(explained, scales + inputs, allow_unused=True))
+    for each, _ in replay.factors:
         _scatter(gradients.pop(0), each.rows.ids.masked_fill(~each.variable, -1), weight, to.rows)
     if inputs:
         for call in pattern.messages:

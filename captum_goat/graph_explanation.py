@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -122,16 +121,12 @@ class GraphExplanation:
         return scores.new_zeros(self._target.rows.numel()).index_add(0, owner[owned], scores[owned])
 
     def _gate_blocks(self) -> frozenset[int]:
-        return frozenset[int]().union(*(each.rows.sources for each in self._pattern.gates if each is not None))
+        return frozenset[int]().union(*(each.rows.sources for each in self._pattern.factors))
 
     def _with_constants(self) -> ActivationPattern:
         """Make gates constants whose field has neither an edge nor a feature that is not zero."""
         weights = self._fields.row_weights(self._gate_blocks())
-        gates = [
-            each and each._replace(variable=each.variable & (weights[each.rows.ids] > 0))
-            for each in self._pattern.gates
-        ]
-        return replace(self._pattern, gates=gates)
+        return self._pattern.with_variable(lambda each: each.variable & (weights[each.rows.ids] > 0))
 
     def _with_gates(self, shares: list[Tensor], spread: Tensor) -> list[Tensor]:
         """Add to each feature that is not zero its part of what the gates gave to its row."""

@@ -6,83 +6,60 @@ whether the model succeeded or raised.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
+from captum_goat import standard_rules, winner_rules
+from captum_goat.rules import Rule, find, input_of, is_inplace
 from captum_goat.tracking import UnsupportedModelError
 
-# Called with the input of a ReLU; returns its output.
-OnGate = Callable[[Tensor], Tensor]
-# Called with a softmax, log-softmax or sigmoid and its arguments; returns its output.
-OnSquash = Callable[[Callable[..., Tensor], tuple[Any, ...], dict[str, Any]], Tensor]
+# Called with the rule of an operation, the operation and its arguments; returns the result.
+OnCall = Callable[[Rule, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 # Called with the layer, the `edge_index` of its `propagate` call and its messages; returns the messages.
 OnMessage = Callable[[MessagePassing, Any, Tensor], Tensor]
 
 # Two threads that explain at once would trip over each other's hooks.
 _one_at_a_time = threading.RLock()
 
-_RELUS = frozenset({F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
-_CLAMPS = frozenset(
-    {
-        *(getattr(torch, name) for name in ("clamp", "clamp_", "clip", "clip_")),
-        *(getattr(Tensor, name) for name in ("clamp", "clamp_", "clip", "clip_")),
-    }
-)
-_INPLACE = {F.relu: 1, F.threshold: 3}  # where these take `inplace`
-_CLAMP_MINS = frozenset({torch.clamp_min, torch.clamp_min_, Tensor.clamp_min, Tensor.clamp_min_})
-_SQUASHES = frozenset(
-    {
-        *(getattr(F, name) for name in ("softmax", "log_softmax", "sigmoid", "logsigmoid")),
-        *(getattr(torch, name) for name in ("softmax", "log_softmax", "sigmoid")),
-        *(getattr(Tensor, name) for name in ("softmax", "log_softmax", "sigmoid")),
-        torch.special.softmax,
-        torch.special.log_softmax,
-        torch.special.expit,
-    }
-)
-
-
 @contextmanager
 def intercepted(
     model: Module,
     *,
     on_message: OnMessage | None = None,
-    on_gate: OnGate | None = None,
-    on_squash: OnSquash | None = None,
+    on_call: OnCall | None = None,
     on_layer: Callable[[tuple[Any, ...]], None] | None = None,
     around_propagate: Callable[[int], None] | None = None,
 ) -> Iterator[None]:
-    """Run ``on_gate`` in place of every ReLU and ``on_message`` after every message function of the model.
+    """Run ``on_call`` in place of every operation with a rule and ``on_message`` after every message function.
 
     Args:
         model: The user's model.
         on_message: See :data:`OnMessage`; layers with ``explain=False`` are left alone, as in PyG.
-        on_gate: See :data:`OnGate`; ``None`` leaves ReLUs alone.
-        on_squash: See :data:`OnSquash`; only together with ``on_gate``.
+        on_call: See :data:`OnCall`; ``None`` leaves operations alone.
         on_layer: Called with the arguments of every message passing layer before it runs.
         around_propagate: Called with 1 when message passing begins and with -1 when it ends.
     """
     _check(model)
+    mode = None if on_call is None else _RuleMode(on_call)
     with _one_at_a_time, ExitStack() as stack:
         for name, module in model.named_modules():
             if isinstance(module, MessagePassing) and module.explain is not False:
-                _hook_messages(stack, name, module, on_message, around_propagate)
+                _hook_messages(stack, name, module, _unseen(mode, on_message), around_propagate)
                 if on_layer is not None:
-                    _hook_layer(stack, module, on_layer)
-        if on_gate is not None:
-            mode = _GateMode(on_gate, on_squash)
+                    _hook_layer(stack, module, _unseen(mode, on_layer))
+        if mode is not None:
             for module in model.modules():
-                if type(module) is torch.nn.ReLU:
-                    _hook_relu(stack, module, mode)
+                if (rule := find(type(module))) is not None:
+                    _hook_module(stack, module, rule, mode)
             stack.enter_context(mode)
         yield
 
@@ -115,6 +92,21 @@ def _in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
         return hook(*args) if threading.get_ident() == owner else None
 
     return guarded
+
+
+def _unseen(mode: _RuleMode | None, callback: Any) -> Any:
+    """Keep what a callback of ours computes out of the mode that looks for the model's operations."""
+    if mode is None or callback is None:
+        return callback
+
+    def unseen(*args: Any) -> Any:
+        mode.passing += 1
+        try:
+            return callback(*args)
+        finally:
+            mode.passing -= 1
+
+    return unseen
 
 
 def _cache_names(module: Module) -> list[str]:
@@ -167,69 +159,47 @@ def _hook_layer(stack: ExitStack, layer: MessagePassing, on_layer: Callable[[tup
     stack.callback(layer.register_forward_pre_hook(begin, with_kwargs=True).remove)
 
 
-def _hook_relu(stack: ExitStack, relu: torch.nn.ReLU, mode: _GateMode) -> None:
-    inputs: list[Tensor] = []
+def _hook_module(stack: ExitStack, module: Module, rule: Rule, mode: _RuleMode) -> None:
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
     @_in_this_thread
-    def before(module: torch.nn.ReLU, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        value = args[0] if args else kwargs["input"]
-        inputs.append(value)
+    def before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        calls.append((args, kwargs))
         mode.passing += 1
-        # An in-place ReLU would overwrite the input that its gates need: let it have a copy.
-        return (value.detach().clone() if module.inplace else value,), {}
+        if not is_inplace(module.forward, args, kwargs):
+            return None
+        # The module would overwrite the input that its gates need: let it have a copy.
+        return (input_of(args, kwargs).detach().clone(), *args[1:]), {k: v for k, v in kwargs.items() if k != "input"}
 
     @_in_this_thread
-    def after(module: torch.nn.ReLU, args: tuple[Any, ...], out: Tensor) -> Tensor:
-        value = inputs.pop()
-        gated = mode.on_gate(value)
+    def after(module: Module, _: tuple[Any, ...], out: Any) -> Any:
+        args, kwargs = calls.pop()
+        result = mode.on_call(rule, module.forward, args, kwargs)
         mode.passing -= 1
-        return value.copy_(gated) if module.inplace else gated
+        return result
 
-    stack.callback(relu.register_forward_pre_hook(before, with_kwargs=True).remove)
-    # First of all hooks, so that what the user's own hooks do to the output is done to the gates' output.
-    stack.callback(relu.register_forward_hook(after, prepend=True).remove)
+    stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+    # First of all hooks, so that what the user's own hooks do to the output is done to the rule's result.
+    stack.callback(module.register_forward_hook(after, prepend=True).remove)
 
 
-class _GateMode(TorchFunctionMode):
-    """Run callbacks in place of every functional spelling of ReLU, and of what squashes outputs."""
+class _RuleMode(TorchFunctionMode):
+    """Run a callback in place of every function that has a rule."""
 
-    def __init__(self, on_gate: OnGate, on_squash: OnSquash | None) -> None:
+    def __init__(self, on_call: OnCall) -> None:
         super().__init__()
-        self.on_gate = on_gate
-        self.on_squash = on_squash
-        self.passing = 0  # inside an nn.ReLU, whose hooks do the work
+        self.on_call = on_call
+        self.passing = 0  # inside of a module that has a rule itself
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.on_squash is not None and func in _SQUASHES:
-            return self.on_squash(func, args, kwargs)
-        if self.passing or not is_relu(func, args, kwargs):
-            return func(*args, **kwargs)
-        tensor = args[0] if args else kwargs["input"]
-        gated = self.on_gate(tensor)
-        position = _INPLACE.get(func)
-        inplace = func.__name__[-1] == "_"
-        if position is not None:
-            inplace = args[position] if len(args) > position else kwargs.get("inplace", False)
-        # In place means in place: some code goes on with the tensor and drops what is returned.
-        return tensor.copy_(gated) if inplace else gated
-
-
-def is_relu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a call of a torch function is a ReLU in some spelling."""
-    if func in _RELUS:
-        return True
-    if func in _CLAMP_MINS:
-        return _is_zero(args[1] if len(args) > 1 else kwargs.get("min"))
-    if func in _CLAMPS:
-        low = args[1] if len(args) > 1 else kwargs.get("min")
-        high = args[2] if len(args) > 2 else kwargs.get("max")
-        return _is_zero(low) and high is None and "out" not in kwargs
-    if func is F.threshold:
-        bounds = [*args[1:3], *(kwargs[key] for key in ("threshold", "value") if key in kwargs)]
-        return all(_is_zero(bound) for bound in bounds)
-    return False
-
-
-def _is_zero(bound: Any) -> bool:
-    return isinstance(bound, int | float) and bound == 0
+        if not self.passing:
+            if (inside := standard_rules.stepped_into(func)) is not None:
+                with self:
+                    return inside(*args, **kwargs)
+            rule = find(func)
+            if rule is standard_rules.FACTORS and sys._getframe(1).f_code is standard_rules.SOFTMAX:
+                rule = standard_rules.FROZEN
+            if rule is not None:
+                return self.on_call(rule, func, args, kwargs)
+        return func(*args, **kwargs)

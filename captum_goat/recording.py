@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.activation_pattern import ActivationPattern, Gates, Subject, squash_input, tensor_output
+from captum_goat.activation_pattern import ActivationPattern, Factors, KeptCall, Subject, tensor_output
 from captum_goat.interception import intercepted
-from captum_goat.tracking import EdgeTracker, Messages, RowTracker
+from captum_goat.rules import Rule, input_of
+from captum_goat.standard_rules import FACTORS, frozen_size, size_position
+from captum_goat.tracking import EdgeTracker, Messages, Rows, RowTracker, Unsupported
 
 
 @torch.no_grad()
@@ -38,31 +40,30 @@ class _Recorder:
         self.tracker = RowTracker({module: name for name, module in subject.model.named_modules()})
         self.edges = EdgeTracker(self.tracker, subject.edge_sets) if subject.edge_sets else None
         self.messages: list[Messages] = []
-        self.gates: list[Gates | None] = []
-        self.squashes: list[tuple[Tensor, Tensor]] = []
+        self.calls: list[KeptCall | None] = []
+        self.kept: list[Factors | None] = []  # of the call that is being rewritten
+        self.squashes: list[tuple[int, Tensor, Tensor]] = []
 
     def record(self) -> ActivationPattern:
         subject, tracker = self.subject, self.tracker
-        callbacks: dict[str, Any] = {
-            "on_gate": self.on_gate,
-            "on_squash": self.on_squash,
-            "around_propagate": self.around_propagate,
-        }
+        callbacks: dict[str, Any] = {"on_call": self.on_call, "around_propagate": self.around_propagate}
         if self.edges is not None:
             callbacks |= {"on_message": self.on_message, "on_layer": self.edges.enter}
         features = self.tracked_features()
-        squash = None
+        left_out = None
         with intercepted(subject.model, **callbacks), tracker:
             output = tensor_output(subject.forward(features))
-            for number, (before, after) in enumerate(self.squashes):
+            for number, before, after in self.squashes:
                 if _is_reshaped(output, after):  # the model's last step: logits are attributed
-                    squash, output = number, before.reshape(output.shape)
+                    left_out, output = number, before.reshape(output.shape)
             if subject.finish is not None:
                 output = tensor_output(subject.finish(output))
         if self.edges is not None:
             self.edges.check_seen()
+        if left_out is not None:
+            self.calls[left_out] = None
         return ActivationPattern(
-            subject, self.messages, self.gates, squash, output, tracker.rows(output), tracker.graph
+            subject, self.messages, self.calls, left_out, output, tracker.rows(output), tracker.graph
         )
 
     def tracked_features(self) -> Sequence[Tensor]:
@@ -84,23 +85,69 @@ class _Recorder:
             tracker.set(masked, tracker.graph.cross(tracker.rows(masked), call.edges.view(call.shape)))
         return masked
 
-    def on_gate(self, value: Tensor) -> Tensor:
-        rows = self.tracker.rows(value)
-        with self.tracker.paused():
-            out = torch.relu(value)
-            if rows is None or not (rows.ids >= 0).any():
-                self.gates.append(None)
+    def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        number = len(self.calls)
+        self.calls.append(None)
+        if rule is FACTORS:
+            position = self.size_position(func, args, kwargs)
+            if position is None:
+                return func(*args, **kwargs)
+            out = frozen_size(self.keep, func, args, kwargs, position)
+        else:
+            position = None
+            if rule.rewrite is not None and self.applies(rule, (*args, *kwargs.values())):
+                out = rule.rewrite(self.keep, func, args, kwargs)
             else:
-                self.gates.append(Gates((value > 0).to(value.dtype), rows, rows.ids >= 0))
-                rows = rows._replace(degree=rows.degree + 1, gates=rows.gates + 1)
-        if rows is not None:
-            self.tracker.set(out, rows)
+                out = func(*args, **kwargs)
+            if rule.squashes:
+                self.squashes.append((number, input_of(args, kwargs), out))
+        if self.kept:
+            self.calls[number] = KeptCall(tuple(self.kept), position)
+            self.kept = []
         return out
 
-    def on_squash(self, func: Callable[..., Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        out = func(*args, **kwargs)
-        self.squashes.append((squash_input(args, kwargs), out))
-        return out
+    def applies(self, rule: Rule, arguments: Sequence[Any]) -> bool:
+        """Return whether a rule is needed, because variables reach the arguments, and will do."""
+        traces = [self.tracker.get(each) for each in arguments]
+        reached = [each for each in traces if isinstance(each, Rows)]
+        sound = all(each.broken is None for each in reached) and not any(isinstance(each, Unsupported) for each in traces)
+        if rule.unary:
+            sound = sound and len(reached) == 1 and isinstance(traces[0], Rows)
+        return bool(reached) and (rule.cuts or sound)
+
+    def size_position(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+        """Return which argument of a multiplication or division is a size that must be frozen."""
+        rows = [each for argument in args if isinstance(each := self.tracker.get(argument), Rows)]
+        if len(rows) != 2 or all(each.broken is None for each in rows):
+            return None
+        if any(each.broken is not None and not each.broken.scale for each in rows):
+            return None
+        return size_position(func, args, kwargs, [each.broken is not None for each in rows])
+
+    def keep(
+        self, values: Callable[[], Tensor], *, gate: bool = False, reads: Callable[[], Tensor] | None = None
+    ) -> Tensor:
+        """Keep numbers, and what reaches them."""
+        tracker = self.tracker
+        if reads is None:
+            computed = followed = values()
+        else:
+            followed = reads()
+            with tracker.paused():
+                computed = values()
+        trace = tracker.get(followed)
+        rows = tracker.rows(followed) if isinstance(trace, Unsupported) else trace
+        with tracker.paused():
+            frozen = computed.clone()
+            if not isinstance(rows, Rows) or not (rows.ids >= 0).any():
+                self.kept.append(None)
+                return frozen
+            variable = rows.ids >= 0
+            everywhere = -1 if variable.all() else 0
+            rows = rows._replace(degree=int(gate), gates=int(gate), frozen=everywhere if gate else 1, broken=None)
+            self.kept.append(Factors(frozen, rows, variable, gate))
+        tracker.set(frozen, rows)
+        return frozen
 
     def around_propagate(self, step: int) -> None:
         self.tracker.graph.propagating += step

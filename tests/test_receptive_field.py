@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, GraphConv, SAGEConv, TAGConv, global_add_pool, global_mean_pool
 from torch_geometric.utils import to_dense_batch
 
-from captum_goat.activation_pattern import Gates
+from captum_goat.activation_pattern import Factors
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.masked_model import masked_output
 from captum_goat.receptive_field import Elements, ReceptiveFields
@@ -127,14 +127,13 @@ def test_fields_equal_the_derivative_test(body: Callable[[Positive, Tensor, Tens
     mask = torch.ones(EDGES.size(1), dtype=torch.float64)
     pattern = record_edges(model, X, EDGES, mask)
     fields = fields_of_edges(pattern)
-    for number, gates in enumerate(pattern.gates):
-        assert gates is not None
+    for number, gates in enumerate(pattern.factors):
         found = torch.stack([_field(fields, gates, row, pattern.graph.num_rows) for row in gates.rows.ids.reshape(-1)])
         moves = _derivative(model, number)
         assert torch.equal(found.view(*gates.rows.ids.shape, -1).expand_as(moves), moves), f"gate {number}"
 
 
-def _field(fields: ReceptiveFields, gates: Gates, row: Tensor, num_rows: int) -> Tensor:
+def _field(fields: ReceptiveFields, gates: Factors, row: Tensor, num_rows: int) -> Tensor:
     """Return which edges share what lands on a row."""
     share = torch.zeros(num_rows, dtype=torch.float64)
     share[row] = float(row >= 0)
@@ -156,8 +155,7 @@ def test_repeated_lists_an_edge_once_per_hop() -> None:
     edge_index = torch.tensor([[0, 1], [1, 0]])
     x = torch.rand(2, 3, dtype=torch.float64)
     pattern = record_edges(model, x, edge_index, torch.ones(2, dtype=torch.float64))
-    last = pattern.gates[-1]
-    assert last is not None
+    last = pattern.factors[-1]
     share = torch.zeros(pattern.graph.num_rows, dtype=torch.float64)
     share[last.rows.ids[1]] = 1.0
     distinct = fields_of_edges(pattern).spread(share, last.rows.sources)
@@ -171,8 +169,7 @@ def test_a_pooled_row_has_every_edge_once_whatever_the_hops() -> None:
     edge_index = torch.tensor([[0, 1, 1], [1, 0, 2]])
     x = torch.rand(3, 3, dtype=torch.float64)
     pattern = record_edges(model, x, edge_index, torch.ones(3, dtype=torch.float64))
-    last = pattern.gates[-1]
-    assert last is not None
+    last = pattern.factors[-1]
     share = torch.zeros(pattern.graph.num_rows, dtype=torch.float64)
     share[last.rows.ids.view(-1)] = 1.0
     found = fields_of_edges(pattern, repeated=True).spread(share, last.rows.sources)

@@ -2,12 +2,12 @@
 
 Nothing is guessed from shapes or from the names of layers. :class:`RowTracker` sees every operation; the rules in
 :mod:`~captum_goat.tracking.moves` and :mod:`~captum_goat.tracking.linear` say what each does to rows, and what has no
-rule is refused by name.
+rule is refused by name where it matters.
 """
 
-from captum_goat.tracking import linear, moves
+from captum_goat.tracking import linear, moves, nonlinear
 from captum_goat.tracking.edge_tracker import EdgeTracker, Messages
-from captum_goat.tracking.row_graph import NO_ROW, Block, RowGraph, Rows
+from captum_goat.tracking.row_graph import NO_ROW, Block, RowGraph, Rows, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker, UnsupportedModelError
 
 __all__ = [
@@ -18,7 +18,9 @@ __all__ = [
     "RowGraph",
     "RowTracker",
     "Rows",
+    "Unsupported",
     "UnsupportedModelError",
     "linear",
     "moves",
+    "nonlinear",
 ]

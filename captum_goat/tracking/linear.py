@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,27 +15,29 @@ from captum_goat.tracking.row_ids import indexed_shape, scatter_positions, shrin
 
 @rule(aten.add, aten.add_, aten.sub, aten.sub_, aten.rsub)
 def _add(call: Call) -> Result:
-    return _combine(call, call.args[:2])
+    return combine(call, call.args[:2])
 
 
 @rule(aten.mul, aten.mul_)
 def _mul(call: Call) -> Result:
-    return _combine(call, call.args[:2], multiply=True)
+    return combine(call, call.args[:2], multiply=True)
 
 
 @rule(aten.div, aten.div_)
 def _div(call: Call) -> Result:
     if call.rows(call.args[1]) is not None or call.kwargs.get("rounding_mode") is not None:
         return REFUSED
-    return _combine(call, call.args[:1])
+    return combine(call, call.args[:1])
 
 
-@rule(aten.pow)
+@rule(aten.pow, aten.pow_)
 def _pow(call: Call) -> Result:
     base, exponent = call.rows(call.args[0]), call.args[1]
-    if base is None or not isinstance(exponent, int) or exponent < 1:
+    if base is None or not isinstance(exponent, int | float) or exponent < 1 or exponent != int(exponent):
         return REFUSED
-    return base._replace(degree=base.degree * exponent, gates=base.gates * exponent)
+    power = int(exponent)
+    frozen = base.frozen * power if base.frozen > 0 else base.frozen
+    return base._replace(degree=base.degree * power, gates=base.gates * power, frozen=frozen)
 
 
 @rule(aten.where)
@@ -56,7 +59,7 @@ def _chosen(call: Call, condition: Tensor, yes: Rows | None, no: Rows | None) ->
     """Return rows that come entry by entry from one of two tensors (``None``: constants)."""
     found = [rows for rows in (yes, no) if rows is not None]
     ids = [NO_ROW if rows is None else with_dims(rows.ids, call.out.dim()) for rows in (yes, no)]
-    return joined(found, torch.where(with_dims(condition, call.out.dim()), ids[0], ids[1]))
+    return joined(found, torch.where(with_dims(condition, call.out.dim()), ids[0], ids[1]), constants=None in (yes, no))
 
 
 @rule(aten.convolution, aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d, aten._adaptive_avg_pool2d)
@@ -67,13 +70,18 @@ def _convolution(call: Call) -> Result:
         return REFUSED
     if any(size != 1 for size in rows.ids.shape[1:]):
         return REFUSED
-    return rows._replace(ids=rows.ids.view([-1] + [1] * (call.out.dim() - 1)))
+    return _with_constants(rows._replace(ids=rows.ids.view([-1] + [1] * (call.out.dim() - 1))))
+
+
+def _with_constants(rows: Rows) -> Rows:
+    return rows._replace(frozen=max(rows.frozen, 0))
 
 
 @rule(aten._native_batch_norm_legit_no_training)
 def _batch_norm_eval(call: Call) -> Result:
     others = any(call.rows(argument) is not None for argument in call.args[1:])
-    return REFUSED if others else [call.trace(call.args[0]), *[None] * (len(call.out) - 1)]
+    rows = call.rows(call.args[0])
+    return REFUSED if others or rows is None else [_with_constants(rows), *[None] * (len(call.out) - 1)]
 
 
 @rule(aten.native_batch_norm, aten.cudnn_batch_norm, aten.miopen_batch_norm)
@@ -81,12 +89,13 @@ def _batch_norm(call: Call) -> Result:
     return REFUSED if call.argument(5, "training") else _batch_norm_eval(call)
 
 
-def _combine(call: Call, arguments: tuple[Any, ...], *, multiply: bool = False) -> Result:
+def combine(call: Call, arguments: Sequence[Any], *, multiply: bool = False) -> Result:
+    """Return the rows of something that is made of several tensors entry by entry."""
     rows = [found for argument in arguments if (found := call.rows(argument)) is not None]
     if not rows:
         return None
     aligned = [r._replace(ids=with_dims(r.ids, call.out.dim())) for r in rows]
-    return call.graph.merge(aligned, multiply=multiply)
+    return call.graph.merge(aligned, multiply=multiply, constants=len(rows) < len(arguments))
 
 
 @rule(aten.sum, aten.mean)
@@ -96,10 +105,11 @@ def _sum(call: Call) -> Result:
         return None
     dims = call.argument(1, "dim")
     dims = {d % max(tensor.dim(), 1) for d in dims} if dims else set(range(tensor.dim()))
-    return _sum_rows(call.graph, rows, dims, keepdim=bool(call.argument(2, "keepdim", False)))
+    return sum_rows(call.graph, rows, dims, keepdim=bool(call.argument(2, "keepdim", False)))
 
 
-def _sum_rows(graph: RowGraph, rows: Rows, dims: set[int], *, keepdim: bool) -> Rows:
+def sum_rows(graph: RowGraph, rows: Rows, dims: set[int], *, keepdim: bool) -> Rows:
+    """Return the rows of sums over dimensions."""
     if any(rows.ids.size(d) != 1 for d in dims):
         rows = rows._replace(ids=without_repeats(rows.ids, dims))
         shape = torch.Size(1 if d in dims else size for d, size in enumerate(rows.ids.shape))
@@ -118,21 +128,21 @@ def _matmul(call: Call) -> Result:
 
 @rule(aten.addcmul, aten.addcmul_)
 def _addcmul(call: Call) -> Result:
-    product = _combine(call, call.args[1:3], multiply=True)
-    found = [rows for rows in (_combine(call, call.args[:1]), product) if isinstance(rows, Rows)]
-    return call.graph.merge(found) if found else None
+    product = combine(call, call.args[1:3], multiply=True)
+    found = [rows for rows in (combine(call, call.args[:1]), product) if isinstance(rows, Rows)]
+    return call.graph.merge(found, constants=len(found) < 2) if found else None
 
 
 @rule(aten.lerp)
 def _lerp(call: Call) -> Result:
-    return REFUSED if call.rows(call.args[2]) is not None else _combine(call, call.args[:2])
+    return REFUSED if call.rows(call.args[2]) is not None else combine(call, call.args[:2])
 
 
 @rule(aten.addmm, aten.baddbmm)
 def _addmm(call: Call) -> Result:
     found = [call.rows(call.args[0]), _product(call, call.args[1], call.args[2])]
     rows = [r._replace(ids=with_dims(r.ids, call.out.dim())) for r in found if isinstance(r, Rows)]
-    return call.graph.merge(rows) if rows else None
+    return call.graph.merge(rows, constants=len(rows) < 2) if rows else None
 
 
 def _product(call: Call, left: Tensor, right: Tensor) -> Rows | None:
@@ -141,10 +151,10 @@ def _product(call: Call, left: Tensor, right: Tensor) -> Rows | None:
         return _sparse_product(call.graph, left, after)
     found = []
     if before is not None:
-        rows = _sum_rows(call.graph, before, {left.dim() - 1}, keepdim=True)
+        rows = sum_rows(call.graph, before, {left.dim() - 1}, keepdim=True)
         found.append(rows if right.dim() > 1 else rows._replace(ids=rows.ids.squeeze(-1)))
     if after is not None:
-        rows = _sum_rows(call.graph, after, {right.dim() - 2 if right.dim() > 1 else 0}, keepdim=right.dim() > 1)
+        rows = sum_rows(call.graph, after, {right.dim() - 2 if right.dim() > 1 else 0}, keepdim=right.dim() > 1)
         found.append(rows._replace(ids=with_dims(rows.ids, call.out.dim())))
     return call.graph.merge(found, multiply=True) if found else None
 
@@ -160,16 +170,17 @@ def _sparse_product(graph: RowGraph, matrix: Tensor, rows: Rows) -> Rows:
 @rule(aten.scatter_add, aten.scatter_add_, aten.index_add, aten.index_add_)
 def _scatter_add(call: Call) -> Result:
     base, dim, index, source = call.args[:4]
-    return _scatter(call, base, dim, index, source)
+    return scatter_rows(call, base, dim, index, source)
 
 
 @rule(aten.scatter_reduce, aten.scatter_reduce_)
 def _scatter_reduce(call: Call) -> Result:
     base, dim, index, source, reduce = call.args[:5]
-    return _scatter(call, base, dim, index, source) if reduce in ("sum", "mean") else REFUSED
+    return scatter_rows(call, base, dim, index, source) if reduce in ("sum", "mean") else REFUSED
 
 
-def _scatter(call: Call, base: Tensor, dim: int, index: Tensor, source: Tensor) -> Result:
+def scatter_rows(call: Call, base: Tensor, dim: int, index: Tensor, source: Tensor) -> Result:
+    """Return the rows of a source scattered to a base, which is zero where it has no rows."""
     before, rows = call.rows(base), call.rows(source)
     found = [] if before is None else [before]
     if rows is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.registry import REFUSED, Call, Result, aten, joined, moves, rule
+from captum_goat.tracking.registry import REFUSED, Call, Result, aten, depends, joined, moves, rule
 from captum_goat.tracking.row_graph import NO_ROW, Edges, Rows
 from captum_goat.tracking.row_ids import concatenate_ids, index_ids, reshape_ids, shrink_index, with_dims
 
@@ -23,6 +23,11 @@ def _converted(call: Call) -> Result:
     trace = call.trace(call.args[0])
     detached = call.func.overloadpacket is aten.detach
     return REFUSED if isinstance(trace, Rows) and (detached or not call.out.is_floating_point()) else trace
+
+
+@depends(aten.detach, aten._to_copy)
+def _dependent(call: Call) -> Result:
+    return call.trace(call.args[0])
 
 
 @moves(aten.transpose, aten.permute, aten.t, aten.unsqueeze, aten.flip, aten.roll)
@@ -61,9 +66,9 @@ def _select(call: Call, ids: Tensor) -> Tensor:
     return ids.select(dim, 0 if ids.size(dim) == 1 else call.argument(2, "index"))
 
 
-@moves(aten.slice, aten.index_select, aten.split, aten.split_with_sizes, aten.unbind)
+@moves(aten.slice, aten.index_select, aten.split, aten.unsafe_split, aten.split_with_sizes, aten.unbind)
 def _pick(call: Call, ids: Tensor) -> Any:
-    splits = call.func.overloadpacket in (aten.split, aten.split_with_sizes)
+    splits = call.func.overloadpacket in (aten.split, aten.unsafe_split, aten.split_with_sizes)
     dim = call.argument(2 if splits else 1, "dim", 0)
     if ids.size(dim) != 1 or call.args[0].size(dim) == 1:
         return call.func(ids, *call.args[1:], **call.kwargs)
@@ -127,4 +132,4 @@ def _cat(call: Call) -> Result:
     if all(each is None for each in ids):
         return None
     together = concatenate_ids(ids, [shape[dim] for shape in shapes], dim)
-    return joined(rows, together) if rows else Edges(together)
+    return joined(rows, together, constants=len(rows) < len(traces)) if rows else Edges(together)

@@ -3,7 +3,8 @@
 A rule is also a licence: an operation without one is refused when its result matters (see
 :class:`captum_goat.tracking.row_tracker.RowTracker`). So only operations that are linear in what depends on the
 edges, or products of such things, which stay polynomials, have rules in :mod:`captum_goat.tracking.moves` and
-:mod:`captum_goat.tracking.linear`.
+:mod:`captum_goat.tracking.linear`. The rules in :mod:`captum_goat.tracking.nonlinear` are no licences: they only say
+which rows the result depends on.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported
+from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported, broken_of
 from captum_goat.tracking.row_ids import with_dims
 
 aten = torch.ops.aten
@@ -45,6 +46,7 @@ class Call(NamedTuple):
 REFUSED = Unsupported("", "")  # what a rule returns for a call that is not linear
 Rule = Callable[[Call], Result]
 RULES: dict[Any, Rule] = {}
+DEPENDENCE: dict[Any, Rule] = {}  # of operations that are not linear
 
 # Results that depend on the shape of the argument at most, not on its values.
 FACTORIES = frozenset(
@@ -62,6 +64,16 @@ def rule(*operations: Any) -> Callable[[Rule], Rule]:
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(operations, function))
+        return function
+
+    return register
+
+
+def depends(*operations: Any) -> Callable[[Rule], Rule]:
+    """Register what the results of operations that are not linear depend on."""
+
+    def register(function: Rule) -> Rule:
+        DEPENDENCE.update(dict.fromkeys(operations, function))
         return function
 
     return register
@@ -88,10 +100,12 @@ def moves(*operations: Any) -> Callable[[Callable[[Call, Tensor], Any]], Rule]:
     return register
 
 
-def joined(rows: Sequence[Rows], ids: Tensor) -> Rows:
-    """Return rows with ids that come from several tensors, each entry from one of them."""
+def joined(rows: Sequence[Rows], ids: Tensor, *, constants: bool) -> Rows:
+    """Return rows with ids that come from several tensors, each entry from one of them; constants may be others."""
     sources: frozenset[int] = frozenset().union(*(each.sources for each in rows))
-    return Rows(ids, sources, max(each.degree for each in rows), max(each.gates for each in rows))
+    frozen = max([each.frozen for each in rows] + [0] * constants)
+    degree, gates = max(each.degree for each in rows), max(each.gates for each in rows)
+    return Rows(ids, sources, degree, gates, frozen, broken_of(rows))
 
 
 def edges_of_pointwise(traces: list[Trace], out: Any) -> Result:

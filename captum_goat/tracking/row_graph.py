@@ -7,6 +7,7 @@ which :mod:`captum_goat.receptive_field` reads the edges that reach each gate.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,21 @@ class Edges(NamedTuple):
     ids: Tensor
 
 
+class Broken(NamedTuple):
+    """Why a tensor is no polynomial of the variables.
+
+    Attributes:
+        operation: The operation that is to blame.
+        place: The module in which it ran.
+        scale: Whether the tensor is a size (a norm, a standard deviation), which may be frozen where others are
+            multiplied or divided by it.
+    """
+
+    operation: str
+    place: str
+    scale: bool
+
+
 class Rows(NamedTuple):
     """What is known of a tensor that depends on the edges.
 
@@ -34,16 +50,21 @@ class Rows(NamedTuple):
         sources: The blocks that the ids come from.
         degree: The largest number of variable factors (edges and gates) in a scalar product.
         gates: The largest number of gates alone in a scalar product.
+        frozen: The largest number of frozen factors (scales, winners, attention) in a scalar product without variables;
+            -1 if every product has a variable.
+        broken: Why the tensor is no polynomial; ``None`` if it is one.
     """
 
     ids: Tensor
     sources: frozenset[int]
     degree: int
     gates: int
+    frozen: int = 0
+    broken: Broken | None = None
 
 
 class Unsupported(NamedTuple):
-    """What is known of a result for which there is no rule: who made it."""
+    """What is known of a result of which not even the rows are known: who made it."""
 
     operation: str
     place: str
@@ -101,22 +122,30 @@ class RowGraph:
         """Return the rows of an attributed input with one element per row and ``dims`` dimensions."""
         none = elements.new_empty(0)
         block = Block(self.num_rows, elements.numel(), none, none, frozenset(), elements)
-        return Rows(*self._add(torch.Size([elements.numel()] + [1] * (dims - 1)), block), 1, 0)
+        return Rows(*self._add(torch.Size([elements.numel()] + [1] * (dims - 1)), block), 1, 0, -1)
 
-    def merge(self, traces: list[Rows], *, multiply: bool = False) -> Rows:
-        """Return rows that read several tensors entry by entry."""
+    def merge(self, traces: list[Rows], *, multiply: bool = False, constants: bool = False) -> Rows:
+        """Return rows that read several tensors entry by entry.
+
+        Args:
+            traces: The rows that are read.
+            multiply: Whether the tensors are multiplied, else added.
+            constants: Whether constants are added as well.
+        """
         combine = sum if multiply else max
         degree, gates = combine(r.degree for r in traces), combine(r.gates for r in traces)
-        first = traces[0]
+        counts = [r.frozen for r in traces] + [0] * (constants and not multiply)
+        frozen = -1 if multiply and -1 in counts else combine(counts)
+        first, broken = traces[0], broken_of(traces)
         if all(_same(first.ids, other.ids) for other in traces[1:]):
-            return first._replace(degree=degree, gates=gates)
+            return first._replace(degree=degree, gates=gates, frozen=frozen, broken=broken)
         shape = torch.broadcast_shapes(*(r.ids.shape for r in traces))
         sources: frozenset[int] = frozenset().union(*(r.sources for r in traces))
         parents = torch.cat([r.ids.expand(shape).reshape(-1) for r in traces])
         children = torch.arange(shape.numel(), device=parents.device).repeat(len(traces))
         kept = parents >= 0
         block = Block(self.num_rows, shape.numel(), children[kept], parents[kept], sources)
-        return Rows(*self._add(shape, block), degree, gates)
+        return Rows(*self._add(shape, block), degree, gates, frozen, broken)
 
     def reduce(self, rows: Rows, child: Tensor, shape: torch.Size, dim: int | None = None) -> Rows:
         """Return rows of ``shape`` of which number ``child[k]`` reads row k of ``rows``.
@@ -134,7 +163,8 @@ class RowGraph:
             count = torch.arange(shape[dim], device=ids.device)
             node = count.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(shape).reshape(-1)
         block = Block(self.num_rows, shape.numel(), child[kept], ids[kept], rows.sources, node=node)
-        return Rows(*self._add(shape, block), rows.degree, rows.gates)
+        ids, sources = self._add(shape, block)
+        return rows._replace(ids=ids, sources=sources)
 
     def cross(self, rows: Rows | None, edges: Tensor) -> Rows:
         """Return the rows of messages that have crossed ``edges`` (-1: none), shaped like the messages."""
@@ -146,7 +176,18 @@ class RowGraph:
         parent = before.reshape(-1)[child]
         block = Block(self.num_rows, edge.numel(), child, parent, rows.sources, edge.reshape(-1), crosses=True)
         ids, source = self._add(edge.shape, block)
-        return Rows(ids.where(crossing, before), rows.sources | source, rows.degree + 1, rows.gates)
+        frozen = -1 if crossing.all() else rows.frozen
+        return Rows(ids.where(crossing, before), rows.sources | source, rows.degree + 1, rows.gates, frozen)
+
+
+def broken_of(traces: Iterable[Rows]) -> Broken | None:
+    """Return why what is made of several tensors is no polynomial; it is a size if all of them are."""
+    reasons = [each.broken for each in traces]
+    found = [each for each in reasons if each is not None]
+    if not found:
+        return None
+    worst = min(found, key=lambda each: each.scale)
+    return worst if len(found) == len(reasons) else worst._replace(scale=False)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -18,8 +18,18 @@ from torch.nn import Module
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from captum_goat.tracking.registry import FACTORIES, OVERWRITES, REFUSED, RULES, Call, Result, edges_of_pointwise
-from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported
+from captum_goat.tracking import nonlinear
+from captum_goat.tracking.registry import (
+    DEPENDENCE,
+    FACTORIES,
+    OVERWRITES,
+    REFUSED,
+    RULES,
+    Call,
+    Result,
+    edges_of_pointwise,
+)
+from captum_goat.tracking.row_graph import Broken, Edges, RowGraph, Rows, Trace, Unsupported
 
 
 class UnsupportedModelError(RuntimeError):
@@ -48,31 +58,65 @@ class RowTracker(TorchDispatchMode):
             return out
         # What is overwritten has no part in the result.
         read = args[1:] if func.overloadpacket in OVERWRITES else args
-        traces = [trace for leaf in _tensors((*read, *kwargs.values())) if (trace := self.get(leaf)) is not None]
+        traced = [(leaf, trace) for leaf in _tensors((*read, *kwargs.values())) if (trace := self.get(leaf)) is not None]
         if _is_random(func):
             self._assign(out, Unsupported(func.overloadpacket.__name__, self.place()))
-        elif traces:
-            self._assign(out, self._infer(Call(func, args, kwargs, out, self.graph, self.get), traces))
+        elif traced:
+            self._assign(out, self._infer(Call(func, args, kwargs, out, self.graph, self.get), traced))
             if func._schema.is_mutable and isinstance(out, Tensor):
                 self._spoil(out, func)
         elif func.overloadpacket in OVERWRITES:
             self._overwrite(out, func)
         return out
 
-    def _infer(self, call: Call, traces: list[Trace]) -> Result:
-        operation = call.func.overloadpacket
-        if operation in FACTORIES:
+    def _infer(self, call: Call, traced: list[tuple[Tensor, Trace]]) -> Result:
+        if call.func.overloadpacket in FACTORIES:
             return None
-        for trace in traces:
+        for _, trace in traced:
             if isinstance(trace, Unsupported):
                 return trace
+        traces = [trace for _, trace in traced]
+        broken = [(each, trace.broken) for each, trace in traced if isinstance(trace, Rows) and trace.broken is not None]
+        if not broken:
+            return self._by_rule(call, traces)
+        read: set[int] = set()
+
+        def trace_of(argument: Any) -> Trace | None:
+            read.add(id(argument))
+            return self.get(argument)
+
+        result = self._by_rule(call._replace(trace=trace_of), traces)
+        for each, reason in broken:
+            if id(each) not in read:  # it was an index, say: what the result depends on is not known
+                return Unsupported(reason.operation, reason.place)
+        return result
+
+    def _by_rule(self, call: Call, traces: list[Trace]) -> Result:
+        operation = call.func.overloadpacket
         only_edges = not any(isinstance(trace, Rows) for trace in traces)
         if only_edges and torch.Tag.pointwise in call.func.tags:
             return edges_of_pointwise(traces, call.out)
         result = RULES[operation](call) if operation in RULES else REFUSED
         if result is REFUSED:
-            return None if only_edges else Unsupported(operation.__name__, self.place())
+            return None if only_edges else self._broken(call)
         return result
+
+    def _broken(self, call: Call) -> Result:
+        """Return what the result of an operation that is not linear depends on."""
+        operation = call.func.overloadpacket
+        if operation in DEPENDENCE:
+            result = DEPENDENCE[operation](call)
+        else:
+            result = nonlinear.pointwise(call) if torch.Tag.pointwise in call.func.tags else REFUSED
+        results = result if isinstance(result, list) else [result]
+        if not all(isinstance(each, Rows) for each in results):
+            return Unsupported(operation.__name__, self.place())
+        scale, found = nonlinear.is_scale(call), []
+        for each in results:
+            assert isinstance(each, Rows)
+            reason = each.broken or Broken(operation.__name__, self.place(), scale)
+            found.append(each._replace(broken=reason._replace(scale=reason.scale and scale)))
+        return found if isinstance(result, list) else found[0]
 
     def _assign(self, out: Any, result: Result) -> None:
         tensors = list(_tensors([out]))
@@ -129,11 +173,13 @@ class RowTracker(TorchDispatchMode):
             UnsupportedModelError: If an operation without a rule had a part in it.
         """
         trace = self.get(tensor)
-        if isinstance(trace, Unsupported):
+        reason = trace.broken if isinstance(trace, Rows) else trace
+        if isinstance(reason, Unsupported | Broken):
             raise UnsupportedModelError(
-                f"GOAt needs a model that is linear between its ReLUs, but '{trace.operation}' in {trace.place} is "
-                f"applied to values that depend on what is attributed, and it is not linear or has no rule here yet. "
-                f"Replace it by ReLU and operations that are known to be linear."
+                f"'{reason.operation}' in {reason.place} is applied to values that depend on what is attributed, and it "
+                f"is neither linear nor is there a rule for it. If it is an activation, a norm or attention, one line "
+                f"gives its module or function a rule: captum_goat.rules.gate, .scale or .freeze. Otherwise replace it by "
+                f"operations that docs/rules.md lists."
             )
         return trace if isinstance(trace, Rows) else None
 

@@ -1,0 +1,233 @@
+"""How operations that are not linear enter the gated replay: the register of rules, open to your own.
+
+GOAt needs a model that is a polynomial of its variables once some numbers are frozen. A rule rewrites an operation in
+such a way. There are two kinds of frozen numbers:
+
+- *gates*, which are variables: every scalar product in which one takes part is shared with it, and its share goes to the
+  edges in its receptive field;
+- *frozen factors*, which are constants, like degree normalisation: the scale of a norm, the winner of a maximum, the
+  coefficients of attention.
+
+One line gives an operation of your own (a ``torch.nn.Module`` class, or a function of torch) a rule::
+
+    >>> import torch
+    >>> from captum_goat import rules
+    >>> class Snake(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x + torch.sin(x) ** 2
+    >>> rules.gate(Snake)  # element-wise: out = P * in
+    >>> rules.forget(Snake)
+
+:func:`gate` is for element-wise activations, :func:`scale` for norms that only scale, :func:`freeze` for attention
+coefficients. For anything else decorate a function with :func:`rule`, which writes the operation as sums and products of
+its inputs and of numbers that it keeps::
+
+    >>> class CentredNorm(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         x = x - x.mean(0)
+    ...         return x / x.norm()
+    >>> @rules.rule(CentredNorm)
+    ... def centred_norm(keep, module, x):
+    ...     x = x - x.mean(0)
+    ...     return x * keep(lambda: 1 / x.norm())
+    >>> rules.forget(CentredNorm)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+__all__ = ["Keep", "Rule", "forget", "freeze", "gate", "rule", "scale"]
+
+
+class Keep(Protocol):
+    """Keeps numbers of the recorded pass, and gives them back in every replay."""
+
+    def __call__(
+        self, values: Callable[[], Tensor], *, gate: bool = False, reads: Callable[[], Tensor] | None = None
+    ) -> Tensor:
+        """Return frozen numbers, by which something must be multiplied.
+
+        Args:
+            values: Computes them; not called in replays.
+            gate: Whether they are gates, else constants.
+            reads: Computes a tensor that broadcasts to the values and depends on the same inputs, where that is cheaper
+                to follow; ``None`` to follow ``values``.
+        """
+
+
+# Called with a Keep, the operation, its arguments and its keyword arguments; returns the result.
+Rewrite = Callable[[Keep, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Rule(NamedTuple):
+    """How an operation is replayed.
+
+    Attributes:
+        rewrite: Called with a :class:`Keep`, the operation and its arguments; returns its result. ``None`` leaves the
+            operation as it is.
+        squashes: Whether the operation is left out where it is the very last step of a model.
+        cuts: Whether the result is a constant, so that the arguments need not be polynomials.
+        unary: Whether only the first argument may depend on variables.
+    """
+
+    rewrite: Rewrite | None
+    squashes: bool = False
+    cuts: bool = False
+    unary: bool = False
+
+
+_RULES: dict[Any, Rule] = {}
+
+
+def register(operations: tuple[Any, ...], new: Rule) -> None:
+    """Give operations a rule, in place of the one that they may have."""
+    for operation in operations:
+        if not callable(operation):
+            raise TypeError(f"Expected a function of torch or a class of modules (got {operation!r}).")
+        if isinstance(operation, Module):
+            raise TypeError(f"Expected the class of a module (got a {type(operation).__name__} itself).")
+        _RULES[operation] = new
+
+
+def find(operation: Any) -> Rule | None:
+    """Return the rule of a function or of a class of modules."""
+    return _RULES.get(operation)
+
+
+def forget(*operations: Any) -> None:
+    """Take the rules of operations away."""
+    for operation in operations:
+        _RULES.pop(operation, None)
+
+
+def gate(*operations: Any) -> None:
+    """Make element-wise activations gates: ``out = f(0) + P * in``, with P kept as a gate.
+
+    Args:
+        *operations: Classes of modules, or functions of torch, with the activation's input as first argument.
+    """
+    register(operations, Rule(gated, unary=True))
+
+
+def scale(*operations: Any) -> None:
+    """Make ``out / in`` a frozen factor: for norms that only scale their input."""
+
+    def rewrite(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = input_of(args, kwargs)
+        return value * keep(lambda: ratio(func(*args, **kwargs), value))
+
+    register(operations, Rule(rewrite))
+
+
+def freeze(*operations: Any) -> None:
+    """Make the whole result a frozen factor: for attention coefficients."""
+    register(operations, Rule(frozen_result, cuts=True))
+
+
+def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function ``(keep, *arguments)`` that rewrites an operation; a module is its own first argument."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def rewrite(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            module = (func.__self__,) if isinstance(getattr(func, "__self__", None), Module) else ()
+            return function(keep, *module, *args, **kwargs)
+
+        register(operations, Rule(rewrite))
+        return function
+
+    return decorate
+
+
+def frozen_result(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Rewrite an operation as a constant."""
+    return keep(lambda: func(*args, **kwargs))
+
+
+def ratio(out: Tensor, value: Tensor) -> Tensor:
+    """Return out / value, and 0 where value is 0."""
+    return torch.where(value == 0, 0.0, out / value)
+
+
+def gated(
+    keep: Keep,
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    passes_zero: bool = False,
+    smooth: bool = False,
+) -> Tensor:
+    """Rewrite an element-wise function as ``f(0) + P * in``.
+
+    Args:
+        keep: Keeps P.
+        func: The function.
+        args: Its arguments, first of all its input.
+        kwargs: Its keyword arguments.
+        passes_zero: Whether f(0) is known to be 0.
+        smooth: Whether the function is known to be smooth at 0. Then P is its slope there, where ``(f(in) - f(0)) / in``
+            would be nothing but rounding.
+    """
+    value, others = input_of(args, kwargs), args[1:]
+    inplace = is_inplace(func, args, kwargs)
+    others_by_name = {name: each for name, each in kwargs.items() if name not in ("input", "inplace")}
+    position = _inplace_position(func)
+    if position is not None:
+        others = others[: position - 1]
+
+    def apply(to: Tensor) -> Tensor:
+        result: Tensor = func(to, *others, **others_by_name)
+        return result
+
+    at_zero = None
+    if not passes_zero:
+        with torch.no_grad():
+            at_zero = apply(torch.zeros_like(value))
+
+    def pattern() -> Tensor:
+        at = value
+        if smooth:
+            small = torch.finfo(value.dtype).eps ** 0.5
+            at = torch.where(value.abs() < small, small, value)
+        out = apply(at.clone() if inplace else at)
+        return ratio(out if at_zero is None else out - at_zero, at)
+
+    out = (value.clone() if inplace else value) * keep(pattern, gate=True, reads=lambda: value)
+    out = out if at_zero is None else out + at_zero
+    # In place means in place: some code goes on with the tensor and drops what is returned.
+    return value.copy_(out) if inplace else out
+
+
+def input_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the first argument of a call."""
+    return args[0] if args else kwargs["input"]
+
+
+def is_inplace(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call changes its first argument."""
+    module = getattr(func, "__self__", None)
+    if isinstance(module, Module):
+        return bool(getattr(module, "inplace", False))
+    name, position = getattr(func, "__name__", ""), _inplace_position(func)
+    if position is not None:
+        return bool(args[position] if len(args) > position else kwargs.get("inplace", False))
+    return name.endswith("_") and not name.endswith("__")
+
+
+def _inplace_position(func: Callable[..., Any]) -> int | None:
+    """Return where a function takes ``inplace``, if it does."""
+    return _find_inplace(func) if inspect.isfunction(func) else None
+
+
+@cache
+def _find_inplace(func: Callable[..., Any]) -> int | None:
+    names = list(inspect.signature(func).parameters)
+    return names.index("inplace") if "inplace" in names else None

@@ -1,0 +1,98 @@
+"""Rules for maxima and minima: the recorded winner is frozen. Winners of equal value share the place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captum_goat.rules import Keep, Rule, is_inplace, register
+from captum_goat.standard_rules import Arguments, Keywords, spellings
+
+
+def _shares(wins: Tensor, dims: list[int]) -> Tensor:
+    return wins / wins.sum(dims, keepdim=True)
+
+
+def _extreme(keep: Keep, value: Tensor, dims: list[int], keepdim: bool, largest: bool) -> Tensor:
+    def winners() -> Tensor:
+        best = (torch.amax if largest else torch.amin)(value, dims, keepdim=True)
+        return _shares((value == best).to(value.dtype), dims)
+
+    return (value * keep(winners)).sum(dims, keepdim=keepdim)
+
+
+def _bind(names: tuple[str, ...], args: Arguments, kwargs: Keywords) -> Keywords:
+    return dict(zip(names, args, strict=False)) | kwargs
+
+
+def _max(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
+    """Rewrite `max` and `min` in their three forms."""
+    largest = func.__name__.startswith("max")
+    given = _bind(("input", "other", "keepdim"), args, kwargs)
+    value, other = given["input"], given.get("other", given.get("dim"))
+    if isinstance(other, Tensor):
+        return _between(keep, value, other, largest)
+    if other is None:
+        return _extreme(keep, value, list(range(value.dim())), False, largest)
+    kind = torch.return_types.max if largest else torch.return_types.min
+    best = _extreme(keep, value, [other], bool(given.get("keepdim", False)), largest)
+    return kind((best, func(*args, **kwargs).indices))
+
+
+def _maximum(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    given = _bind(("input", "other"), args, kwargs)
+    return _between(keep, given["input"], given["other"], func.__name__ in ("maximum", "fmax"))
+
+
+def _between(keep: Keep, first: Tensor, second: Tensor, largest: bool) -> Tensor:
+    def wins(this: Tensor, that: Tensor) -> Tensor:
+        ahead = this > that if largest else this < that
+        return ahead.to(this.dtype) + (this == that) / 2
+
+    return first * keep(lambda: wins(first, second)) + second * keep(lambda: wins(second, first))
+
+
+def _amax(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    given = _bind(("input", "dim", "keepdim"), args, kwargs)
+    value, dim = given["input"], given.get("dim", ())
+    dims = [dim] if isinstance(dim, int) else list(dim) or list(range(value.dim()))
+    return _extreme(keep, value, dims, bool(given.get("keepdim", False)), func.__name__ == "amax")
+
+
+def _scatter_reduce(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    given = _bind(("input", "dim", "index", "src", "reduce"), args, kwargs)
+    base, dim, index, source = (given[name] for name in ("input", "dim", "index", "src"))
+    if given["reduce"] not in ("amax", "amin"):
+        result: Tensor = func(*args, **kwargs)
+        return result
+    with_base = given.get("include_self", True)
+
+    def best() -> Tensor:
+        return base.scatter_reduce(dim, index, source, given["reduce"], include_self=with_base)
+
+    def hits(wins: Tensor) -> Tensor:
+        return torch.zeros_like(base).scatter_add(dim, index, wins)
+
+    def shares() -> tuple[Tensor, Tensor]:
+        """Return the part of the base and of the source in the result."""
+        winner = best()
+        from_source = (source == winner.gather(dim, index)).to(source.dtype)
+        if with_base:
+            from_base = (base == winner).to(base.dtype)
+        else:
+            from_base = (hits(torch.ones_like(source)) == 0).to(base.dtype)
+        total = hits(from_source) + from_base
+        return from_base / total, from_source / total.gather(dim, index)
+
+    kept = base * keep(lambda: shares()[0]) if with_base else base * (hits(torch.ones_like(source)) == 0)
+    out = kept.scatter_add(dim, index, source * keep(lambda: shares()[1]))
+    return base.copy_(out) if is_inplace(func, args, kwargs) else out
+
+
+register(spellings("max", "min"), Rule(_max))
+register(spellings("maximum", "minimum", "fmax", "fmin"), Rule(_maximum))
+register(spellings("amax", "amin"), Rule(_amax))
+register(spellings("scatter_reduce"), Rule(_scatter_reduce))
