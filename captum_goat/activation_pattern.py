@@ -140,8 +140,7 @@ class ActivationPattern:
     def with_variable(self, variable: Callable[[Factors], Tensor]) -> ActivationPattern:
         """Return the pattern with other rows as variables."""
         calls = [
-            call
-            and call._replace(kept=tuple(each and each._replace(variable=variable(each)) for each in call.kept))
+            call and call._replace(kept=tuple(each and each._replace(variable=variable(each)) for each in call.kept))
             for call in self.calls
         ]
         return replace(self, calls=calls)

@@ -18,7 +18,7 @@ from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
-from captum_goat import standard_rules, winner_rules
+from captum_goat import standard_rules
 from captum_goat.rules import Rule, find, input_of, is_inplace
 from captum_goat.tracking import UnsupportedModelError
 
@@ -29,6 +29,7 @@ OnMessage = Callable[[MessagePassing, Any, Tensor], Tensor]
 
 # Two threads that explain at once would trip over each other's hooks.
 _one_at_a_time = threading.RLock()
+
 
 @contextmanager
 def intercepted(
@@ -52,9 +53,10 @@ def intercepted(
     mode = None if on_call is None else _RuleMode(on_call)
     with _one_at_a_time, ExitStack() as stack:
         for name, module in model.named_modules():
-            if isinstance(module, MessagePassing) and module.explain is not False:
-                _hook_messages(stack, name, module, _unseen(mode, on_message), around_propagate)
-                if on_layer is not None:
+            if isinstance(module, MessagePassing):
+                explained = module.explain is not False
+                _hook_messages(stack, name, module, _unseen(mode, on_message) if explained else None, around_propagate)
+                if explained and on_layer is not None:
                     _hook_layer(stack, module, _unseen(mode, on_layer))
         if mode is not None:
             for module in model.modules():

@@ -88,9 +88,15 @@ def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
     def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
         return messages * edge_tracker.follow(layer, edge_index, messages).factor(mask)
 
-    with intercepted(graph.model, on_message=on_message, on_layer=edge_tracker.enter), tracker:
+    with (
+        intercepted(
+            graph.model, on_message=on_message, on_layer=edge_tracker.enter, around_propagate=tracker.around_propagate
+        ),
+        tracker,
+    ):
         output = tensor_output(graph())
     edge_tracker.check_seen()
+    tracker.rows(output)  # refuses messages that are passed by hand
     return output
 
 

@@ -46,7 +46,7 @@ class _Recorder:
 
     def record(self) -> ActivationPattern:
         subject, tracker = self.subject, self.tracker
-        callbacks: dict[str, Any] = {"on_call": self.on_call, "around_propagate": self.around_propagate}
+        callbacks: dict[str, Any] = {"on_call": self.on_call, "around_propagate": tracker.around_propagate}
         if self.edges is not None:
             callbacks |= {"on_message": self.on_message, "on_layer": self.edges.enter}
         features = self.tracked_features()
@@ -110,7 +110,9 @@ class _Recorder:
         """Return whether a rule is needed, because variables reach the arguments, and will do."""
         traces = [self.tracker.get(each) for each in arguments]
         reached = [each for each in traces if isinstance(each, Rows)]
-        sound = all(each.broken is None for each in reached) and not any(isinstance(each, Unsupported) for each in traces)
+        sound = all(each.broken is None for each in reached) and not any(
+            isinstance(each, Unsupported) for each in traces
+        )
         if rule.unary:
             sound = sound and len(reached) == 1 and isinstance(traces[0], Rows)
         return bool(reached) and (rule.cuts or sound)
@@ -148,6 +150,3 @@ class _Recorder:
             self.kept.append(Factors(frozen, rows, variable, gate))
         tracker.set(frozen, rows)
         return frozen
-
-    def around_propagate(self, step: int) -> None:
-        self.tracker.graph.propagating += step

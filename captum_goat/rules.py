@@ -3,8 +3,8 @@
 GOAt needs a model that is a polynomial of its variables once some numbers are frozen. A rule rewrites an operation in
 such a way. There are two kinds of frozen numbers:
 
-- *gates*, which are variables: every scalar product in which one takes part is shared with it, and its share goes to the
-  edges in its receptive field;
+- *gates*, which are variables: every scalar product in which one takes part is shared with it, and its share goes to
+  the edges in its receptive field;
 - *frozen factors*, which are constants, like degree normalisation: the scale of a norm, the winner of a maximum, the
   coefficients of attention.
 
@@ -19,8 +19,8 @@ One line gives an operation of your own (a ``torch.nn.Module`` class, or a funct
     >>> rules.forget(Snake)
 
 :func:`gate` is for element-wise activations, :func:`scale` for norms that only scale, :func:`freeze` for attention
-coefficients. For anything else decorate a function with :func:`rule`, which writes the operation as sums and products of
-its inputs and of numbers that it keeps::
+coefficients. For anything else decorate a function with :func:`rule`, which writes the operation as sums and products
+of its inputs and of numbers that it keeps::
 
     >>> class CentredNorm(torch.nn.Module):
     ...     def forward(self, x):
@@ -137,8 +137,8 @@ def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         def rewrite(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            module = (func.__self__,) if isinstance(getattr(func, "__self__", None), Module) else ()
-            return function(keep, *module, *args, **kwargs)
+            owner = getattr(func, "__self__", None)
+            return function(keep, *((owner,) if isinstance(owner, Module) else ()), *args, **kwargs)
 
         register(operations, Rule(rewrite))
         return function
@@ -173,10 +173,11 @@ def gated(
         args: Its arguments, first of all its input.
         kwargs: Its keyword arguments.
         passes_zero: Whether f(0) is known to be 0.
-        smooth: Whether the function is known to be smooth at 0. Then P is its slope there, where ``(f(in) - f(0)) / in``
-            would be nothing but rounding.
+        smooth: Whether the function is known to be smooth at 0. Then P is its slope there, where
+            ``(f(in) - f(0)) / in`` would be nothing but rounding.
     """
-    value, others = input_of(args, kwargs), args[1:]
+    value: Tensor = input_of(args, kwargs)
+    others = args[1:]
     inplace = is_inplace(func, args, kwargs)
     others_by_name = {name: each for name, each in kwargs.items() if name not in ("input", "inplace")}
     position = _inplace_position(func)

@@ -50,7 +50,9 @@ def relu(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords
     """Rewrite a ReLU: P is 1 where it lets its input pass."""
     value: Tensor = input_of(args, kwargs)
     inplace = is_inplace(func, args, kwargs)
-    out = (value.clone() if inplace else value) * keep(lambda: (value > 0).to(value.dtype), gate=True, reads=lambda: value)
+    out = (value.clone() if inplace else value) * keep(
+        lambda: (value > 0).to(value.dtype), gate=True, reads=lambda: value
+    )
     return value.copy_(out) if inplace else out
 
 

@@ -71,7 +71,8 @@ def _scatter_reduce(keep: Keep, func: Callable[..., Any], args: Arguments, kwarg
     with_base = given.get("include_self", True)
 
     def best() -> Tensor:
-        return base.scatter_reduce(dim, index, source, given["reduce"], include_self=with_base)
+        found: Tensor = base.scatter_reduce(dim, index, source, given["reduce"], include_self=with_base)
+        return found
 
     def hits(wins: Tensor) -> Tensor:
         return torch.zeros_like(base).scatter_add(dim, index, wins)
@@ -88,7 +89,7 @@ def _scatter_reduce(keep: Keep, func: Callable[..., Any], args: Arguments, kwarg
         return from_base / total, from_source / total.gather(dim, index)
 
     kept = base * keep(lambda: shares()[0]) if with_base else base * (hits(torch.ones_like(source)) == 0)
-    out = kept.scatter_add(dim, index, source * keep(lambda: shares()[1]))
+    out: Tensor = kept.scatter_add(dim, index, source * keep(lambda: shares()[1]))
     return base.copy_(out) if is_inplace(func, args, kwargs) else out
 
 

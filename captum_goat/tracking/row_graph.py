@@ -70,7 +70,15 @@ class Unsupported(NamedTuple):
     place: str
 
 
-Trace = Edges | Rows | Unsupported
+class Gathered(NamedTuple):
+    """What is known of constants that were gathered from nodes at the edges: just that."""
+
+
+class Structure(NamedTuple):
+    """What is known of numbers made of the edges themselves, as an adjacency matrix: just that."""
+
+
+Trace = Edges | Rows | Unsupported | Gathered | Structure
 
 
 class Block(NamedTuple):

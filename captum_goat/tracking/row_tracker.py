@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
+from torch_geometric.nn import MessagePassing
 
-from captum_goat.tracking import nonlinear
+from captum_goat.tracking import nonlinear, unseen
 from captum_goat.tracking.registry import (
     DEPENDENCE,
     FACTORIES,
@@ -58,7 +59,8 @@ class RowTracker(TorchDispatchMode):
             return out
         # What is overwritten has no part in the result.
         read = args[1:] if func.overloadpacket in OVERWRITES else args
-        traced = [(leaf, trace) for leaf in _tensors((*read, *kwargs.values())) if (trace := self.get(leaf)) is not None]
+        leaves = _tensors((*read, *kwargs.values()))
+        traced = [(leaf, trace) for leaf in leaves if (trace := self.get(leaf)) is not None]
         if _is_random(func):
             self._assign(out, Unsupported(func.overloadpacket.__name__, self.place()))
         elif traced:
@@ -76,7 +78,7 @@ class RowTracker(TorchDispatchMode):
             if isinstance(trace, Unsupported):
                 return trace
         traces = [trace for _, trace in traced]
-        broken = [(each, trace.broken) for each, trace in traced if isinstance(trace, Rows) and trace.broken is not None]
+        broken = [(each, trace.broken) for each, trace in traced if isinstance(trace, Rows) and trace.broken]
         if not broken:
             return self._by_rule(call, traces)
         read: set[int] = set()
@@ -93,7 +95,11 @@ class RowTracker(TorchDispatchMode):
 
     def _by_rule(self, call: Call, traces: list[Trace]) -> Result:
         operation = call.func.overloadpacket
+        if (by_hand := unseen.misuse(call, traces, self._in_layer)) is not None:
+            return Unsupported(by_hand, self.place())
         only_edges = not any(isinstance(trace, Rows) for trace in traces)
+        if only_edges and (found := unseen.infer(call, traces)) is not None:
+            return found
         if only_edges and torch.Tag.pointwise in call.func.tags:
             return edges_of_pointwise(traces, call.out)
         result = RULES[operation](call) if operation in RULES else REFUSED
@@ -111,7 +117,8 @@ class RowTracker(TorchDispatchMode):
         results = result if isinstance(result, list) else [result]
         if not all(isinstance(each, Rows) for each in results):
             return Unsupported(operation.__name__, self.place())
-        scale, found = nonlinear.is_scale(call), []
+        scale = nonlinear.is_scale(call)
+        found: list[Trace | None] = []
         for each in results:
             assert isinstance(each, Rows)
             reason = each.broken or Broken(operation.__name__, self.place(), scale)
@@ -176,10 +183,10 @@ class RowTracker(TorchDispatchMode):
         reason = trace.broken if isinstance(trace, Rows) else trace
         if isinstance(reason, Unsupported | Broken):
             raise UnsupportedModelError(
-                f"'{reason.operation}' in {reason.place} is applied to values that depend on what is attributed, and it "
-                f"is neither linear nor is there a rule for it. If it is an activation, a norm or attention, one line "
-                f"gives its module or function a rule: captum_goat.rules.gate, .scale or .freeze. Otherwise replace it by "
-                f"operations that docs/rules.md lists."
+                f"'{reason.operation}' in {reason.place} is applied to values that depend on what is attributed, and "
+                f"it is neither linear nor has it a rule. If it is an activation, a norm or attention, give its module "
+                f"or function a rule in one line: captum_goat.rules.gate, .scale or .freeze. Otherwise replace it; "
+                f"docs/rules.md lists what is known."
             )
         return trace if isinstance(trace, Rows) else None
 
@@ -200,16 +207,29 @@ class RowTracker(TorchDispatchMode):
         finally:
             self._paused = before
 
+    def around_propagate(self, step: int) -> None:
+        """Note that message passing begins (1) or ends (-1)."""
+        self.graph.propagating += step
+
     def place(self) -> str:
         """Return the path of the innermost module of the model that is running."""
+        module = self._running()
+        if module is None:
+            return "the model"
+        name, kind = self._names[module], type(module).__name__
+        return f"'{name}' ({kind})" if name else f"the model ({kind})"
+
+    def _running(self) -> Module | None:
         frame = sys._getframe().f_back
         while frame is not None:
             module = frame.f_locals.get("self")
             if isinstance(module, Module) and module in self._names:
-                name, kind = self._names[module], type(module).__name__
-                return f"'{name}' ({kind})" if name else f"the model ({kind})"
+                return module
             frame = frame.f_back
-        return "the model"
+        return None
+
+    def _in_layer(self) -> bool:
+        return isinstance(self._running(), MessagePassing)
 
 
 def _covers(view: Tensor, base: Tensor) -> bool:
