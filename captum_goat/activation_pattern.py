@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.interception import intercepted
+from captum_goat.interception import check_context, intercepted
 from captum_goat.rules import Rule, input_of
 from captum_goat.standard_rules import frozen_size
 from captum_goat.tracking import Messages, RowGraph, Rows, UnsupportedModelError
@@ -171,8 +171,10 @@ class ActivationPattern:
 
     def _run(self, keep: _OnKeep, messages: list[Tensor], features: Sequence[Tensor]) -> Tensor:
         remaining, calls = iter(messages), _Calls(self.calls, self.left_out, keep)
+        differentiable = torch.is_grad_enabled()
 
         def on_message(layer: MessagePassing, edge_index: Any, values: Tensor) -> Tensor:
+            check_context(subject.mask.device.type, differentiable=differentiable)
             for factor in remaining:
                 return values * factor
             raise _changed("more messages")

@@ -173,7 +173,7 @@ class GraphExplanation:
     @staticmethod
     def _check(delta: Tensor, size: Tensor, rounding: Tensor, eps: float) -> None:
         """Raise if the attributions miss the output by more than what rounding explains."""
-        if (delta.abs() > eps**0.5 * size + 100 * eps * rounding).any():
+        if not (delta.abs() <= eps**0.5 * size + 100 * eps * rounding).all():  # nor is it with a NaN
             raise UnsupportedModelError(
                 f"The attributions do not add up to the output (the sum is off by {float(delta.abs().max()):.2g}). The "
                 f"model does something between its ReLUs that was not noticed: `torch.no_grad` or `.item()` inside of "

@@ -6,19 +6,22 @@ whether the model succeeded or raised.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import MessagePassing
 
-from captum_goat import standard_rules
+from captum_goat import standard_rules, winner_rules  # noqa: F401 (registers its rules)
 from captum_goat.rules import Rule, find, input_of, is_inplace
 from captum_goat.tracking import UnsupportedModelError
 
@@ -26,6 +29,8 @@ from captum_goat.tracking import UnsupportedModelError
 OnCall = Callable[[Rule, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 # Called with the layer, the `edge_index` of its `propagate` call and its messages; returns the messages.
 OnMessage = Callable[[MessagePassing, Any, Tensor], Tensor]
+
+_CHECKPOINT = inspect.unwrap(checkpoint).__code__
 
 # Two threads that explain at once would trip over each other's hooks.
 _one_at_a_time = threading.RLock()
@@ -84,6 +89,28 @@ def _check(model: Module) -> None:
                 f"An explainer of torch_geometric has left its edge mask on {where}. Take it off with "
                 f"torch_geometric.explain.algorithm.utils.clear_masks(model)."
             )
+
+
+def check_context(device: str, *, differentiable: bool = False) -> None:
+    """Refuse a model that computes where or how it cannot be watched; called while it runs.
+
+    Args:
+        device: The type of device that it runs on.
+        differentiable: Whether gradients are wanted.
+    """
+    reason = None
+    if torch.is_autocast_enabled(device):
+        reason = "torch.autocast, whose rounding hides the shares"
+    elif differentiable and not torch.is_grad_enabled():
+        reason = "torch.no_grad, so that no gradients can be taken"
+    else:
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and reason is None:
+            if frame.f_code is _CHECKPOINT:
+                reason = "torch.utils.checkpoint, which runs parts of it again where they cannot be watched"
+            frame = frame.f_back
+    if reason is not None:
+        raise UnsupportedModelError(f"The model's forward uses {reason}. Switch that off while you explain the model.")
 
 
 def _in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:

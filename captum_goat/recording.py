@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.activation_pattern import ActivationPattern, Factors, KeptCall, Subject, tensor_output
-from captum_goat.interception import intercepted
+from captum_goat.interception import check_context, intercepted
 from captum_goat.rules import Rule, input_of
 from captum_goat.standard_rules import FACTORS, frozen_size, size_position
 from captum_goat.tracking import EdgeTracker, Messages, Rows, RowTracker, Unsupported
@@ -78,6 +78,7 @@ class _Recorder:
 
     def on_message(self, layer: MessagePassing, propagated: Any, values: Tensor) -> Tensor:
         assert self.edges is not None
+        check_context(self.subject.mask.device.type)
         tracker, call = self.tracker, self.edges.follow(layer, propagated, values)
         self.messages.append(call)
         masked = values * call.factor(self.subject.mask)
@@ -102,6 +103,7 @@ class _Recorder:
             if rule.squashes:
                 self.squashes.append((number, input_of(args, kwargs), out))
         if self.kept:
+            check_context(self.subject.mask.device.type)
             self.calls[number] = KeptCall(tuple(self.kept), position)
             self.kept = []
         return out
@@ -110,9 +112,8 @@ class _Recorder:
         """Return whether a rule is needed, because variables reach the arguments, and will do."""
         traces = [self.tracker.get(each) for each in arguments]
         reached = [each for each in traces if isinstance(each, Rows)]
-        sound = all(each.broken is None for each in reached) and not any(
-            isinstance(each, Unsupported) for each in traces
-        )
+        sound = all(each.broken is None for each in reached)
+        sound = sound and not any(isinstance(each, Unsupported) for each in traces)
         if rule.unary:
             sound = sound and len(reached) == 1 and isinstance(traces[0], Rows)
         return bool(reached) and (rule.cuts or sound)

@@ -48,7 +48,7 @@ class EdgeTracker:
     """
 
     def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor]) -> None:
-        self.seen = False
+        self._seen: set[MessagePassing] = set()
         self._tracker = tracker
         self._source, target = torch.cat(list(edge_sets), dim=1).unbind()
         self._num_edges = self._source.numel()
@@ -71,7 +71,7 @@ class EdgeTracker:
                     f"Expected one message per edge in {self._tracker.place()} (got {values.size(layer.node_dim)} "
                     f"messages for {edges.numel()} edges along dimension {layer.node_dim})."
                 )
-            self.seen = True
+            self._seen.add(layer)
             shape = [1] * values.dim()
             shape[layer.node_dim] = -1
             return Messages(self._with_kept_loops(edges, edge_index), shape, values.dtype)
@@ -94,8 +94,13 @@ class EdgeTracker:
         return present
 
     def check_seen(self) -> None:
-        """Refuse a model that has run without any message passing."""
-        if not self.seen:
+        """Refuse a model that has run without any message passing, or with some that could not be seen."""
+        for layer in self._tracker.scattering - self._seen:
+            raise UnsupportedModelError(
+                f"{self._tracker.name_of(layer)} passes messages by code of its own, which cannot be masked. Let it "
+                f"call the `propagate` of torch_geometric.nn.MessagePassing."
+            )
+        if not self._seen:
             raise UnsupportedModelError(
                 "Edges are masked in the message passing of torch_geometric layers, and this model called none that "
                 "can be seen. Use layers that derive from torch_geometric.nn.MessagePassing (without "

@@ -196,6 +196,25 @@ def scatter_rows(call: Call, base: Tensor, dim: int, index: Tensor, source: Tens
     return call.graph.merge(found) if found else None
 
 
+@rule(aten.index_copy, aten.index_copy_)
+def _index_copy(call: Call) -> Result:
+    base, dim, index, source = call.args[:4]
+    before, rows = call.rows(base), call.rows(source)
+    found = []
+    if before is not None:
+        found.append(before._replace(ids=_sized(before.ids, dim, base.size(dim)).index_fill(dim, index, NO_ROW)))
+    if rows is not None:
+        ids = _sized(rows.ids, dim, index.numel())
+        shape = [base.size(d) if d == dim % ids.dim() else size for d, size in enumerate(ids.shape)]
+        found.append(rows._replace(ids=ids.new_full(shape, NO_ROW).index_copy(dim, index, ids)))
+    return call.graph.merge(found, constants=len(found) < 2) if found else None
+
+
+def _sized(ids: Tensor, dim: int, size: int) -> Tensor:
+    """Return ids with a size along a dimension in which they may be broadcast."""
+    return ids.expand([size if d == dim % ids.dim() else each for d, each in enumerate(ids.shape)])
+
+
 @rule(aten.index_put, aten.index_put_)
 def _index_put(call: Call) -> Result:
     base, indices, values = call.args[:3]

@@ -110,6 +110,12 @@ def _copy(call: Call) -> Result:
     return trace._replace(ids=with_dims(trace.ids, call.out.dim())) if isinstance(trace, Edges | Rows) else None
 
 
+@rule(aten.nan_to_num, aten.nan_to_num_)
+def _without_nans(call: Call) -> Result:
+    """Where numbers are finite nothing happens to them; a replay with others would not reproduce the output."""
+    return call.trace(call.args[0])
+
+
 @rule(aten.sort)
 def _sort(call: Call) -> Result:
     trace = call.trace(call.args[0])

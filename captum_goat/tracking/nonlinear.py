@@ -18,7 +18,11 @@ SCALES = frozenset(
 )
 # A size stays one under these.
 _STILL_SCALES = frozenset(
-    {aten.clamp, aten.clamp_, aten.clamp_min, aten.clamp_min_, aten.maximum, aten.reciprocal, aten.div, aten.div_}
+    {
+        *(getattr(aten, name) for name in ("clamp", "clamp_", "clamp_min", "clamp_min_", "maximum", "reciprocal")),
+        *(getattr(aten, name) for name in ("div", "div_", "where", "masked_fill", "masked_fill_", "eq", "ne", "isinf")),
+        *(getattr(aten, name) for name in ("lt", "le", "gt", "ge", "isnan")),
+    }
 )
 
 
@@ -32,6 +36,7 @@ def is_scale(call: Call) -> bool:
     return operation in SCALES or (operation in _STILL_SCALES and all_scales)
 
 
+@depends(aten.masked_fill_)
 def pointwise(call: Call) -> Result:
     """Return what an element-wise operation depends on."""
     tensors = [each for each in (*call.args, *call.kwargs.values()) if isinstance(each, Tensor)]

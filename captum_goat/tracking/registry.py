@@ -111,5 +111,7 @@ def joined(rows: Sequence[Rows], ids: Tensor, *, constants: bool) -> Rows:
 def edges_of_pointwise(traces: list[Trace], out: Any) -> Result:
     """Return the edges of the result of an element-wise operation: those of its arguments, if they agree."""
     ids = [trace.ids for trace in traces if isinstance(trace, Edges)]
+    if not ids:
+        return None
     agree = all(ids[0] is other or torch.equal(ids[0], other) for other in ids[1:])
     return Edges(with_dims(ids[0], out.dim())) if agree and isinstance(out, Tensor) else None

@@ -64,10 +64,17 @@ class Rows(NamedTuple):
 
 
 class Unsupported(NamedTuple):
-    """What is known of a result of which not even the rows are known: who made it."""
+    """What is known of a result of which not even the rows are known.
+
+    Attributes:
+        operation: The operation that made it.
+        place: The module in which it ran.
+        by_hand: Whether it is the result of message passing that no layer does.
+    """
 
     operation: str
     place: str
+    by_hand: bool = False
 
 
 class Gathered(NamedTuple):

@@ -52,6 +52,15 @@ def _matching_dims(before: Sequence[int], after: Sequence[int]) -> list[tuple[li
     return groups
 
 
+def without_channels(ids: Tensor) -> Tensor:
+    """Return the ids with size one in every dimension along which they do not change."""
+    for d, size in enumerate(ids.shape):
+        first = ids.narrow(d, 0, min(1, size))
+        if size > 1 and bool((ids == first).all()):
+            ids = first
+    return ids
+
+
 def without_repeats(ids: Tensor, dims: Iterable[int]) -> Tensor:
     """Return the ids with one entry for each run of equal ids along dimensions that are to be summed."""
     for d in dims:

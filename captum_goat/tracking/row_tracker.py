@@ -20,6 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking import nonlinear, unseen
+from captum_goat.tracking.memory import seen_through, still_edges, written_to
 from captum_goat.tracking.registry import (
     DEPENDENCE,
     FACTORIES,
@@ -47,6 +48,7 @@ class RowTracker(TorchDispatchMode):
     def __init__(self, names: Mapping[Module, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = RowGraph()
+        self.scattering: set[Module] = set()  # layers that sum up over edges outside of message passing
         self._names = names
         self._traces: Any = WeakTensorKeyDictionary()
         self._paused = False
@@ -61,7 +63,7 @@ class RowTracker(TorchDispatchMode):
         read = args[1:] if func.overloadpacket in OVERWRITES else args
         leaves = _tensors((*read, *kwargs.values()))
         traced = [(leaf, trace) for leaf in leaves if (trace := self.get(leaf)) is not None]
-        if _is_random(func):
+        if _is_random(func, args, kwargs):
             self._assign(out, Unsupported(func.overloadpacket.__name__, self.place()))
         elif traced:
             self._assign(out, self._infer(Call(func, args, kwargs, out, self.graph, self.get), traced))
@@ -96,7 +98,7 @@ class RowTracker(TorchDispatchMode):
     def _by_rule(self, call: Call, traces: list[Trace]) -> Result:
         operation = call.func.overloadpacket
         if (by_hand := unseen.misuse(call, traces, self._in_layer)) is not None:
-            return Unsupported(by_hand, self.place())
+            return Unsupported(by_hand, self.place(), by_hand=True)
         only_edges = not any(isinstance(trace, Rows) for trace in traces)
         if only_edges and (found := unseen.infer(call, traces)) is not None:
             return found
@@ -134,16 +136,16 @@ class RowTracker(TorchDispatchMode):
         """Say what became of the tensor behind a view that was written to, and of its other views."""
         base, written = view._base, self.get(view)
         if isinstance(written, Rows | Unsupported):
-            spoilt = Unsupported(f"{func.overloadpacket.__name__} into a view of a tensor", self.place())
             root = view if base is None else base
+            now = written if root is view else written_to(root, self.get(root), view, written)
+            spoilt = Unsupported(f"{func.overloadpacket.__name__} into a view of a tensor", self.place())
             for other in list(self._traces):
-                if other is not view and (other is root or (other._is_view() and other._base is root)):
-                    self.set(other, spoilt)
-            if root is not view:
-                self.set(root, written if _covers(view, root) else spoilt)
+                if other is not view and other._is_view() and other._base is root:
+                    self.set(other, None if isinstance(now, Rows) and root.is_contiguous() else spoilt)
+            self.set(root, now or spoilt)
         elif base is None or base is view:
             return
-        elif isinstance(self.get(base), Edges) or written is not None:
+        elif not still_edges(base, self.get(base), view, written):
             self.set(base, None)
 
     def _overwrite(self, out: Tensor, func: Any) -> None:
@@ -162,8 +164,8 @@ class RowTracker(TorchDispatchMode):
         if not isinstance(tensor, Tensor):
             return None
         trace: Trace | None = self._traces.get(tensor)
-        if trace is None and tensor._is_view() and isinstance(behind := self._traces.get(tensor._base), Unsupported):
-            return behind
+        if trace is None and (base := tensor._base) is not None:  # which may have been written to since
+            return seen_through(base, self._traces.get(base), tensor)
         return trace
 
     def set(self, tensor: Tensor, trace: Trace | None) -> None:
@@ -179,6 +181,7 @@ class RowTracker(TorchDispatchMode):
         Raises:
             UnsupportedModelError: If an operation without a rule had a part in it.
         """
+        self.check_by_layers(tensor)
         trace = self.get(tensor)
         reason = trace.broken if isinstance(trace, Rows) else trace
         if isinstance(reason, Unsupported | Broken):
@@ -189,6 +192,15 @@ class RowTracker(TorchDispatchMode):
                 f"docs/rules.md lists what is known."
             )
         return trace if isinstance(trace, Rows) else None
+
+    def check_by_layers(self, tensor: Tensor) -> None:
+        """Refuse what is made of messages that no layer has passed."""
+        trace = self.get(tensor)
+        if isinstance(trace, Unsupported) and trace.by_hand:
+            raise UnsupportedModelError(
+                f"The model passes messages by hand ({trace.operation}, in {trace.place}), where they cannot be "
+                f"masked. Let a layer that derives from torch_geometric.nn.MessagePassing do it."
+            )
 
     def edges(self, edge_index: Tensor) -> Tensor | None:
         """Return the edge of each column of an ``edge_index`` (-1: none); ``None`` when it was not tracked."""
@@ -214,8 +226,10 @@ class RowTracker(TorchDispatchMode):
     def place(self) -> str:
         """Return the path of the innermost module of the model that is running."""
         module = self._running()
-        if module is None:
-            return "the model"
+        return "the model" if module is None else self.name_of(module)
+
+    def name_of(self, module: Module) -> str:
+        """Return the path and the class of a module."""
         name, kind = self._names[module], type(module).__name__
         return f"'{name}' ({kind})" if name else f"the model ({kind})"
 
@@ -229,17 +243,24 @@ class RowTracker(TorchDispatchMode):
         return None
 
     def _in_layer(self) -> bool:
-        return isinstance(self._running(), MessagePassing)
-
-
-def _covers(view: Tensor, base: Tensor) -> bool:
-    """Return whether a view is the whole of a tensor as it is."""
-    return view.shape == base.shape and view.stride() == base.stride()
+        module = self._running()
+        if isinstance(module, MessagePassing):
+            self.scattering.add(module)
+        return isinstance(module, MessagePassing)
 
 
 @cache
-def _is_random(func: Any) -> bool:
+def _may_be_random(func: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in func.tags
+
+
+def _is_random(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call draws random numbers; dropout inside of another operation may be switched off."""
+    if not _may_be_random(func):
+        return False
+    names = [each.name for each in func._schema.arguments]
+    given = {each.name: each.default_value for each in func._schema.arguments} | dict(zip(names, args)) | kwargs  # noqa: B905
+    return not any(name in given and not given[name] for name in ("dropout_p", "training", "train"))
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:

@@ -19,8 +19,8 @@ from captum_goat.tracking.row_graph import Edges, Gathered, Rows, Structure, Tra
 
 _SCATTERS = frozenset(
     {
-        *(getattr(aten, name) for name in ("scatter_add", "scatter_add_", "index_add", "index_add_", "scatter")),
-        *(getattr(aten, name) for name in ("scatter_reduce", "scatter_reduce_", "index_put", "index_put_", "scatter_")),
+        *(getattr(aten, name) for name in ("scatter_add", "scatter_add_", "index_add", "index_add_")),
+        *(getattr(aten, name) for name in ("scatter_reduce", "scatter_reduce_", "index_put", "index_put_")),
     }
 )
 _GATHERS = frozenset({aten.index, aten.index_select, aten.gather})
@@ -33,8 +33,8 @@ def misuse(call: Call, traces: list[Trace], in_layer: Callable[[], bool]) -> str
     Args:
         call: The call.
         traces: The traces of its arguments.
-        in_layer: Returns whether a message passing layer is what is running; such a layer may sum constants up over
-            edges, for degrees.
+        in_layer: Notes and returns whether a message passing layer is what is running. Such a layer may sum constants
+            and weights of edges up, for degrees; but if it then passes no messages it has done so by hand.
     """
     operation = call.func.overloadpacket
     if operation in _PRODUCTS and any(isinstance(trace, Structure) for trace in traces):
@@ -44,9 +44,11 @@ def misuse(call: Call, traces: list[Trace], in_layer: Callable[[], bool]) -> str
         if not others or not all(_is_parameter(each) for each in others):
             return f"{operation.__name__} with an adjacency matrix that is made of the edges"
     if operation in _SCATTERS and not call.graph.propagating and _index_is_edges(call):
-        source = call.trace(_source(call))
-        sound = isinstance(source, Rows) and source.broken is None
-        if sound or (isinstance(source, Gathered) and not in_layer()):
+        source = _source(call)
+        trace = call.trace(source)
+        sound = isinstance(trace, Rows) and trace.broken is None
+        harmless = isinstance(trace, Gathered) or (sound and source.dim() == 1)
+        if (sound or harmless) and not (harmless and in_layer()):
             return f"{operation.__name__} over the edges outside of message passing"
     return None
 
@@ -59,13 +61,18 @@ def infer(call: Call, traces: list[Trace]) -> Gathered | Structure | None:
     known = [trace for trace in traces if isinstance(trace, Gathered | Structure)]
     if known:
         return min(known, key=lambda trace: isinstance(trace, Structure))
+    if operation in _SCATTERS and _index_is_edges(call):
+        return Structure()
     if operation in _GATHERS and not isinstance(call.trace(call.args[0]), Edges):
         return Gathered()
     return None if operation in RULES or torch.Tag.pointwise in call.func.tags else Structure()
 
 
 def _index_is_edges(call: Call) -> bool:
-    index = call.args[1] if call.func.overloadpacket in (aten.index_put, aten.index_put_) else [call.args[2]]
+    puts = call.func.overloadpacket in (aten.index_put, aten.index_put_)
+    if puts and not call.argument(3, "accumulate", False):
+        return False
+    index = call.args[1] if puts else [call.args[2]]
     return any(isinstance(call.trace(each), Edges) for each in index if each is not None)
 
 
