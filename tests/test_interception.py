@@ -88,18 +88,25 @@ def test_spellings_of_relu_are_one(name: str) -> None:
     assert float(delta.abs()) < 1e-12
 
 
+class Exponential(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.exp()
+
+
 REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a product with its own sign": (lambda x: x * (x > 0), "gt"),
-    "maximum": (lambda x: torch.maximum(x, torch.zeros_like(x)), "maximum"),
-    "another lower bound": (lambda x: x.clamp(min=1.0), "clamp"),
-    "an upper bound": (lambda x: x.clamp(min=0.0, max=1.0), "clamp"),
-    "tanh": (torch.tanh, "tanh"),
-    "softmax": (lambda x: x.softmax(-1), "_softmax"),
-    "division by itself": (lambda x: x / (1 + x.abs()), "abs"),
-    "normalisation": (F.normalize, "linalg_vector_norm"),
-    "batch norm of the batch": (nn.BatchNorm1d(6, track_running_stats=False).double().eval(), "batch_norm"),
+    "an exponential": (torch.exp, "exp"),
+    "softmax by hand": (lambda x: x.exp() / x.exp().sum(-1, keepdim=True), "exp"),
+    "log-softmax": (lambda x: x.log_softmax(-1), "_log_softmax"),
+    "division by a value": (lambda x: x / (1 + x.abs()), "div"),
+    "a norm as a value": (lambda x: torch.cat([x[:, :5], x.norm(dim=-1, keepdim=True)], dim=-1), "linalg_vector_norm"),
+    "a standard deviation as a value": (lambda x: x.std(-1, keepdim=True).expand(-1, 6), "std"),
+    "a bound that is a value": (lambda x: torch.clamp(x, min=x.flip(0)), "clamp"),
+    "sorting": (lambda x: x.sort(dim=0).values, "sort"),
+    "an index of a value": (lambda x: x[x.argmax(dim=0)[0].view(1)].expand(6, -1), "argmax"),
     "dropout in training": (lambda x: F.dropout(x, 0.5, training=True), "dropout|bernoulli"),
-    "a part in place": (drops_result(lambda x: x[:, :3].relu_()), "into a view"),
+    "a random slope": (lambda x: F.rrelu(x, training=True), "rrelu"),
+    "a recurrent cell": (nn.GRUCell(6, 6).double().eval(), "sigmoid"),
 }
 
 
@@ -112,8 +119,8 @@ def test_what_is_not_linear_is_refused_by_name(name: str) -> None:
 
 
 def test_refusals_name_the_module() -> None:
-    model = Activated(nn.Sequential(nn.Identity(), nn.Tanh())).double().eval()
-    with pytest.raises(UnsupportedModelError, match=r"'tanh' in 'activation.1' \(Tanh\)"):
+    model = Activated(nn.Sequential(nn.Identity(), Exponential())).double().eval()
+    with pytest.raises(UnsupportedModelError, match=r"'exp' in 'activation.1' \(Exponential\).*captum_goat.rules.gate"):
         GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES))
 
 
@@ -136,18 +143,19 @@ def test_what_has_no_part_in_the_output_is_not_refused() -> None:
 @pytest.mark.parametrize(
     "kind", [float, lambda value: torch.tensor(value, dtype=torch.float64)], ids=["number", "tensor"]
 )
-def test_zeros_may_overwrite_a_part_and_other_constants_are_refused(row: tuple[Any, ...], kind: Any) -> None:
-    def overwrite(x: Tensor, value: float) -> Tensor:
+@pytest.mark.parametrize("value", [0.0, 0.5])
+def test_constants_may_overwrite_a_part(row: tuple[Any, ...], kind: Any, value: float) -> None:
+    part = torch.zeros(6, 6, dtype=torch.bool)
+    part[row] = True
+
+    def overwrite(x: Tensor) -> Tensor:
         x[row] = kind(value)
         return x.relu()
 
-    model = randomize(Activated(lambda x: overwrite(x, 0.0)).double(), seed=1)
-    found, delta = GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES), return_convergence_delta=True)
-    assert found.any()
-    assert float(delta.abs()) < 1e-12
-    model.activation = lambda x: overwrite(x, 0.5)
-    with pytest.raises(UnsupportedModelError, match="of constants into a part"):
-        GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES))
+    model = randomize(Activated(overwrite).double(), seed=1)
+    found = GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES))
+    model.activation = lambda x: torch.where(part, value, x.relu())
+    torch.testing.assert_close(found, GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES)))
 
 
 def test_products_of_edge_dependent_values_stay_exact() -> None:

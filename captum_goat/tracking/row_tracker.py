@@ -31,7 +31,7 @@ from captum_goat.tracking.registry import (
     Result,
     edges_of_pointwise,
 )
-from captum_goat.tracking.row_graph import Broken, Edges, RowGraph, Rows, Trace, Unsupported
+from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Unsupported
 
 
 class UnsupportedModelError(RuntimeError):
@@ -136,28 +136,27 @@ class RowTracker(TorchDispatchMode):
         """Say what became of the tensor behind a view that was written to, and of its other views."""
         base, written = view._base, self.get(view)
         if isinstance(written, Rows | Unsupported):
-            root = view if base is None else base
-            now = written if root is view else written_to(root, self.get(root), view, written)
-            spoilt = Unsupported(f"{func.overloadpacket.__name__} into a view of a tensor", self.place())
-            for other in list(self._traces):
-                if other is not view and other._is_view() and other._base is root:
-                    self.set(other, None if isinstance(now, Rows) and root.is_contiguous() else spoilt)
-            self.set(root, now or spoilt)
-        elif base is None or base is view:
-            return
-        elif not still_edges(base, self.get(base), view, written):
+            self._write(view, written, func)
+        elif base is not None and not still_edges(base, self.get(base), view, written):
             self.set(base, None)
 
     def _overwrite(self, out: Tensor, func: Any) -> None:
-        """Say what became of a tensor that constants were written to."""
-        self.set(out, None)
-        base = out._base
-        if base is None or not isinstance(self.get(base), Rows | Edges):
-            return
-        if isinstance(self.get(base), Edges):
+        """Say what became of a tensor that constants were written to, and of what is behind it."""
+        base, constants = out._base, torch.full([1] * out.dim(), NO_ROW, device=out.device)
+        if base is not None and isinstance(self.get(base), Rows | Unsupported):
+            self._write(out, Rows(constants, frozenset(), 0, 0), func)
+        elif base is not None:
             self.set(base, None)
-        elif out.any():  # zeros are harmless: gates are off there, and products vanish
-            self.set(base, Unsupported(f"{func.overloadpacket.__name__} of constants into a part", self.place()))
+        self.set(out, None)
+
+    def _write(self, view: Tensor, written: Rows | Unsupported, func: Any) -> None:
+        root = view if view._base is None else view._base
+        now = written if root is view else written_to(root, self.get(root), view, written)
+        spoilt = Unsupported(f"{func.overloadpacket.__name__} into a view of a tensor", self.place())
+        for other in list(self._traces):
+            if other is not view and other._is_view() and other._base is root:
+                self.set(other, None if isinstance(now, Rows) and root.is_contiguous() else spoilt)
+        self.set(root, now or spoilt)
 
     def get(self, tensor: Any) -> Trace | None:
         """Return what is known of a tensor; ``None`` when no edge reaches it."""
