@@ -47,10 +47,12 @@ class KeptCall(NamedTuple):
     """One call of an operation with a rule, at which numbers were kept.
 
     Attributes:
+        operation: Its name.
         kept: The numbers, in the order in which the rule asks for them; ``None`` for those that no variable reaches.
         position: For multiplications and divisions the argument that is frozen.
     """
 
+    operation: str
     kept: tuple[Factors | None, ...]
     position: int | None
 
@@ -105,6 +107,7 @@ class ActivationPattern:
         output: The model's output, without that step.
         rows: The rows of the output; ``None`` when no variable reaches it.
         graph: Which rows read which.
+        suspects: Where values that variables reach were taken out of torch.
     """
 
     subject: Subject
@@ -114,6 +117,7 @@ class ActivationPattern:
     output: Tensor
     rows: Rows | None
     graph: RowGraph
+    suspects: tuple[str, ...] = ()
 
     @property
     def factors(self) -> list[Factors]:

@@ -47,6 +47,9 @@ class GraphExplanation:
         copies: How many copies of one graph ``graph`` is made of; ``None`` for a graph as the user has it.
         repeated: Whether receptive fields list an edge once per hop.
 
+    Attributes:
+        pattern: What was recorded.
+
     Raises:
         SharedEdgesError: If some edge reaches several of the explained numbers.
     """
@@ -68,24 +71,24 @@ class GraphExplanation:
 
         edge_sets = () if mask is None else graph.edge_sets
         mask = features[0].new_empty(0) if mask is None else mask
-        self._pattern = record(Subject(graph.model, forward, tuple(features), edge_sets, mask, finish))
+        self.pattern = record(Subject(graph.model, forward, tuple(features), edge_sets, mask, finish))
         if copies is not None and self.output.size(0) % copies:
             raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {self.output.size(0)} rows).")
         self._target: Target = find_target(self.output, target, copies)
         weights = torch.cat([torch.ones_like(mask, dtype=torch.long), *(_row_sums(each != 0) for each in features)])
         elements = Elements(mask.numel(), weights)
         both = bool(features) and bool(edge_sets)
-        graph_of_rows = self._pattern.graph
+        graph_of_rows = self.pattern.graph
         self._fields = ReceptiveFields(graph_of_rows, elements, repeated=repeated, own_features=both)
         reach = [ReceptiveFields(graph_of_rows, elements), self._fields] if both else [self._fields]
         self._owner = self._find_owners(reach, copies)
         if features:
-            self._pattern = self._with_constants()
+            self.pattern = self._with_constants()
 
     @property
     def output(self) -> Tensor:
         """The model's output."""
-        return self._pattern.output
+        return self.pattern.output
 
     @property
     def value(self) -> Tensor:
@@ -98,7 +101,7 @@ class GraphExplanation:
         Raises:
             UnsupportedModelError: If the attributions do not add up.
         """
-        pattern = self._pattern
+        pattern = self.pattern
         base = pattern.at_zero()
         shares = contributions(pattern, self._target)
         calibration = contributions(base, self._target, inputs=False)
@@ -121,17 +124,17 @@ class GraphExplanation:
         return scores.new_zeros(self._target.rows.numel()).index_add(0, owner[owned], scores[owned])
 
     def _gate_blocks(self) -> frozenset[int]:
-        return frozenset[int]().union(*(each.rows.sources for each in self._pattern.factors))
+        return frozenset[int]().union(*(each.rows.sources for each in self.pattern.factors))
 
     def _with_constants(self) -> ActivationPattern:
         """Make gates constants whose field has neither an edge nor a feature that is not zero."""
         weights = self._fields.row_weights(self._gate_blocks())
-        return self._pattern.with_variable(lambda each: each.variable & (weights[each.rows.ids] > 0))
+        return self.pattern.with_variable(lambda each: each.variable & (weights[each.rows.ids] > 0))
 
     def _with_gates(self, shares: list[Tensor], spread: Tensor) -> list[Tensor]:
         """Add to each feature that is not zero its part of what the gates gave to its row."""
         found = []
-        for share, feature in zip(shares, self._pattern.subject.features, strict=True):
+        for share, feature in zip(shares, self.pattern.subject.features, strict=True):
             part, spread = spread[: len(feature)], spread[len(feature) :]
             nonzero = feature != 0
             count = _row_sums(nonzero)
@@ -147,7 +150,7 @@ class GraphExplanation:
                 to the node or graph that the row stands for.
             copies: How many copies of one graph there are.
         """
-        rows, target, subject = self._pattern.rows, self._target, self._pattern.subject
+        rows, target, subject = self.pattern.rows, self._target, self.pattern.subject
         sizes = [subject.mask.numel(), *(len(each) for each in subject.features)]
         owner = torch.full((sum(sizes),), -1, dtype=torch.long, device=target.rows.device)
         if rows is None:
@@ -170,15 +173,17 @@ class GraphExplanation:
             return number
         return owner
 
-    @staticmethod
-    def _check(delta: Tensor, size: Tensor, rounding: Tensor, eps: float) -> None:
+    def _check(self, delta: Tensor, size: Tensor, rounding: Tensor, eps: float) -> None:
         """Raise if the attributions miss the output by more than what rounding explains."""
-        if not (delta.abs() <= eps**0.5 * size + 100 * eps * rounding).all():  # nor is it with a NaN
-            raise UnsupportedModelError(
-                f"The attributions do not add up to the output (the sum is off by {float(delta.abs().max()):.2g}). The "
-                f"model does something between its ReLUs that was not noticed: `torch.no_grad` or `.item()` inside of "
-                f"its forward, a state that changes from call to call, or a function that is not linear."
-            )
+        if (delta.abs() <= eps**0.5 * size + 100 * eps * rounding).all():
+            return
+        cause = "the model has a state that changes, code that cannot be seen, or numbers that are not finite"
+        if self.pattern.suspects:
+            known = " or ".join(dict.fromkeys(self.pattern.suspects))
+            cause = f"{known} takes values out of torch, and what becomes of them cannot be seen"
+        raise UnsupportedModelError(
+            f"The attributions do not add up to the output (the sum is off by {float(delta.abs().max()):.2g}): {cause}."
+        )
 
 
 def _row_sums(values: Tensor) -> Tensor:

@@ -101,14 +101,13 @@ def check_context(device: str, *, differentiable: bool = False) -> None:
     reason = None
     if torch.is_autocast_enabled(device):
         reason = "torch.autocast, whose rounding hides the shares"
-    elif differentiable and not torch.is_grad_enabled():
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and reason is None:
+        if frame.f_code is _CHECKPOINT:
+            reason = "torch.utils.checkpoint, which runs parts of it again where they cannot be watched"
+        frame = frame.f_back
+    if reason is None and differentiable and not torch.is_grad_enabled():
         reason = "torch.no_grad, so that no gradients can be taken"
-    else:
-        frame: FrameType | None = sys._getframe()
-        while frame is not None and reason is None:
-            if frame.f_code is _CHECKPOINT:
-                reason = "torch.utils.checkpoint, which runs parts of it again where they cannot be watched"
-            frame = frame.f_back
     if reason is not None:
         raise UnsupportedModelError(f"The model's forward uses {reason}. Switch that off while you explain the model.")
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.activation_pattern import ActivationPattern, Factors, KeptCall, Subject, tensor_output
 from captum_goat.interception import check_context, intercepted
-from captum_goat.rules import Rule, input_of
-from captum_goat.standard_rules import FACTORS, frozen_size, size_position
-from captum_goat.tracking import EdgeTracker, Messages, Rows, RowTracker, Unsupported
+from captum_goat.rules import Rewrite, Rule, input_of
+from captum_goat.standard_rules import FACTORS, LEAVES, frozen_size, relu, size_position
+from captum_goat.tracking import EdgeTracker, Messages, Rows, RowTracker, Unsupported, UnsupportedModelError
 
 
 @torch.no_grad()
@@ -24,6 +25,21 @@ def record(subject: Subject) -> ActivationPattern:
         UnsupportedModelError: If the model does something that cannot be explained exactly.
     """
     return _Recorder(subject).record()
+
+
+def _name(func: Callable[..., Any]) -> str:
+    owner = getattr(func, "__self__", None)
+    return type(owner).__name__ if isinstance(owner, Module) else func.__name__
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether results agree up to rounding."""
+    if isinstance(one, tuple):
+        return isinstance(other, tuple) and all(_same(*pair) for pair in zip(one, other, strict=True))
+    if not one.is_floating_point() or one.numel() == 0:
+        return torch.equal(one, other)
+    near = torch.finfo(one.dtype).eps ** 0.5
+    return torch.allclose(one, other, rtol=near, atol=near * float(other.nan_to_num().abs().max()), equal_nan=True)
 
 
 def _is_reshaped(output: Tensor, value: Tensor) -> bool:
@@ -42,6 +58,7 @@ class _Recorder:
         self.messages: list[Messages] = []
         self.calls: list[KeptCall | None] = []
         self.kept: list[Factors | None] = []  # of the call that is being rewritten
+        self.suspects: list[str] = []
         self.squashes: list[tuple[int, Tensor, Tensor]] = []
 
     def record(self) -> ActivationPattern:
@@ -63,7 +80,14 @@ class _Recorder:
         if left_out is not None:
             self.calls[left_out] = None
         return ActivationPattern(
-            subject, self.messages, self.calls, left_out, output, tracker.rows(output), tracker.graph
+            subject,
+            self.messages,
+            self.calls,
+            left_out,
+            output,
+            tracker.rows(output),
+            tracker.graph,
+            tuple(self.suspects),
         )
 
     def tracked_features(self) -> Sequence[Tensor]:
@@ -87,25 +111,40 @@ class _Recorder:
         return masked
 
     def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        number = len(self.calls)
+        number, position = len(self.calls), None
         self.calls.append(None)
-        if rule is FACTORS:
-            position = self.size_position(func, args, kwargs)
-            if position is None:
-                return func(*args, **kwargs)
+        if rule is FACTORS and (position := self.size_position(func, args, kwargs)) is not None:
             out = frozen_size(self.keep, func, args, kwargs, position)
+        elif rule.rewrite is not None and self.applies(rule, (*args, *kwargs.values())):
+            out = self.rewritten(rule.rewrite, func, args, kwargs)
         else:
-            position = None
-            if rule.rewrite is not None and self.applies(rule, (*args, *kwargs.values())):
-                out = rule.rewrite(self.keep, func, args, kwargs)
-            else:
-                out = func(*args, **kwargs)
-            if rule.squashes:
-                self.squashes.append((number, input_of(args, kwargs), out))
+            out = func(*args, **kwargs)
+        if rule.squashes:
+            self.squashes.append((number, input_of(args, kwargs), out))
+        if rule is LEAVES and isinstance(self.tracker.get(args[0]), Rows):
+            self.suspects.append(f"'{func.__name__}' in {self.tracker.place()}")
         if self.kept:
             check_context(self.subject.mask.device.type)
-            self.calls[number] = KeptCall(tuple(self.kept), position)
+            self.calls[number] = KeptCall(_name(func), tuple(self.kept), position)
             self.kept = []
+        return out
+
+    def rewritten(
+        self, rewrite: Rewrite, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return what a rule makes of a call, after a look at whether that is what the call does."""
+        if rewrite is relu:
+            return relu(self.keep, func, args, kwargs)
+        with self.tracker.paused():
+            copies = [each.clone() if isinstance(each, Tensor) else each for each in args]
+            expected = func(*copies, **kwargs)
+        out = rewrite(self.keep, func, args, kwargs)
+        with self.tracker.paused():
+            if not _same(out, expected):
+                raise UnsupportedModelError(
+                    f"The rule for '{_name(func)}' in {self.tracker.place()} gives another result than the operation "
+                    f"itself. If the rule is yours, make it write the operation in other words; else please report it."
+                )
         return out
 
     def applies(self, rule: Rule, arguments: Sequence[Any]) -> bool:

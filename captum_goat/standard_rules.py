@@ -226,6 +226,11 @@ register(spellings(*_PRODUCTS.split()), FACTORS)
 SOFTMAX = inspect.unwrap(softmax).__code__
 
 
+# What takes values out of torch: seen, in case that the sum of the attributions is wrong.
+LEAVES = Rule(None)
+register(tuple(getattr(Tensor, name) for name in ("item", "tolist", "numpy", "__float__", "__int__")), LEAVES)
+
+
 @cache
 def stepped_into(func: Callable[..., Any]) -> Callable[..., Any] | None:
     """Return the body of a function that torch hides from function modes."""

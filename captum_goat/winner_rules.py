@@ -64,7 +64,8 @@ def _amax(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keyword
 
 def _scatter_reduce(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
     given = _bind(("input", "dim", "index", "src", "reduce"), args, kwargs)
-    base, dim, index, source = (given[name] for name in ("input", "dim", "index", "src"))
+    target, dim, index, source = (given[name] for name in ("input", "dim", "index", "src"))
+    base = target.clone() if is_inplace(func, args, kwargs) else target
     if given["reduce"] not in ("amax", "amin"):
         result: Tensor = func(*args, **kwargs)
         return result
@@ -90,7 +91,7 @@ def _scatter_reduce(keep: Keep, func: Callable[..., Any], args: Arguments, kwarg
 
     kept = base * keep(lambda: shares()[0]) if with_base else base * (hits(torch.ones_like(source)) == 0)
     out: Tensor = kept.scatter_add(dim, index, source * keep(lambda: shares()[1]))
-    return base.copy_(out) if is_inplace(func, args, kwargs) else out
+    return target.copy_(out) if base is not target else out
 
 
 register(spellings("max", "min"), Rule(_max))

@@ -6,12 +6,25 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import fields_of_edges, random_edges, record_edges
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, GraphConv, SAGEConv, TAGConv, global_add_pool, global_mean_pool
-from torch_geometric.utils import to_dense_batch
+from torch_geometric.nn import (
+    GATConv,
+    GCNConv,
+    GraphConv,
+    GraphNorm,
+    PairNorm,
+    ResGatedGraphConv,
+    SAGEConv,
+    TAGConv,
+    global_add_pool,
+    global_max_pool,
+    global_mean_pool,
+)
+from torch_geometric.utils import softmax, to_dense_batch
 
-from captum_goat.activation_pattern import Factors
+from captum_goat.activation_pattern import ActivationPattern, Factors
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.masked_model import masked_output
 from captum_goat.receptive_field import Elements, ReceptiveFields
@@ -31,6 +44,9 @@ class Positive(nn.Module):
         self.a, self.b, self.c = GraphConv(3, 3), GraphConv(3, 3), GraphConv(3, 3)
         self.gcn, self.sage, self.tag = GCNConv(3, 3), SAGEConv(3, 3), TAGConv(3, 3, K=2)
         self.wide = nn.Linear(6, 3)
+        self.gat, self.res, self.max = GATConv(3, 3), ResGatedGraphConv(3, 3), SAGEConv(3, 3, aggr="max")
+        self.graph_norm, self.pair_norm = GraphNorm(3), PairNorm()
+        self.heads, self.need_weights = nn.MultiheadAttention(3, 1, batch_first=True), False
         self.inputs: list[Tensor] = []
         for parameter in self.parameters():
             parameter.data.uniform_(0.1, 1.0)
@@ -114,10 +130,71 @@ def slices(m: Positive, x: Tensor, e: Tensor) -> Tensor:
     return m.gate(torch.stack([one, two, three], dim=1)) + m.gate(torch.cat([x[1:], x[:1]]).flip(0))
 
 
+def attention(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(m.gat(m.gate(m.gat(x, e)), e))
+
+
+def layer_norm(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(m.b(m.gate(F.layer_norm(m.a(x, e), [3])), e))
+
+
+def norm_of_graphs(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(m.graph_norm(m.a(x, e), BATCH)) + m.gate(m.pair_norm(m.b(x, e), BATCH))
+
+
+def normalised(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(m.b(F.normalize(m.a(x, e)), e))
+
+
+def global_attention(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    dense, kept = to_dense_batch(m.gate(m.a(x, e)), BATCH)
+    dense, _ = m.heads(dense, dense, dense, key_padding_mask=~kept, need_weights=m.need_weights)
+    return m.gate(dense[kept])
+
+
+def global_attention_with_weights(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    m.need_weights = True
+    return global_attention(m, x, e)
+
+
+def attention_pool(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    x = m.gate(m.a(x, e))
+    return m.gate((x * softmax(x.sum(-1, keepdim=True), BATCH))[[0, 5]])
+
+
+def smooth(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(m.b(torch.sigmoid(m.a(x, e)), e)) * m.gate(F.gelu(m.c(x, e)))
+
+
+def edge_gates(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(m.res(m.gate(m.res(x, e)), e))
+
+
 BODIES = [
     reused, jumping_knowledge, parallel, stacked, many_steps, pooled, virtual_node, virtual_node_then_message,
-    dense_batch, transposed, dense_mixing, link_head, heads, slices,
+    dense_batch, transposed, dense_mixing, link_head, heads, slices, attention, layer_norm, norm_of_graphs,
+    normalised, global_attention, global_attention_with_weights, attention_pool, smooth, edge_gates,
 ]  # fmt: skip
+
+
+def max_aggregation(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(m.max(m.gate(m.max(x, e)), e))
+
+
+def jumping_knowledge_max(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    first = m.a(x, e)
+    return m.gate(torch.stack([first, m.gcn(m.gate(first), e)], dim=-1).max(dim=-1)[0])
+
+
+def max_pool(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(global_max_pool(m.gate(m.a(x, e)), BATCH))
+
+
+def between_two(m: Positive, x: Tensor, e: Tensor) -> Tensor:
+    return m.gate(torch.minimum(m.a(x, e), m.gcn(m.gate(m.b(x, e)), e)))
+
+
+WINNERS = [max_aggregation, jumping_knowledge_max, max_pool, between_two]
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
@@ -127,10 +204,50 @@ def test_fields_equal_the_derivative_test(body: Callable[[Positive, Tensor, Tens
     mask = torch.ones(EDGES.size(1), dtype=torch.float64)
     pattern = record_edges(model, X, EDGES, mask)
     fields = fields_of_edges(pattern)
-    for number, gates in enumerate(pattern.factors):
+    for number, gates in enumerate(_of_relus(model, pattern)):
         found = torch.stack([_field(fields, gates, row, pattern.graph.num_rows) for row in gates.rows.ids.reshape(-1)])
         moves = _derivative(model, number)
         assert torch.equal(found.view(*gates.rows.ids.shape, -1).expand_as(moves), moves), f"gate {number}"
+
+
+@pytest.mark.parametrize("body", WINNERS, ids=lambda body: body.__name__)
+def test_fields_with_winners_equal_the_test_by_large_changes(
+    body: Callable[[Positive, Tensor, Tensor], Tensor],
+) -> None:
+    """An edge that is behind no winner moves nothing by itself, until it is changed enough to win."""
+    torch.manual_seed(0)
+    model = Positive(body).double().eval()
+    mask = torch.ones(EDGES.size(1), dtype=torch.float64)
+    pattern = record_edges(model, X, EDGES, mask)
+    fields = fields_of_edges(pattern)
+    for number, gates in enumerate(_of_relus(model, pattern)):
+        found = torch.stack([_field(fields, gates, row, pattern.graph.num_rows) for row in gates.rows.ids.reshape(-1)])
+        moves = _moves_by_large_changes(model, number)
+        assert torch.equal(found.view(*gates.rows.ids.shape, -1).expand_as(moves), moves), f"gate {number}"
+
+
+def _of_relus(model: Positive, pattern: ActivationPattern) -> list[Factors]:
+    """Return the gates of the model's ReLUs, in order."""
+    known = iter([each for each in pattern.factors if each.gates])
+    return [next(each for each in known if torch.equal(each.values, (x > 0).to(x.dtype))) for x in model.inputs]
+
+
+def _moves_by_large_changes(model: Positive, number: int) -> Tensor:
+    """Return, for every entry of a gate's input, which edges move it when they are changed a lot."""
+
+    def inputs(mask: Tensor) -> Tensor:
+        masked_output(GraphInputs.of(model, (X, EDGES), num_edges=EDGES.size(1)), mask)
+        return model.inputs[number]
+
+    generator = torch.Generator().manual_seed(1)
+    moves = torch.zeros(*inputs(torch.ones(EDGES.size(1), dtype=torch.float64)).shape, EDGES.size(1), dtype=torch.bool)
+    for _ in range(25):
+        mask = 10 ** (torch.rand(EDGES.size(1), generator=generator, dtype=torch.float64) * 6 - 3)
+        mask *= torch.randint(-1, 2, mask.shape, generator=generator)
+        before = inputs(mask)
+        for edge in range(EDGES.size(1)):
+            moves[..., edge] |= inputs(mask.index_fill(0, torch.tensor(edge), 5.0)) != before
+    return moves
 
 
 def _field(fields: ReceptiveFields, gates: Factors, row: Tensor, num_rows: int) -> Tensor:
