@@ -1,5 +1,6 @@
 """GOAt: exact edge attributions for graph neural networks, inside Captum."""
 
+from captum_goat import rules
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.explainer import GOAtExplainer
 from captum_goat.feature_groups import average_features, undirected_feature_mask
@@ -12,6 +13,7 @@ __all__ = [
     "GOAtExplainer",
     "UnsupportedModelError",
     "average_features",
+    "rules",
     "undirected_feature_mask",
 ]
 __version__ = "0.1.0"

@@ -1,0 +1,188 @@
+"""What cannot be seen or masked is refused by name, and its harmless neighbours are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from conftest import make_gnn, randomize
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from torch_geometric.nn import (
+    DenseGraphConv,
+    GCNConv,
+    GraphConv,
+    MessagePassing,
+    TopKPooling,
+    dense_mincut_pool,
+    global_mean_pool,
+)
+from torch_geometric.utils import degree, scatter, softmax, to_dense_adj, to_dense_batch
+
+from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
+
+EDGES = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 2, 4, 6], [1, 2, 3, 4, 5, 6, 3, 0, 4, 1]])
+X = torch.randn(7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+MASK = torch.ones(10, dtype=torch.float64)
+
+
+class OwnPropagate(MessagePassing):
+    """A layer whose `propagate` is not that of PyG."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def propagate(self, edge_index: Tensor, x: Tensor) -> Tensor:
+        return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=self.lin(x))
+
+
+class Model(nn.Module):
+    """Layers to choose from."""
+
+    def __init__(self, body: Callable[[Model, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.body = body
+        self.conv, self.gcn, self.own, self.lin = GraphConv(4, 4), GCNConv(4, 4), OwnPropagate(), nn.Linear(4, 3)
+        self.one, self.pool, self.dense, self.topk = (
+            nn.Linear(1, 4),
+            nn.Linear(4, 2),
+            DenseGraphConv(4, 4),
+            TopKPooling(4),
+        )
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.lin(global_mean_pool(self.body(self, x, edge_index), None))
+
+
+def hidden(m: Model, x: Tensor, e: Tensor) -> Tensor:
+    return m.conv(x, e).relu()
+
+
+def adjacency(e: Tensor) -> Tensor:
+    return to_dense_adj(e, max_num_nodes=7)[0].double()
+
+
+def mincut(m: Model, x: Tensor, e: Tensor) -> Tensor:
+    dense, kept = to_dense_batch(hidden(m, x, e))
+    pooled, adj, _, _ = dense_mincut_pool(dense, adjacency(e).unsqueeze(0), m.pool(dense), kept)
+    return m.dense(pooled, adj)[0]
+
+
+BY_HAND: dict[str, Callable[[Model, Tensor, Tensor], Tensor]] = {
+    "scatter after a layer": lambda m, x, e: scatter(hidden(m, x, e)[e[0]], e[1], dim_size=7),
+    "scatter before a layer": lambda m, x, e: hidden(m, scatter(x[e[0]], e[1], dim_size=7), e),
+    "mean before a layer": lambda m, x, e: hidden(m, scatter(x[e[0]], e[1], dim_size=7, reduce="mean"), e),
+    "index_add": lambda m, x, e: hidden(
+        m, x + torch.zeros_like(x).index_add(0, e[1], m.lin.weight.mean() * x[e[0]]), e
+    ),
+    "index_put": lambda m, x, e: hidden(m, x.clone().index_put((e[1],), x[e[0]], accumulate=True), e),
+    "a linear layer between": lambda m, x, e: hidden(m, scatter(m.own.lin(x)[e[0]], e[1], dim_size=7), e),
+    "attention by hand": lambda m, x, e: scatter(
+        (h := hidden(m, x, e))[e[0]] * softmax(h[e[1]].sum(-1, keepdim=True), e[1], num_nodes=7), e[1], dim_size=7
+    ),
+    "adjacency matrix": lambda m, x, e: adjacency(e).t() @ hidden(m, x, e),
+    "adjacency matrix before": lambda m, x, e: hidden(m, adjacency(e).t() @ x, e),
+    "sparse adjacency matrix": lambda m, x, e: (
+        torch.sparse_coo_tensor(e, MASK, (7, 7), check_invariants=True) @ hidden(m, x, e)
+    ),
+    "sparse adjacency matrix before": lambda m, x, e: hidden(
+        m, torch.sparse_coo_tensor(e, MASK, (7, 7), check_invariants=True) @ x, e
+    ),
+    "dense pooling": mincut,
+    "own propagate": lambda m, x, e: m.own(hidden(m, x, e), e),
+    "own propagate before": lambda m, x, e: hidden(m, m.own(x, e), e),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_messages_by_hand_are_refused(name: str) -> None:
+    model = randomize(Model(BY_HAND[name]).double(), seed=3)
+    with pytest.raises(UnsupportedModelError, match=r"by hand.*MessagePassing|code of its own"):
+        GOAtAttribution(model).attribute(MASK, 1, (X, EDGES))
+    with pytest.raises(UnsupportedModelError, match=r"by hand.*MessagePassing|code of its own"):
+        EdgeMaskedModel(model)(MASK, X, EDGES)
+
+
+HARMLESS: dict[str, Callable[[Model, Tensor, Tensor], Tensor]] = {
+    "degrees as features": lambda m, x, e: hidden(m, x + m.one(degree(e[0], 7, dtype=x.dtype).view(-1, 1)), e),
+    "degrees as factors": lambda m, x, e: hidden(m, x, e) / degree(e[1], 7, dtype=x.dtype).clamp(min=1).view(-1, 1),
+    "weights of edges": lambda m, x, e: m.gcn(x, e, (x[e[0]] - x[e[1]]).norm(dim=1)).relu(),
+    "weights that edges reach": lambda m, x, e: m.gcn(x, e, m.conv(x, e)[e[0]].sum(1).sigmoid()).relu(),
+    "edges of nodes in a head": lambda m, x, e: (h := hidden(m, x, e))[e[0]] * h[e[1]],
+    "a check of values": lambda m, x, e: hidden(m, x, e) if not hidden(m, x, e).isnan().any() else x,
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_harmless_uses_of_edges_are_not_refused(name: str) -> None:
+    model = randomize(Model(HARMLESS[name]).double(), seed=3)
+    found = GOAtAttribution(model).attribute(MASK, 1, (X, EDGES))
+    masked = EdgeMaskedModel(model)
+    change = (masked(MASK, X, EDGES) - masked(torch.zeros_like(MASK), X, EDGES))[0, 1].detach()
+    torch.testing.assert_close(found.sum(), change, rtol=1e-10, atol=1e-10)
+    assert found.any()
+
+
+HIDDEN: dict[str, tuple[Callable[[Model, Tensor, Tensor], Tensor], str]] = {
+    "checkpoint": (
+        lambda m, x, e: checkpoint(lambda x: hidden(m, x, e), x, use_reentrant=False),
+        "torch.utils.checkpoint",
+    ),
+    "reentrant checkpoint": (
+        lambda m, x, e: checkpoint(lambda x: hidden(m, x, e), x * m.lin.weight[0, 0], use_reentrant=True),
+        "torch.utils.checkpoint",
+    ),
+    "no_grad": (lambda m, x, e: torch.no_grad()(hidden)(m, x, e), "torch.no_grad"),
+    "item": (lambda m, x, e: x * hidden(m, x, e).sum().item(), r"'item' in the model \(Model\)"),
+    "tolist": (
+        lambda m, x, e: torch.tensor(hidden(m, x, e).tolist(), dtype=x.dtype) + hidden(m, x, e),
+        r"'tolist' in the model \(Model\)",
+    ),
+    "new edges": (lambda m, x, e: m.conv(*m.topk(hidden(m, x, e), e)[:2]), "do not come from the given edge_index"),
+    "nodes that are chosen": (lambda m, x, e: m.topk(hidden(m, x, e), e)[0], "'sort' in 'topk.select'"),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_what_hides_from_us_is_refused(name: str) -> None:
+    body, expected = HIDDEN[name]
+    model = randomize(Model(body).double(), seed=3)
+    with pytest.raises(UnsupportedModelError, match=expected):
+        GOAtAttribution(model).attribute(MASK, 1, (X, EDGES))
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_autocast_around_the_call_is_switched_off_and_inside_refused() -> None:
+    model = make_gnn("gin", dtype=torch.float32)
+    call = (torch.ones(10), 1, (X.float(), EDGES))
+    expected = GOAtAttribution(model).attribute(*call)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(GOAtAttribution(model).attribute(*call), expected)
+
+    class Autocast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                return self.model(x, edge_index).float()
+
+    with pytest.raises(UnsupportedModelError, match=r"torch.autocast.*Switch that off"):
+        GOAtAttribution(Autocast().eval()).attribute(*call)
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 0.05)])
+def test_every_precision_is_right_for_its_own(dtype: torch.dtype, near: float) -> None:
+    exact = make_gnn("gin")
+    expected = GOAtAttribution(exact).attribute(MASK, 1, (X, EDGES))
+    model = make_gnn("gin").to(dtype)
+    found = GOAtAttribution(model).attribute(MASK.to(dtype), 1, (X.to(dtype), EDGES))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), expected, rtol=near, atol=near * float(expected.abs().max()))
