@@ -10,6 +10,7 @@ from captum.log import log_usage
 from torch import Tensor
 
 from captum_goat.explained_model import ExplainedModel
+from captum_goat.given_inputs import flattened, restored
 from captum_goat.request import Request
 
 
@@ -40,7 +41,8 @@ class GOAtAttribution(Attribution):
 
     Args:
         forward_func: The trained model itself, in evaluation mode; or
-            :class:`~captum_goat.EdgeMaskedModel` around it; or PyG's ``to_captum_model(model, "edge")``.
+            :class:`~captum_goat.EdgeMaskedModel` around it; or PyG's ``to_captum_model(model, "edge")``, for
+            heterogeneous graphs with ``metadata``.
         field: ``"distinct"`` shares a gate equally among the distinct edges that reach it, as the paper says.
             ``"repeated"`` counts an edge once for every hop in which it appears, as the authors' code does.
         mask_type: What is attributed, in PyG's words: ``"edge"``, the default for models with message passing;
@@ -79,11 +81,11 @@ class GOAtAttribution(Attribution):
     @log_usage()
     def attribute(
         self,
-        inputs: Tensor | tuple[Tensor, ...],
+        inputs: Tensor | tuple[Any, ...] | dict[Any, Tensor],
         target: Any = None,
         additional_forward_args: Any = None,
         return_convergence_delta: bool = False,
-        feature_mask: Tensor | tuple[Tensor, ...] | None = None,
+        feature_mask: Tensor | tuple[Any, ...] | dict[Any, Tensor] | None = None,
     ) -> Any:
         r"""Attribute the target's output to the edges, the node features, or both.
 
@@ -92,39 +94,46 @@ class GOAtAttribution(Attribution):
                 attributed to its own graph's target. ``[B, E]``: B masks of one graph. Any real numbers will do.
                 With ``mask_type="node"`` the features ``x``, ``[N, F]`` or ``[B, N, F]``; with ``"node_and_edge"`` the
                 tuple ``(x, edge_mask)``. For a model without message passing its inputs, one row per example.
+                A heterogeneous graph has one mask per edge type: a dictionary ``{edge_type: mask}``, or a tuple in the
+                order of ``edge_index_dict``; and features per node type, a dictionary ``{node_type: x}``, or a tuple
+                if the graph comes as ``HeteroData``, which has an order. A model with several ``edge_index`` tensors
+                has one mask for each, in the order of its arguments, or a dictionary by their names. All sets of edges
+                share the output between them.
             target: What to explain: an int, or one per graph (or per mask) in a list or tensor; ``None`` for outputs
                 with one number per graph; tuples for outputs with more dimensions, as in Captum. For models with one
                 output row per node ``(node, class)``, or a list of such tuples, one per mask.
             additional_forward_args: The model's other arguments: ``(x, edge_index, batch, ...)`` for edges,
-                ``(edge_index, batch, ...)`` where ``x`` is an input. For edges also one ``Data`` or ``Batch``.
+                ``(edge_index, batch, ...)`` where ``x`` is an input; for heterogeneous graphs ``(x_dict,
+                edge_index_dict, ...)`` and ``(edge_index_dict, ...)``. Or one ``Data``, ``HeteroData`` or ``Batch``.
             return_convergence_delta: Whether to return the completeness error too.
             feature_mask: The feature of each edge, as whole numbers from 0 on: edges with the same number are one
                 feature, and each of them is given the feature's attribution, the sum of its edges'. See
-                :func:`~captum_goat.undirected_feature_mask`.
+                :func:`~captum_goat.undirected_feature_mask`. For several inputs one each, in the same form; the same
+                number in two of them is the same feature.
 
         Returns:
-            The attributions, of the shape, dtype and device of ``inputs`` (a tuple if that is one); with
-            ``return_convergence_delta`` also the delta, sum minus difference, one per graph or mask.
+            The attributions, of the shape, dtype and device of ``inputs``, in the same form (tensor, tuple or
+            dictionary); with ``return_convergence_delta`` also the delta, sum minus difference, one per graph or mask.
 
         Raises:
             ValueError: If the model is in training mode or the arguments do not fit together.
             UnsupportedModelError: If the model does something that cannot be explained exactly.
         """
-        with torch.inference_mode(False):
+        with torch.inference_mode(False), _full_precision(inputs):
             request = Request.of(self._explained, inputs, additional_forward_args)
             explanations = request.explanations(target, repeated=self.field == "repeated")
             attributions, delta = request.joined([each.attribute() for each in explanations])
             if feature_mask is not None:
-                attributions = request.grouped(attributions, feature_mask)
-        result = attributions if isinstance(inputs, tuple) else attributions[0]
+                attributions = request.grouped(attributions, flattened(feature_mask, inputs))
+        result = restored(inputs, attributions)
         return (result, delta) if return_convergence_delta else result
 
     @log_usage()
     def compute_convergence_delta(
         self,
-        attributions: Tensor | tuple[Tensor, ...],
-        start_point: Tensor | tuple[Tensor, ...] | float | None,
-        end_point: Tensor | tuple[Tensor, ...],
+        attributions: Tensor | tuple[Any, ...] | dict[Any, Tensor],
+        start_point: Tensor | tuple[Any, ...] | dict[Any, Tensor] | float | None,
+        end_point: Tensor | tuple[Any, ...] | dict[Any, Tensor],
         target: Any = None,
         additional_forward_args: Any = None,
     ) -> Tensor:
@@ -140,22 +149,26 @@ class GOAtAttribution(Attribution):
         Returns:
             One number per graph or per mask: ``sum(attributions) - (f(end_point) - f(start_point))``.
         """
-        ends, scores = _as_tuple(end_point), _as_tuple(attributions)
+        ends, scores = flattened(end_point), flattened(attributions, end_point)
         if [each.shape for each in scores] != [each.shape for each in ends]:
             raise ValueError(
                 f"Expected attributions of the inputs' shapes {[list(each.shape) for each in ends]} (got "
                 f"{[list(each.shape) for each in scores]})."
             )
-        starts = start_point if isinstance(start_point, tuple) else (start_point,) * len(ends)
-        starts = tuple(
+        given = flattened(start_point, end_point)
+        if len(given) not in (1, len(ends)):
+            raise ValueError(f"Expected one start point per input, or one for all (got {len(given)} for {len(ends)}).")
+        starts = [
             torch.as_tensor(0.0 if start is None else start, device=end.device).to(end.dtype).expand(end.shape)
-            for start, end in zip(starts, ends, strict=True)
-        )
-        last, first = (Request.of(self._explained, points, additional_forward_args) for points in (ends, starts))
-        explained = last.explanations(target)
-        sums = [each.sums(*part) for each, part in zip(explained, last.parts(scores, len(explained)), strict=True)]
-        end_value = torch.cat([each.value for each in explained])
-        start_value = torch.cat([each.value for each in first.explanations(target)])
+            for start, end in zip(given * (len(ends) // len(given)), ends, strict=True)
+        ]
+        points = end_point, restored(end_point, starts)
+        with _full_precision(end_point):
+            last, first = (Request.of(self._explained, point, additional_forward_args) for point in points)
+            explained = last.explanations(target)
+            sums = [each.sums(*part) for each, part in zip(explained, last.parts(scores, len(explained)), strict=True)]
+            end_value = torch.cat([each.value for each in explained])
+            start_value = torch.cat([each.value for each in first.explanations(target)])
         return torch.cat(sums) - (end_value - start_value)
 
     @property
@@ -173,5 +186,7 @@ class GOAtAttribution(Attribution):
         return "GOAt"
 
 
-def _as_tuple(inputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return inputs if isinstance(inputs, tuple) else (inputs,)
+def _full_precision(inputs: Any) -> torch.autocast:
+    """Switch off an autocast around the call: what it rounds away would be missing in the sums."""
+    devices = [each.device.type for each in flattened(inputs) if isinstance(each, Tensor)]
+    return torch.autocast(devices[0] if devices else "cpu", enabled=False)

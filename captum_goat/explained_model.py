@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.nn import Module
-from torch_geometric.explain.algorithm.captum import CaptumModel
+from torch_geometric.explain.algorithm.captum import CaptumHeteroModel, CaptumModel
 from torch_geometric.nn import MessagePassing
 
+from captum_goat.given_inputs import Metadata
 from captum_goat.masked_model import EdgeMaskedModel
 
 _MASK_TYPES = ("edge", "node", "node_and_edge")
@@ -22,19 +23,25 @@ class ExplainedModel(NamedTuple):
         model: The user's own model.
         mask_type: ``"edge"``, ``"node"``, ``"node_and_edge"``, or ``None`` where the arguments must tell.
         finish: Applied to the model's output for one graph.
+        metadata: The node and edge types in whose order inputs are given; ``None`` where the arguments must tell.
     """
 
     model: Module
     mask_type: str | None
     finish: Callable[[Any], Any] | None
+    metadata: Metadata | None = None
 
     @classmethod
     def of(cls, forward_func: Any, mask_type: str | None = None) -> ExplainedModel:
         """Look behind the wrappers that make a model a function of an edge mask."""
+        if isinstance(forward_func, ExplainedModel):
+            return forward_func
         if mask_type not in (None, *_MASK_TYPES):
             raise ValueError(f"Expected mask_type to be one of {', '.join(_MASK_TYPES)} (got {mask_type!r}).")
         forward_func = getattr(forward_func, "_orig_mod", forward_func)  # the module behind torch.compile
-        finish, own = None, None
+        finish, own, metadata = None, None, None
+        if isinstance(forward_func, CaptumHeteroModel):
+            metadata = tuple(forward_func.node_types), tuple(forward_func.edge_types)
         if isinstance(forward_func, CaptumModel):
             finish, own = _captum_finish(forward_func), forward_func.mask_type.value
             forward_func = forward_func.model
@@ -49,7 +56,7 @@ class ExplainedModel(NamedTuple):
                 f"(got {type(forward_func).__name__}). GOAt looks into the model, so a plain function will not do."
             )
         has_messages = any(isinstance(module, MessagePassing) for module in model.modules())
-        return cls(model, own or mask_type or ("edge" if has_messages else None), finish)
+        return cls(model, own or mask_type or ("edge" if has_messages else None), finish, metadata)
 
     def check_evaluating(self) -> None:
         """Refuse a model in training mode."""

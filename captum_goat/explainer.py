@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.functional import one_hot
-from torch_geometric.explain import ExplainerAlgorithm, Explanation
-from torch_geometric.explain.config import MaskType, ModelMode, ModelReturnType, ModelTaskLevel
-from torch_geometric.utils import is_sparse
+from torch_geometric.explain import ExplainerAlgorithm, Explanation, HeteroExplanation
+from torch_geometric.explain.config import MaskType, ModelMode
 
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.explained_model import ExplainedModel
-from captum_goat.graph_explanation import SharedEdgesError
-from captum_goat.tracking import UnsupportedModelError
-
-# Copies of a graph are explained side by side: at most so many, of at most so many features and edges together.
-_MOST_COPIES, _MOST_NUMBERS = 64, 2**24
+from captum_goat.explainer_graph import ByName, ExplainedGraph, by_type
 
 
 class GOAtExplainer(ExplainerAlgorithm):
@@ -49,7 +43,10 @@ class GOAtExplainer(ExplainerAlgorithm):
     - ``visualize_graph`` stretches the mask from its least (invisible) to its greatest value, and
       ``visualize_feature_importance`` cuts negative bars off. :mod:`captum_goat.visualization` draws signs.
 
-    Heterogeneous graphs are not supported yet.
+    A heterogeneous graph, given by dictionaries, has a ``HeteroExplanation`` with a mask per edge type or node type.
+    The masks of all types together add up to the output, so they can be compared with each other. Edge masks and node
+    masks at once are refused if there are several node types. PyG's thresholds go type by type, and its ``fidelity``
+    and ``unfaithfulness`` do not take a ``HeteroExplanation``.
 
     Args:
         field: ``"distinct"`` or ``"repeated"``, as for :class:`~captum_goat.GOAtAttribution`.
@@ -86,45 +83,46 @@ class GOAtExplainer(ExplainerAlgorithm):
     def forward(
         self,
         model: Module,
-        x: Tensor,
-        edge_index: Tensor,
+        x: Tensor | dict[str, Tensor],
+        edge_index: Tensor | dict[tuple[str, str, str], Tensor],
         *,
         target: Tensor,
         index: int | Tensor | None = None,
         **kwargs: Any,
-    ) -> Explanation:
+    ) -> Explanation | HeteroExplanation:
         """Explain a model; called by ``Explainer``.
 
         Args:
             model: The model, in evaluation mode.
-            x: The node features ``[N, F]``.
-            edge_index: The edges ``[2, E]``.
+            x: The node features ``[N, F]``; of a heterogeneous graph by node type.
+            edge_index: The edges ``[2, E]``; of a heterogeneous graph by edge type.
             target: The class of every row of the output; not used in regression.
             index: The rows to explain; ``None`` for all.
             **kwargs: The model's other arguments.
 
         Returns:
-            The explanation with ``edge_mask``, ``node_mask`` or both.
+            The explanation with ``edge_mask``, ``node_mask`` or both, for every type if the graph is heterogeneous.
 
         Raises:
-            ValueError: If the graph is heterogeneous or the arguments do not fit together.
+            ValueError: If the arguments do not fit together.
             UnsupportedModelError: If the model does something that cannot be explained exactly.
         """
-        if isinstance(x, dict) or isinstance(edge_index, dict):
-            raise ValueError(
-                f"Expected a homogeneous graph, with tensors for x and edge_index (got dictionaries): heterogeneous "
-                f"graphs are not yet supported in '{type(self).__name__}'."
-            )
         explained = ExplainedModel.of(model)
         explained.check_evaluating()  # before the model is called: in training mode batch norms would take note of it
+        graph = ExplainedGraph(explained.model, x, edge_index, kwargs)
+        graph.check()
         with torch.no_grad():
-            output = explained.model(x, edge_index, **kwargs)
-        weights = output_weights(output, target, index, self.model_config.mode)
-        masks = self._masks(_Graph(explained.model, x, edge_index, kwargs, weights.dtype), weights)
+            output = graph()
+        masks = self._masks(graph, output_weights(output, target, index, self.model_config.mode))
         sums = {MaskType.object: 1, MaskType.common_attributes: 0}
         if (dim := sums.get(self.explainer_config.node_mask_type)) is not None:
-            masks["node_mask"] = masks["node_mask"].sum(dim, keepdim=True)
-        return Explanation(**masks)
+            masks["node_mask"] = by_type(lambda mask: mask.sum(dim, keepdim=True), masks["node_mask"])
+        if not graph.is_hetero:
+            return Explanation(**masks)
+        explanation = HeteroExplanation()
+        for name, mask in masks.items():
+            explanation.set_value_dict(name, mask)
+        return explanation
 
     def supports(self) -> bool:
         """Return whether the settings can be explained; if not, an error is logged."""
@@ -137,120 +135,29 @@ class GOAtExplainer(ExplainerAlgorithm):
             return False
         return True
 
-    def _masks(self, graph: _Graph, weights: Tensor) -> _Masks:
-        """Attribute ``(weights * output).sum()``."""
-        if self.model_config.return_type == ModelReturnType.raw:
-            try:
-                return self._attribute(_WeightedSum(graph, weights), graph, graph.kwargs, target=None)
-            except UnsupportedModelError:
-                pass  # perhaps only because of a softmax, which is bypassed if nothing comes after it
-        if (weights != 0).sum() > 1 and self._is_one_number_per_graph(graph, weights):
-            try:
-                return self._graph_by_graph(graph, weights)
-            except SharedEdgesError:
-                pass
-        return self._row_by_row(graph, weights)
+    def _masks(self, graph: ExplainedGraph, weights: Tensor) -> _Masks:
+        """Attribute ``(weights * output).sum()``, with the logits for the output where the model ends in a softmax."""
+        config = self.explainer_config
+        nodes, edges = config.node_mask_type is not None, config.edge_mask_type is not None
+        inputs = (graph.features() if nodes else {}) | (graph.edge_masks(weights.dtype) if edges else {})
+        positions = weights.nonzero(as_tuple=True)
 
-    def _is_one_number_per_graph(self, graph: _Graph, weights: Tensor) -> bool:
-        batch, edge_index = graph.kwargs.get("batch"), graph.edge_index
-        if self.model_config.task_level != ModelTaskLevel.graph or not isinstance(batch, Tensor) or weights.dim() > 2:
-            return False
-        if is_sparse(edge_index) or int((weights.view(len(weights), -1) != 0).sum(dim=1).max()) > 1:
-            return False
-        return int(batch.max()) < len(weights) and torch.equal(batch[edge_index[0]], batch[edge_index[1]])
+        def weighted_sum(output: Tensor) -> Tensor:
+            return (output.reshape(weights.shape)[positions] * weights[positions]).sum().view(1)
 
-    def _graph_by_graph(self, graph: _Graph, weights: Tensor) -> _Masks:
-        """Attribute the outputs of all graphs, explained or not, and weigh each graph's own edges and nodes."""
-        column = weights.view(len(weights), -1).abs().argmax(dim=1)
-        target = None if weights.dim() == 1 else column
-        masks = self._attribute(graph.model, graph, positional_arguments(graph.model, graph.kwargs), target)
-        batch = graph.kwargs["batch"]
-        owner = {"node_mask": batch, "edge_mask": batch[graph.edge_index[0]]}
-        scale = weights.view(len(weights), -1).sum(dim=1)
-        return {name: _rows_times(mask, scale[owner[name]]) for name, mask in masks.items()}
-
-    def _row_by_row(self, graph: _Graph, weights: Tensor) -> _Masks:
-        """Attribute one output at a time, with copies of the graph side by side."""
-        arguments = positional_arguments(graph.model, graph.kwargs)
-        total: _Masks = {}
-        for positions in weights.nonzero().split(graph.most_copies):
-            targets = [tuple(position) for position in positions.tolist()]
-            masks = self._attribute(graph.model, graph, arguments, targets, (len(targets),))
-            scale = weights[positions.unbind(1)]
-            for name, mask in masks.items():
-                total[name] = total.get(name, 0.0) + torch.tensordot(scale.to(mask.dtype), mask, dims=1)
-        return total
-
-    def _attribute(
-        self, model: Module, graph: _Graph, arguments: dict[str, Any], target: Any, copies: tuple[int, ...] = ()
-    ) -> _Masks:
-        """Call GOAtAttribution for the graph as it stands, or for copies of it."""
-        x, edge_index, config = graph.x, graph.edge_index, self.explainer_config
-        inputs: _Masks = {}
-        if config.node_mask_type is not None:
-            inputs["node_mask"] = x.detach().expand(*copies, *x.shape)
-        if config.edge_mask_type is not None:
-            inputs["edge_mask"] = torch.ones(*copies, edge_index.size(1), dtype=graph.dtype, device=edge_index.device)
-        mask_type: Any = "_and_".join(name.removesuffix("_mask") for name in inputs)
-        others = (edge_index, *arguments.values()) if "node_mask" in inputs else (x, edge_index, *arguments.values())
-        goat = GOAtAttribution(model, self.field, mask_type=mask_type)
-        return dict(zip(inputs, goat.attribute(tuple(inputs.values()), target, others), strict=True))
+        mask_type = "_and_".join(name.removesuffix("_mask") for name in inputs)
+        goat = GOAtAttribution(ExplainedModel(ByName(graph), mask_type, weighted_sum), self.field)
+        others = (graph.edge_index, *graph.kwargs.values())
+        found = goat.attribute(tuple(inputs.values()), None, others if nodes else (graph.x, *others))
+        return dict(zip(inputs, found, strict=True))
 
 
-_Masks = dict[str, Tensor]
+# The attributions by the name of their mask; of a heterogeneous graph dictionaries by type.
+_Masks = dict[str, Any]
 
 
 def _rows_times(mask: Tensor, scale: Tensor) -> Tensor:
     return mask * scale.view(-1, *[1] * (mask.dim() - 1))
-
-
-class _Graph(NamedTuple):
-    """A model and its arguments, as ``Explainer`` passes them."""
-
-    model: Module
-    x: Tensor
-    edge_index: Tensor
-    kwargs: dict[str, Any]
-    dtype: torch.dtype
-
-    @property
-    def most_copies(self) -> int:
-        """How many copies are explained at a time."""
-        size = self.edge_index.numel() + (self.x.numel() if isinstance(self.x, Tensor) else 0)
-        return min(_MOST_COPIES, max(1, _MOST_NUMBERS // max(1, size)))
-
-
-class _WeightedSum(Module):
-    """A model whose outputs are weighted and added up, so that one attribution explains all of them."""
-
-    def __init__(self, graph: _Graph, weights: Tensor) -> None:
-        super().__init__()
-        self.model, self.names, self.training = graph.model, tuple(graph.kwargs), False
-        self.positions = weights.nonzero(as_tuple=True)
-        self.weights, self.shape = weights[self.positions], weights.shape
-
-    def forward(self, x: Tensor, edge_index: Tensor, *others: Any) -> Tensor:
-        output: Tensor = self.model(x, edge_index, **dict(zip(self.names, others, strict=True)))
-        return (output.reshape(self.shape)[self.positions] * self.weights).sum().view(1)
-
-
-def positional_arguments(model: Module, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments as what follows ``(x, edge_index)``, with defaults in between.
-
-    Raises:
-        TypeError: If some of them cannot be passed by position.
-    """
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = [each for each in inspect.signature(model.forward).parameters.values() if each.kind in kinds][2:]
-    while parameters and parameters[-1].name not in kwargs:
-        parameters.pop()
-    arguments = {each.name: kwargs.get(each.name, each.default) for each in parameters}
-    missing = [name for name in kwargs if name not in arguments]
-    if missing:
-        raise TypeError(
-            f"Expected arguments that {type(model).__name__}.forward names and takes by position (got {missing})."
-        )
-    return arguments
 
 
 def output_weights(output: Tensor, target: Tensor, index: int | Tensor | None, mode: ModelMode) -> Tensor:

@@ -151,7 +151,7 @@ class GraphExplanation:
             copies: How many copies of one graph there are.
         """
         rows, target, subject = self.pattern.rows, self._target, self.pattern.subject
-        sizes = [subject.mask.numel(), *(len(each) for each in subject.features)]
+        sizes = [*(each.size(1) for each in subject.edge_sets), *(len(each) for each in subject.features)]
         owner = torch.full((sum(sizes),), -1, dtype=torch.long, device=target.rows.device)
         if rows is None:
             return owner

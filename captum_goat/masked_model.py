@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.activation_pattern import tensor_output
+from captum_goat.arguments import number_of_masks
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.interception import intercepted
 from captum_goat.tracking import EdgeTracker, RowTracker
@@ -43,41 +45,50 @@ class EdgeMaskedModel(Module):
         super().__init__()
         self.model = model
 
-    def forward(self, edge_mask: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, edge_mask: Tensor | dict[Any, Tensor], *args: Any, **kwargs: Any) -> Tensor:
         r"""Call the model with its messages masked.
 
         Args:
-            edge_mask: ``[E]``, one number per edge, or ``[B, E]``, B masks of one graph.
-            *args: The model's own arguments, without the mask.
+            edge_mask: ``[E]``, one number per edge, or ``[B, E]``, B masks of one graph. For a model with several sets
+                of edges a dictionary of such masks, by edge type or by the name of the argument that holds the edges;
+                or the first of them, if the others follow in ``args``.
+            *args: The model's own arguments, without the mask; before them, if there are several sets of edges and
+                ``edge_mask`` is a tensor, the masks of the other sets in their order.
             **kwargs: The model's own keyword arguments.
 
         Returns:
             The model's own output for a mask ``[E]``. For masks ``[B, E]`` one row per mask if the model returns one
             row for the graph, else ``[B, rows, ...]``.
         """
-        check_mask(edge_mask)
-        graph = GraphInputs.of(self.model, args, kwargs, edge_mask.size(-1))
-        if edge_mask.dim() == 1:
-            return masked_output(graph, edge_mask)
-        return self._many(graph, edge_mask)
-
-    def _many(self, graph: GraphInputs, edge_masks: Tensor) -> Tensor:
-        if len(edge_masks) == 1:
-            output = masked_output(graph, edge_masks[0]).unsqueeze(0)
+        if isinstance(edge_mask, dict):
+            masks = tuple(edge_mask.values())
         else:
-            output = self._side_by_side(graph, edge_masks)
+            number = number_of_masks(self.model, (edge_mask, *args), kwargs)
+            masks, args = (edge_mask, *args[: number - 1]), args[number - 1 :]
+        check_masks(masks)
+        sizes = [mask.size(-1) for mask in masks]
+        names = dict(zip(edge_mask, sizes, strict=True)) if isinstance(edge_mask, dict) else None
+        count = len(masks[0]) if masks[0].dim() == 2 else 1
+        graph = GraphInputs.of(self.model, args, kwargs, names or sizes, count=count)
+        return masked_output(graph, torch.cat(masks)) if masks[0].dim() == 1 else self._many(graph, masks)
+
+    def _many(self, graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
+        if len(masks[0]) == 1:
+            output = masked_output(graph, torch.cat(masks, dim=1)[0]).unsqueeze(0)
+        else:
+            output = self._side_by_side(graph, masks)
         return output.squeeze(1) if output.dim() > 1 and output.size(1) == 1 else output
 
     @staticmethod
-    def _side_by_side(graph: GraphInputs, edge_masks: Tensor) -> Tensor:
-        count = len(edge_masks)
+    def _side_by_side(graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
+        count, rows = len(masks[0]), torch.cat(masks, dim=1)
         # Alone first, and with gradients: hooks of DeepLift and GuidedBackprop see both calls and keep the latter.
-        last = masked_output(graph, edge_masks[-1]).detach()
+        last = masked_output(graph, rows[-1]).detach()
         with suppress(Exception):  # copies may not fit a model (an embedding per node, say) that takes the graph alone
-            together = masked_output(graph.copies(count), edge_masks.reshape(-1))
+            together = masked_output(graph.copies(count), torch.cat([mask.reshape(-1) for mask in masks]))
             if copies_agree(together.detach(), last, count):
                 return together.view(count, -1, *together.shape[1:])
-        return torch.stack([masked_output(graph, mask) for mask in edge_masks])
+        return torch.stack([masked_output(graph, row) for row in rows])
 
 
 def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
@@ -96,7 +107,7 @@ def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
     ):
         output = tensor_output(graph())
     edge_tracker.check_seen()
-    tracker.rows(output)  # refuses messages that are passed by hand
+    tracker.check_by_layers(output)
     return output
 
 
@@ -110,6 +121,17 @@ def copies_agree(together: Tensor, last: Tensor, count: int) -> bool:
     precision = torch.finfo(last.dtype).eps ** 0.5
     near = precision * last.abs().max() if last.numel() else 0.0
     return bool(((together[len(together) - len(last) :] - last).abs() <= near).all())
+
+
+def check_masks(masks: Sequence[Any]) -> None:
+    """Refuse what is not one mask per set of edges, each ``[E]``, or each ``[B, E]`` with the same B."""
+    for mask in masks:
+        check_mask(mask)
+    if len({mask.shape[:-1] for mask in masks}) != 1:
+        raise ValueError(
+            f"Expected masks that are all [num_edges], or all [num_masks, num_edges] with the same number of masks "
+            f"(got {[list(mask.shape) for mask in masks]})."
+        )
 
 
 def check_mask(edge_mask: Any) -> None:

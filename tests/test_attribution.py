@@ -227,7 +227,7 @@ def test_convergence_delta_is_sum_minus_difference(batch_of_graphs: Batch) -> No
         (torch.ones(12, dtype=torch.long), 1, "floating point"),
         (torch.ones(1, 1, 12), 1, r"\[1, 1, 12\]"),
         (torch.ones(0, 12), 1, r"\[0, 12\]"),
-        ((torch.ones(12), torch.ones(12)), 1, "got 2 inputs"),
+        ((torch.ones(12), torch.ones(12)), 1, "got 2 masks"),
         (torch.ones(12), [1, 2], "got 2 targets for 1"),
         (torch.ones(12), None, r"shape \[1, 3\]"),
         (torch.ones(12), "1", "selects one number"),

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Batch, Data, HeteroData
 
+from captum_goat.edge_sets import EdgeSet
 from captum_goat.graph_inputs import GraphInputs
 
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
@@ -76,7 +78,7 @@ def test_edges_are_found_under_another_name() -> None:
         def forward(self, features: Tensor, links: Tensor) -> tuple[Tensor, Tensor]:
             return features, links
 
-    assert GraphInputs.of(Renamed(), (torch.rand(3, 2), EDGES), {}, 4).edge_name == "links"
+    assert GraphInputs.of(Renamed(), (torch.rand(3, 2), EDGES), {}, 4).edges == (EdgeSet("links"),)
     with pytest.raises(ValueError, match="Name it 'edge_index'"):
         GraphInputs.of(Renamed(), (torch.rand(3, 2), torch.rand(3)), {}, 4)
     with pytest.raises(ValueError, match="got a sparse adjacency matrix"):
@@ -111,6 +113,93 @@ def test_a_data_object_stands_for_the_arguments() -> None:
         found = GraphInputs.of(Named(), args, {}, 4)()
         assert torch.equal(found[0], data.x)
         assert torch.equal(found[2], data.edge_attr)
+    other = torch.rand(3, 2)
+    found = GraphInputs.of(Named(), (data,), leading=1)([other])
+    assert found[0] is other
+    assert found[1] is EDGES
     x, edge_index = GraphInputs.of(Whole(), (data,), {}, 4).copies(2)()
     assert torch.equal(x, data.x.repeat(2, 1))
     assert torch.equal(edge_index, torch.cat([EDGES, EDGES + 3], dim=1))
+
+
+class NamedHetero(nn.Module):
+    def forward(
+        self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any = None, batch_dict: Any = None, links: Any = None
+    ) -> tuple[Any, ...]:
+        return x_dict, edge_index_dict, edge_attr_dict, batch_dict, links
+
+
+def hetero_data(papers: int = 3) -> HeteroData:
+    data = HeteroData()
+    data["paper"].x, data["author"].x = torch.rand(papers, 2), torch.rand(2, 4)
+    data["author", "writes", "paper"].edge_index = torch.tensor([[0, 1, 1], [0, 2, 1]])
+    data["paper", "cites", "paper"].edge_index = torch.tensor([[0, 2], [1, 1]])
+    data["paper", "cites", "paper"].edge_attr = torch.rand(2, 1)
+    return data
+
+
+def assert_same(found: dict[Any, Tensor], expected: dict[Any, Tensor]) -> None:
+    assert list(found) == list(expected)
+    for key, each in found.items():
+        assert torch.equal(each, expected[key]), key
+
+
+def test_copies_of_a_heterogeneous_graph_are_what_pyg_would_batch() -> None:
+    data = hetero_data()
+    batch = Batch.from_data_list([data, hetero_data(papers=4)])
+    for given, expected in ((data, [data] * 3), (batch, batch.to_data_list() * 3)):
+        whole = Batch.from_data_list(expected)
+        found = GraphInputs.of(NamedHetero(), (given,), {}, [each.size(1) for each in given.edge_index_dict.values()])
+        *dictionaries, links = found.copies(3)()
+        for name, each in zip(("x", "edge_index", "edge_attr", "batch"), dictionaries, strict=True):
+            assert_same(each, whole.collect(name))
+        assert links is None
+    beside = GraphInputs.of(NamedHetero(), (data.x_dict, data.edge_index_dict, None, None, EDGES), {}, (3, 2))
+    with pytest.raises(ValueError, match="dictionaries of tensors"):
+        beside.copies(2)
+
+
+def test_a_heterogeneous_graph_stands_for_the_arguments() -> None:
+    class Tensors(nn.Module):
+        """Named as by `to_hetero`, and with something that all types share."""
+
+        def forward(self, x: Any, edge_index: Any, scale: Any = None) -> tuple[Any, ...]:
+            return x, edge_index, scale
+
+    class Whole(nn.Module):
+        def forward(self, graph: HeteroData) -> tuple[Any, ...]:
+            return graph.x_dict, graph.edge_index_dict
+
+    data = hetero_data()
+    data.scale = 2.0
+    for model in (NamedHetero(), Tensors(), Whole()):
+        found = GraphInputs.of(model, (data,), {}, (3, 2))
+        x_dict, edge_index_dict, *others = found()
+        assert_same(x_dict, data.x_dict)
+        assert_same(edge_index_dict, data.edge_index_dict)
+        assert all(each is other for each, other in zip(found.edge_sets, edge_index_dict.values(), strict=True))
+        assert others == ([2.0] if isinstance(model, Tensors) else others)
+    features = GraphInputs.of(NamedHetero(), (data,), leading=("paper", "author"))
+    assert_same(
+        features([torch.zeros(3, 2), torch.ones(2, 4)])[0], {"paper": torch.zeros(3, 2), "author": torch.ones(2, 4)}
+    )
+
+
+@pytest.mark.parametrize("inner", [1, 2, 6])
+def test_captums_expansion_beside_dictionaries_is_undone(inner: int) -> None:
+    """Captum leaves dictionaries alone, but it repeats the tensors beside them."""
+    data = hetero_data()
+    links = EDGES.repeat_interleave(inner, dim=0).repeat(6 // inner, 1)
+    arguments = (data.x_dict, data.edge_index_dict, None, None)
+    found = GraphInputs.of(NamedHetero(), (*arguments, links), {}, (3, 2), count=12)()
+    assert torch.equal(found[4], EDGES)
+    for given, count in ((links, 1), (EDGES, 12), (torch.arange(12), 12)):  # no masks, not repeated, not repeated
+        assert GraphInputs.of(NamedHetero(), (*arguments, given), {}, (3, 2), count=count)()[4] is given
+
+
+def test_dictionaries_are_brought_into_forms_that_can_be_followed() -> None:
+    data = hetero_data()
+    edges = {key: EdgeIndex(each).to(torch.int32) for key, each in data.edge_index_dict.items()}
+    found = GraphInputs.of(NamedHetero(), (data.x_dict, edges), {}, (3, 2)).edge_sets
+    assert [(type(each), each.dtype) for each in found] == [(Tensor, torch.long)] * 2
+    assert GraphInputs.of(NamedHetero(), (data.x_dict, edges)).edges[1].label == ("paper", "cites", "paper")

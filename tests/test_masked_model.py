@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import captum.attr as ca
 import pytest
 import torch
+from captum.metrics import infidelity
 from conftest import KINDS, make_gnn, random_edges, randomize
+from hetero import full_masks, hetero_gnn, hetero_graph, random_masks
 from torch import Tensor, nn
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import GAT, GCN, RGCNConv, TransformerConv
 from torch_geometric.utils import to_undirected
 
-from captum_goat import EdgeMaskedModel, UnsupportedModelError
+from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
+from captum_goat.metrics import drop_edges, gaussian_noise
 
 NODES = 6
 EDGES = random_edges(NODES, 13, seed=11)
@@ -189,3 +195,74 @@ def test_scripted_models_are_refused() -> None:
 
     with pytest.raises(UnsupportedModelError, match="TorchScript"):
         EdgeMaskedModel(torch.jit.script(Scripted()))(ones(), X, EDGES)
+
+
+HETERO = hetero_graph()
+
+
+@pytest.mark.parametrize("kind", ["sage", "graph", "to_hetero"])
+def test_masks_of_several_edge_types(kind: str) -> None:
+    """Zeros delete edges, where the mean over a node's edges is not concerned; the forms of the call agree."""
+    model = hetero_gnn(kind)
+    masked, arguments = EdgeMaskedModel(model), (HETERO.x_dict, HETERO.edge_index_dict)
+    full = masked(*full_masks(HETERO).values(), *arguments)
+    torch.testing.assert_close(full, model(*arguments))
+    for key, edges in HETERO.edge_index_dict.items():
+        masks = full_masks(HETERO) | {key: torch.zeros(edges.size(1), dtype=torch.float64)}
+        found = masked(*masks.values(), *arguments)
+        torch.testing.assert_close(found, model(HETERO.x_dict, HETERO.edge_index_dict | {key: edges[:, :0]}))
+        torch.testing.assert_close(masked(dict(reversed(masks.items())), HETERO), found)
+        torch.testing.assert_close(masked(*masks.values(), x_dict=arguments[0], edge_index_dict=arguments[1]), found)
+
+
+@pytest.mark.parametrize(("level", "shape"), [("graph", (3, 3)), ("node", (3, 6, 3))])
+def test_rows_of_masks_of_several_edge_types(level: str, shape: tuple[int, ...]) -> None:
+    masked, masks = EdgeMaskedModel(hetero_gnn(level=level)), random_masks(HETERO, 3)
+    singles = [masked({key: each[row] for key, each in masks.items()}, HETERO) for row in range(3)]
+    many = masked(*masks.values(), HETERO)
+    assert many.shape == shape
+    torch.testing.assert_close(many, torch.stack(singles).view_as(many))
+    torch.testing.assert_close(masked(*(each[:1] for each in masks.values()), HETERO), many[:1])
+    links = torch.tensor([[0, 1], [2, 2]])
+    arguments = (HETERO.x_dict, HETERO.edge_index_dict, None, links)
+    masked = EdgeMaskedModel(hetero_gnn(level="edge"))
+    one = masked(*(each[1] for each in masks.values()), *arguments)
+    torch.testing.assert_close(masked(*masks.values(), *arguments)[1], one)
+
+
+@pytest.mark.parametrize("arguments", [(HETERO,), (HETERO.x_dict, HETERO.edge_index_dict)], ids=["data", "dict"])
+def test_captums_methods_on_several_edge_types(arguments: tuple[Any, ...]) -> None:
+    """Tuples of masks; a model of one layer without a ReLU is linear, and all methods agree on it."""
+
+    class Papers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = hetero_gnn("graph").gnn[0]
+
+        def forward(self, x_dict: Any, edge_index_dict: Any) -> Tensor:
+            return self.conv(x_dict, edge_index_dict)["paper"]
+
+    model = Papers().eval()
+    masks = tuple(each.requires_grad_() for each in random_masks(HETERO, 2).values())
+    given = {"target": (2, 1), "additional_forward_args": arguments}
+    expected = GOAtAttribution(model).attribute(masks, **given)
+    for method in (ca.IntegratedGradients, ca.InputXGradient, ca.FeatureAblation):
+        found = method(EdgeMaskedModel(model)).attribute(masks, **given)
+        torch.testing.assert_close(found, expected)
+    for method in (GOAtAttribution(model), ca.InputXGradient(EdgeMaskedModel(model))):
+        found = ca.NoiseTunnel(method).attribute(masks, nt_samples=2, stdevs=1e-9, **given)
+        torch.testing.assert_close(found, expected)
+    plain = tuple(mask.detach() for mask in masks)
+    for perturbation in (drop_edges(0.5), gaussian_noise(0.1)):
+        found = infidelity(EdgeMaskedModel(model), perturbation, plain, expected, **given, n_perturb_samples=3)
+        torch.testing.assert_close(found, torch.zeros(2, dtype=torch.float64))
+
+
+def test_wrong_masks_of_several_edge_types() -> None:
+    masked, masks = EdgeMaskedModel(hetero_gnn()), tuple(full_masks(HETERO).values())
+    with pytest.raises(ValueError, match=r"Expected 4 mask\(s\), .* \(got 3 masks\)"):
+        masked(*masks[:3], HETERO)
+    with pytest.raises(ValueError, match=r"Expected 4 mask\(s\), .* \(got 2 masks\)"):
+        masked(*masks[:2], HETERO.x_dict, HETERO.edge_index_dict)
+    with pytest.raises(ValueError, match=r"9 for \('paper', 'cites', 'paper'\) \(got 6\)"):
+        masked(*masks[::-1], HETERO.x_dict, HETERO.edge_index_dict)

@@ -144,4 +144,4 @@ def test_wrong_arguments() -> None:
             drop_edges(feature_mask=feature_mask)(MASKS)
     for perturbation in PERTURBATIONS:
         with pytest.raises(ValueError, match="Expected an edge mask of floating point numbers"):
-            perturbation()((MASKS, MASKS))
+            perturbation()((MASKS, None))

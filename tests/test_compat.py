@@ -1,0 +1,76 @@
+"""The table of what is explained exactly holds for every case in it, and misses no class of PyG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from torch_geometric.nn import aggr as pyg_aggregations
+from torch_geometric.nn import conv as pyg_convs
+from torch_geometric.nn import models as pyg_models
+from torch_geometric.nn import norm as pyg_norms
+
+from captum_goat.compat import convs, layers, models, table
+from captum_goat.compat.__main__ import all_cases, main
+from captum_goat.compat.check import EXACT, REFUSED, WRONG, Case, Result, check, first_sentence
+
+TEXT = (Path(__file__).parent.parent / "docs" / "compat.md").read_text(encoding="utf-8")
+STATUS = table.read(TEXT)
+CASES = list(all_cases())
+
+
+def _exact(section: str, names: list[str]) -> int:
+    results = [(case, Result(STATUS[case.key])) for case in CASES if case.key in STATUS]
+    return table.counts(results, section, names)[EXACT]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(filter(None, case.key)))
+def test_the_table_holds(case: Case) -> None:
+    result = check(case)
+    assert result.status != WRONG, result.detail
+    if table.versions() not in TEXT:
+        pytest.skip(f"the table is not of {table.versions()}")
+    assert result.status == STATUS[case.key], result.detail
+
+
+def test_the_table_has_every_case_and_no_other() -> None:
+    assert len({case.key for case in CASES}) == len(CASES)
+    assert set(STATUS) == {case.key for case in CASES}
+    assert WRONG not in STATUS.values()
+
+
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [
+        (convs.SECTION, pyg_convs.__all__),
+        (models.SECTION, pyg_models.__all__),
+        (layers.AGGREGATIONS, [name for name in pyg_aggregations.__all__ if name != "Aggregation"]),
+        (layers.NORMS, pyg_norms.__all__),
+    ],
+)
+def test_the_table_has_every_class_of_pyg(section: str, names: list[str]) -> None:
+    assert set(names) <= {case.name for case in CASES if case.section == section}
+
+
+def test_most_classes_are_exact() -> None:
+    assert _exact(convs.SECTION, pyg_convs.__all__) >= 45
+    assert _exact(models.SECTION, pyg_models.__all__) >= 15
+
+
+def test_what_is_written_is_read_back() -> None:
+    results = [(case, Result(REFUSED, "a | b")) for case in CASES]
+    assert table.read(table.write(results)) == {case.key: REFUSED for case in CASES}
+
+
+def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "LGConv"]) == 0
+    assert "| LGConv |  | exact |" in capsys.readouterr().out
+    assert main(["--only", "LGConv", "--write", str(tmp_path / "table.md")]) == 0
+    assert "| LGConv |  | exact |" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["--only", "NoSuchConv"])
+
+
+def test_errors_are_cut_after_their_first_sentence() -> None:
+    assert first_sentence("'a.b' is\nnot linear. Use c.") == "'a.b' is not linear."
+    assert first_sentence("no end") == "no end"
