@@ -173,7 +173,7 @@ def gated(
         args: Its arguments, first of all its input.
         kwargs: Its keyword arguments.
         passes_zero: Whether f(0) is known to be 0.
-        smooth: Whether the function is known to be smooth at 0. Then P is its slope there, where
+        smooth: Whether the function is known to be smooth at 0. Then P is its slope near 0, where
             ``(f(in) - f(0)) / in`` would be nothing but rounding.
     """
     value: Tensor = input_of(args, kwargs)
@@ -199,7 +199,7 @@ def gated(
             small = torch.finfo(value.dtype).eps ** 0.5
             at = torch.where(value.abs() < small, small, value)
         out = apply(at.clone() if inplace else at)
-        return ratio(out if at_zero is None else out - at_zero, at)
+        return torch.where(value == 0, 0.0, ratio(out if at_zero is None else out - at_zero, at))
 
     out = (value.clone() if inplace else value) * keep(pattern, gate=True, reads=lambda: value)
     out = out if at_zero is None else out + at_zero

@@ -1,0 +1,394 @@
+"""A literal, slow GOAt for smooth gates and frozen factors: every scalar product is written out and shared by hand.
+
+The sister of ``oracle.py``, for models with other activations than ReLU, norms, attention and max aggregation. Every
+number of the network is a sum of scalar products, each kept with its value in the recorded pass and with its factors:
+
+- *edges*: the mask's entry, which multiplies every message of the edge;
+- *gates*: an activation f becomes out = f(0) + P * in, and the number P is the gate;
+- *frozen factors*: the scale of a norm, an attention coefficient, the share of a message in a maximum.
+
+Edges and gates are the variables. A gate or frozen factor that no edge can reach is a constant, and no factor at all.
+It knows nothing of the package, so that an agreement of the two is evidence for both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
+from torch_geometric.nn import GATConv, GCNConv, GraphConv, SAGEConv, global_max_pool, global_mean_pool
+
+Factor = tuple[str | int, ...]
+# ("edge", e); ("gate", operation, row, channel); or ("frozen", operation, ...), with what tells it from the others
+Product = tuple[Factor, ...]  # sorted, with one entry per occurrence: a multiset
+Polynomial = dict[Product, float]  # the value z of each product; products of equal factors are merged, which changes
+# nothing, for how a product is shared depends on its factors only; products that are 0 may be missing
+Row = list[Polynomial]  # [channel]
+Table = list[Row]  # [row][channel]
+Field = frozenset[int]  # edges
+Stage = Callable[..., Tensor]  # a module or a function
+
+NOWHERE: Field = frozenset()
+
+
+def softplus(number: float) -> float:
+    """Return log(1 + exp(x)); torch stops computing it above 20."""
+    return number if number > 20 else math.log1p(math.exp(number))
+
+
+ACTIVATIONS: dict[str, tuple[Callable[[float], float], tuple[Stage, ...]]] = {
+    "relu": (lambda a: max(a, 0.0), (F.relu, nn.ReLU())),
+    "leaky_relu": (lambda a: a if a > 0 else 0.01 * a, (F.leaky_relu, nn.LeakyReLU())),
+    "elu": (lambda a: a if a > 0 else math.expm1(a), (F.elu, nn.ELU())),
+    "gelu": (lambda a: a * (1 + math.erf(a / math.sqrt(2))) / 2, (F.gelu, nn.GELU())),
+    "tanh": (math.tanh, (torch.tanh, nn.Tanh())),
+    "sigmoid": (lambda a: 1 / (1 + math.exp(-a)), (torch.sigmoid, nn.Sigmoid())),
+    "softplus": (softplus, (F.softplus, nn.Softplus())),
+    "silu": (lambda a: a / (1 + math.exp(-a)), (F.silu, nn.SiLU())),
+}
+
+
+class Message(NamedTuple):
+    """What a node sends to another; ``edge`` is None for a loop that the layer adds itself, which is a constant."""
+
+    source: int
+    target: int
+    edge: int | None
+
+
+def add(parts: Iterable[tuple[float, Polynomial]]) -> Polynomial:
+    """Add polynomials, each multiplied by a constant."""
+    total: Polynomial = defaultdict(float)
+    for constant, polynomial in parts:
+        for product, z in polynomial.items():
+            total[product] += constant * z
+    return dict(total)
+
+
+def times(polynomial: Polynomial, number: float, factors: Product = ()) -> Polynomial:
+    """Multiply every scalar product by a number that is a constant, or the value of the factors that are given."""
+    if number == 0:
+        return {}
+    return {tuple(sorted((*product, *factors))): z * number for product, z in polynomial.items()}
+
+
+def value(polynomial: Polynomial) -> float:
+    """Return the value of a polynomial."""
+    return math.fsum(polynomial.values())
+
+
+def linear(table: Table, weight: Tensor, bias: Tensor | None) -> Table:
+    """Apply a linear layer to every row."""
+    weights = weight.tolist()
+    biases = [0.0] * len(weights) if bias is None else bias.tolist()
+    return [
+        [
+            add([*zip(own, row, strict=True), (1.0, {(): constant})])
+            for own, constant in zip(weights, biases, strict=True)
+        ]
+        for row in table
+    ]
+
+
+def sum_of(*tables: Table) -> Table:
+    """Add tables entry by entry."""
+    return [
+        [add((1.0, entry) for entry in entries) for entries in zip(*rows, strict=True)]
+        for rows in zip(*tables, strict=True)
+    ]
+
+
+class Oracle:
+    """One graph on its way through the network.
+
+    Attributes:
+        table: The network's present numbers; a row per node, or one row after pooling.
+        fields: For each row the edges that can change it, whatever the numbers are.
+        field_of: For each factor the edges that can change it; of an edge, itself.
+        margin: How far the closest decision was from another outcome: the sign of a gate's input, a maximum. If it is
+            as small as rounding errors are, the real model may have decided otherwise.
+    """
+
+    def __init__(self, x: Tensor, edge_index: Tensor, mask: Tensor) -> None:
+        self.edges: list[tuple[int, int]] = [(source, target) for source, target in edge_index.t().tolist()]
+        self.mask: list[float] = mask.tolist()
+        self.table: Table = [[{(): entry} for entry in row] for row in x.tolist()]
+        self.fields: list[Field] = [NOWHERE] * len(x)
+        self.field_of: dict[Factor, Field] = {("edge", e): frozenset([e]) for e in range(len(self.edges))}
+        self.operations = 0
+        self.margin = math.inf
+
+    def factor(self, kind: str, place: tuple[int, ...], field: Field) -> Product:
+        """Name a new gate or frozen factor; none if no edge reaches it, for then it is a constant."""
+        if not field:
+            return ()
+        name: Factor = (kind, self.operations, *place)
+        self.field_of[name] = field
+        return (name,)
+
+    def apply(self, stage: Stage) -> None:
+        """Go through one layer."""
+        self.operations += 1
+        for function, ways in ACTIVATIONS.values():
+            if stage in ways:
+                return self.activation(function)
+        if isinstance(stage, nn.Linear):
+            self.table = linear(self.table, stage.weight, stage.bias)
+            return None
+        if isinstance(stage, nn.LayerNorm):
+            return self.layer_norm(stage)
+        steps = {F.normalize: self.normalize, global_mean_pool: self.mean_pool, global_max_pool: self.max_pool}
+        if stage in steps:
+            return steps[stage]()
+        return {GraphConv: self.graph_conv, SAGEConv: self.sage, GCNConv: self.gcn, GATConv: self.gat}[type(stage)](
+            stage
+        )
+
+    # Gates
+
+    def gate(self, function: Callable[[float], float], number: float) -> tuple[float, float]:
+        """Return f(0) and P."""
+        constant = function(0.0)
+        return constant, (function(number) - constant) / number if number else 0.0
+
+    def activation(self, function: Callable[[float], float]) -> None:
+        """out = f(0) + P * in."""
+        for row, entries in enumerate(self.table):
+            for channel, entry in enumerate(entries):
+                number = value(entry)
+                self.margin = min(self.margin, abs(number) or math.inf)
+                constant, pattern = self.gate(function, number)
+                factor = self.factor("gate", (row, channel), self.fields[row])
+                entries[channel] = add([(1.0, times(entry, pattern, factor)), (constant, {(): 1.0})])
+
+    # Norms
+
+    def centred(self, row: Row) -> Row:
+        """Subtract the mean over the channels, which is linear."""
+        mean = add((1 / len(row), entry) for entry in row)
+        return [add([(1.0, entry), (-1.0, mean)]) for entry in row]
+
+    def layer_norm(self, norm: nn.LayerNorm) -> None:
+        """out = (in - mean) * S * weight + bias."""
+        weights, biases = norm.weight.tolist(), norm.bias.tolist()
+        for number, row in enumerate(self.table):
+            values = [value(entry) for entry in row]
+            mean = math.fsum(values) / len(values)
+            variance = math.fsum((entry - mean) ** 2 for entry in values) / len(values)
+            scale, factor = 1 / math.sqrt(variance + norm.eps), self.factor("frozen", (number,), self.fields[number])
+            self.table[number] = [
+                add([(weight, times(entry, scale, factor)), (bias, {(): 1.0})])
+                for entry, weight, bias in zip(self.centred(row), weights, biases, strict=True)
+            ]
+
+    def normalize(self) -> None:
+        """out = in * S."""
+        for number, row in enumerate(self.table):
+            scale = 1 / max(math.hypot(*(value(entry) for entry in row)), 1e-12)
+            factor = self.factor("frozen", (number,), self.fields[number])
+            self.table[number] = [times(entry, scale, factor) for entry in row]
+
+    # Pools
+
+    def mean_pool(self) -> None:
+        """Take the mean over all nodes."""
+        self.table = [[add((1 / len(column), entry) for entry in column) for column in zip(*self.table, strict=True)]]
+        self.fields = [NOWHERE.union(*self.fields)]
+
+    def max_pool(self) -> None:
+        """Take the maximum over all nodes."""
+        field = NOWHERE.union(*self.fields)
+        self.table, self.fields = [self.maximum(0, self.table, field)], [field]
+
+    # Message passing
+
+    def messages(self, *, loops: bool) -> list[Message]:
+        """List the messages; with ``loops`` a layer adds a loop wherever the user has none."""
+        messages = [Message(source, target, e) for e, (source, target) in enumerate(self.edges)]
+        looped = {source for source, target in self.edges if source == target}
+        if loops:
+            messages += [Message(node, node, None) for node in range(len(self.table)) if node not in looped]
+        return messages
+
+    def sent(self, message: Message, row: Row, number: float = 1.0, factor: Product = ()) -> Row:
+        """Multiply a row by the message's edge and by a number that is a constant or the value of a factor."""
+        if message.edge is not None:
+            number, factor = number * self.mask[message.edge], (*factor, ("edge", message.edge))
+        return [times(entry, number, factor) for entry in row]
+
+    def inputs_field(self, messages: Sequence[Message]) -> Field:
+        """Collect the edges that can change some of the messages."""
+        edges = NOWHERE.union(*(self.fields[message.source] for message in messages))
+        return edges | {message.edge for message in messages if message.edge is not None}
+
+    def arrivals(self, messages: Sequence[Message], node: int) -> list[int]:
+        """List the numbers of the messages to a node."""
+        return [number for number, message in enumerate(messages) if message.target == node]
+
+    def collect(self, messages: Sequence[Message], rows: Table, channels: int, aggregation: str) -> Table:
+        """Aggregate the messages, ``rows``, at every node: "add", "mean" or "max"."""
+        result: Table = []
+        for node in range(len(self.table)):
+            own = self.arrivals(messages, node)
+            arrived = [rows[number] for number in own]
+            if not own:
+                result.append([{} for _ in range(channels)])
+            elif aggregation == "max":
+                field = self.inputs_field([messages[number] for number in own])
+                result.append(self.maximum(node, arrived, field))
+            else:
+                share = 1 / len(own) if aggregation == "mean" else 1.0
+                result.append([add((share, entry) for entry in column) for column in zip(*arrived, strict=True)])
+        return result
+
+    def winners(self, values: Sequence[float]) -> list[float]:
+        """Return each competitor's share W in the maximum: winners that are equal share it equally."""
+        wins = [number == max(values) for number in values]
+        return [win / sum(wins) for win in wins]
+
+    def maximum(self, place: int, rows: Table, field: Field) -> Row:
+        """out = the sum of W * row; all competitors' edges can change W, not only the winner's."""
+        result = []
+        for channel, column in enumerate(zip(*rows, strict=True)):
+            values = [value(entry) for entry in column]
+            self.margin = min(self.margin, *(max(values) - number or math.inf for number in values))
+            shares = self.winners(values)
+            result.append(
+                add(
+                    (1.0, times(entry, share, self.factor("frozen", (place, number, channel), field)))
+                    for number, (entry, share) in enumerate(zip(column, shares, strict=True))
+                )
+            )
+        return result
+
+    def deepen(self, messages: Sequence[Message], *, own: bool) -> None:
+        """Find the edges that can change each node's new row, made of its messages and, if ``own``, of its old row."""
+        self.fields = [
+            self.inputs_field([messages[number] for number in self.arrivals(messages, node)])
+            | (self.fields[node] if own else NOWHERE)
+            for node in range(len(self.fields))
+        ]
+
+    def graph_conv(self, conv: GraphConv) -> None:
+        """GraphConv: a linear layer of the aggregated messages plus one of the node's own row."""
+        self.neighbours_and_root(conv.aggr, conv.lin_rel, conv.lin_root)
+
+    def sage(self, conv: SAGEConv) -> None:
+        """GraphSAGE: the same; the mean divides by the full in-degree, whatever the mask."""
+        self.neighbours_and_root(conv.aggr, conv.lin_l, conv.lin_r)
+        if conv.normalize:
+            self.normalize()
+
+    def neighbours_and_root(self, aggregation: str, neighbours: nn.Linear, root: nn.Linear) -> None:
+        """Return neighbours(aggregate) + root(own row)."""
+        messages = self.messages(loops=False)
+        rows = [self.sent(message, self.table[message.source]) for message in messages]
+        collected = self.collect(messages, rows, len(self.table[0]), aggregation)
+        self.table = sum_of(
+            linear(collected, neighbours.weight, neighbours.bias), linear(self.table, root.weight, root.bias)
+        )
+        self.deepen(messages, own=True)
+
+    def gcn(self, conv: GCNConv) -> None:
+        """GCN: symmetrically normalised by the full degrees, whatever the mask."""
+        self.table = linear(self.table, conv.lin.weight, None)
+        messages = self.messages(loops=True)
+        degrees = [len(self.arrivals(messages, node)) for node in range(len(self.table))]
+        rows = [
+            self.sent(message, self.table[message.source], 1 / math.sqrt(degrees[message.source] * degrees[node]))
+            for message in messages
+            for node in [message.target]
+        ]
+        collected = self.collect(messages, rows, len(self.table[0]), conv.aggr)
+        biases: Row = [{(): bias} for bias in conv.bias.tolist()]
+        self.table = sum_of(collected, [biases] * len(collected))
+        self.deepen(messages, own=False)
+
+    def attention_field(self, readers: Sequence[Message], message: Message) -> Field:
+        """Collect the edges that can change a coefficient: through all rows that its softmax reads; not the masks."""
+        rows = {message.target, *(reader.source for reader in readers)}
+        return NOWHERE.union(*(self.fields[row] for row in rows))
+
+    def gat(self, conv: GATConv) -> None:
+        """GAT: every message is multiplied by its attention coefficient, one per head."""
+        self.table = linear(self.table, conv.lin.weight, None)
+        messages = self.messages(loops=conv.add_self_loops)
+        heads, channels = conv.heads, conv.out_channels
+        rows: Table = [[] for _ in messages]
+        for head in range(heads):
+            part = slice(head * channels, (head + 1) * channels)
+            values = [[value(entry) for entry in row[part]] for row in self.table]
+            as_source, as_target = (
+                [math.fsum(a * b for a, b in zip(weights, row, strict=True)) for row in values]
+                for weights in (conv.att_src[0, head].tolist(), conv.att_dst[0, head].tolist())
+            )
+            logits = [as_source[message.source] + as_target[message.target] for message in messages]
+            powers = [math.exp(logit if logit > 0 else conv.negative_slope * logit) for logit in logits]
+            for number, message in enumerate(messages):
+                rivals = self.arrivals(messages, message.target)
+                coefficient = powers[number] / math.fsum(powers[rival] for rival in rivals)
+                field = self.attention_field([messages[rival] for rival in rivals], message)
+                factor = self.factor("frozen", (number, head), field)
+                rows[number] += self.sent(message, self.table[message.source][part], coefficient, factor)
+        collected = self.collect(messages, rows, heads * channels, conv.aggr)
+        biases: Row = [{(): bias} for bias in conv.bias.tolist()]
+        self.table = sum_of(collected, [biases] * len(collected))
+        self.deepen(messages, own=False)
+
+    # Shares
+
+    def sharers(self, product: Product) -> Product:
+        """List the factors, one entry per occurrence, that share a product: the variables; if none, the frozen ones."""
+        variables = tuple(factor for factor in product if factor[0] != "frozen")
+        return variables or product
+
+    def shares(self, target: tuple[int, int]) -> list[float]:
+        """Return what the edges are given, an edge's own shares and its part of those of gates and frozen factors."""
+        row, channel = target
+        result = [0.0] * len(self.edges)
+        for product, z in self.table[row][channel].items():
+            sharers = self.sharers(product)
+            for factor in sharers:
+                field = self.field_of[factor]
+                for e in field:
+                    result[e] += z / len(sharers) / len(field)
+        return result
+
+
+def run(stages: Iterable[Stage], x: Tensor, edge_index: Tensor, mask: Tensor, kind: type[Oracle] = Oracle) -> Oracle:
+    """Take one graph through the network; the oracle's table is then the output."""
+    oracle = kind(x, edge_index, mask)
+    for stage in stages:
+        oracle.apply(stage)
+    return oracle
+
+
+def attributions(explained: Oracle, empty: Oracle, target: tuple[int, int]) -> Tensor:
+    """Return a number per edge: its shares, minus those of the network without edges."""
+    pairs = zip(explained.shares(target), empty.shares(target), strict=True)
+    return torch.tensor([share - calibration for share, calibration in pairs], dtype=torch.float64)
+
+
+def masked_output(model: nn.Module, x: Tensor, edge_index: Tensor, mask: Tensor) -> Tensor:
+    """Judge the oracle: run the real model with PyG's own edge masks, which multiply messages.
+
+    GCN and GAT move the loops to the end, one per node; PyG would not mask the user's loops among them.
+    """
+    set_masks(model, mask, edge_index, apply_sigmoid=False)
+    is_loop = edge_index[0] == edge_index[1]
+    loops = mask.new_ones(len(x)).index_put((edge_index[0, is_loop],), mask[is_loop])
+    for module in model.modules():
+        if isinstance(module, (GCNConv, GATConv)) and module.add_self_loops:
+            module._edge_mask = torch.cat([mask[~is_loop], loops])
+    try:
+        with torch.no_grad():
+            output: Tensor = model(x, edge_index)
+            return output
+    finally:
+        clear_masks(model)
