@@ -1,7 +1,7 @@
 """Which edges and inputs reach which rows, and spreading the gates' shares over them (Eq. 11 of GOAt).
 
 The field of a row is found by walking the row graph: a row has the edges that its messages crossed and what is in the
-fields of the rows it reads. Fields are kept as lists of (row, element) pairs, never as a dense matrix.
+fields of the rows it reads. Equal fields are kept once (see :mod:`captum_goat.field_sets`), never as a dense matrix.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from captum_goat.field_sets import NO_SET, FieldSets
 from captum_goat.tracking import Block, RowGraph
 
 _SEVERAL = -1  # the node of a row that stands for several nodes
@@ -27,21 +28,6 @@ class Elements(NamedTuple):
 
     num_edges: int
     weights: Tensor
-
-
-class Field(NamedTuple):
-    """The fields of the rows of one block, row by row.
-
-    Attributes:
-        counts: How many entries each row has.
-        rows: The row of each entry, in ascending order.
-        entries: The elements of row 0, then those of row 1, and so on. With hops told apart, element e in hop k
-            (counted from 0) is the entry ``k * num_elements + e``.
-    """
-
-    counts: Tensor
-    rows: Tensor
-    entries: Tensor
 
 
 class ReceptiveFields:
@@ -63,7 +49,10 @@ class ReceptiveFields:
         self._elements = elements
         self._count = max(elements.weights.numel(), 1)
         self._repeated = repeated
-        self._fields: dict[int, Field] = {}
+        # With hops told apart, element e in hop k (counted from 0) is the entry ``k * count + e``.
+        hops = 1 + sum(each.crosses for each in graph.blocks) if repeated else 1
+        self._sets = FieldSets(self._count, self._count * hops, elements.weights.device)
+        self._fields: dict[int, Tensor] = {}
         self._nodes_at: dict[int, Tensor] = {}  # by the offset of the block
 
     def spread(self, shares: Tensor, sources: Iterable[int]) -> Tensor:
@@ -75,48 +64,46 @@ class ReceptiveFields:
         """
         weights = self._elements.weights.to(shares.dtype)
         total = shares.new_zeros(self._count)
-        row_weights = self.row_weights(sources).to(shares.dtype)
-        for index in sorted(set(sources)):
-            block, field = self._graph.blocks[index], self._field(index)
-            rows = slice(block.offset, block.offset + block.size)
-            each = (shares[rows] / row_weights[rows])[field.rows]
-            element = field.entries % self._count
-            total.index_add_(0, element, each * weights[element])
-        return total
+        fields = self._fields_of(sources)
+        shared = shares.new_zeros(len(self._sets)).index_add_(0, fields[fields >= 0], shares[fields >= 0])
+        used = torch.nonzero(shared).view(-1)
+        of_set, entries = self._sets.entries_of(used)
+        element = entries % self._count
+        weight = torch.zeros_like(shared[used]).index_add_(0, of_set, weights[element])
+        return total.index_add_(0, element, (shared[used] / weight)[of_set] * weights[element])
 
     def row_weights(self, sources: Iterable[int]) -> Tensor:
         """Return the weight of each row's whole field, by row id; 0 where nothing is attributed."""
-        weights = self._elements.weights
-        total = weights.new_zeros(self._graph.num_rows)
-        for index in sorted(set(sources)):
-            block, field = self._graph.blocks[index], self._field(index)
-            total.index_add_(0, field.rows + block.offset, weights[field.entries % self._count])
-        return total
+        weights, fields = self._elements.weights, self._fields_of(sources)
+        of_set, entries = self._sets.entries_of(torch.arange(len(self._sets), device=fields.device))
+        of_sets = weights.new_zeros(len(self._sets) + 1).index_add_(0, of_set, weights[entries % self._count])
+        return of_sets[fields]  # the last entry, 0, for rows without a field
 
     def owners(self, rows: Tensor, sources: Iterable[int]) -> Tensor | None:
         """Return the position in ``rows`` of the one row whose field has each element (-1: none).
 
         Returns ``None`` if some element is in the fields of several of the rows.
         """
-        position = torch.full((self._graph.num_rows,), -1, device=rows.device)
-        kept = rows >= 0
-        numbers = torch.arange(rows.numel(), device=rows.device)
-        position[rows[kept]] = numbers[kept]
-        if (position[rows[kept]] != numbers[kept]).any():
-            return None  # the same row twice
+        fields = self._fields_of(sources)[rows].where(rows >= 0, NO_SET)
+        kept = torch.nonzero(fields >= 0).view(-1)
+        of_row, entries = self._sets.entries_of(fields[kept])
+        pairs = torch.unique(kept[of_row] * self._count + entries % self._count)
+        position, element = pairs // self._count, pairs % self._count
         owner = torch.full((self._count,), -1, device=rows.device)
-        for index in sorted(set(sources)):
-            block, field = self._graph.blocks[index], self._field(index)
-            of_entry = position[block.offset : block.offset + block.size][field.rows]
-            wanted = of_entry >= 0
-            elements, found = field.entries[wanted] % self._count, of_entry[wanted]
-            before = owner[elements]
-            owner[elements] = found
-            if ((before >= 0) & (before != found)).any() or (owner[elements] != found).any():
-                return None
+        owner[element] = position
+        if (owner[element] != position).any() or torch.unique(rows[rows >= 0]).numel() != int((rows >= 0).sum()):
+            return None
         return owner[: self._elements.weights.numel()]
 
-    def _field(self, index: int) -> Field:
+    def _fields_of(self, sources: Iterable[int]) -> Tensor:
+        """Return the set that is the field of each row of some blocks, by row id (-1: none, or another block)."""
+        found = torch.full((self._graph.num_rows,), NO_SET, device=self._elements.weights.device)
+        for index in sorted(set(sources)):
+            block = self._graph.blocks[index]
+            found[block.offset : block.offset + block.size] = self._field(index)
+        return found
+
+    def _field(self, index: int) -> Tensor:
         """Return the fields of a block, after finding those of the blocks that it reads."""
         wanted, reading = set(), [index]
         while reading:
@@ -126,40 +113,57 @@ class ReceptiveFields:
                 reading += self._graph.blocks[current].sources
         for current in sorted(wanted):  # a block reads only blocks made before it
             self._fields[current] = self._compose(self._graph.blocks[current])
-        return self._fields[index]
+        return self._united(index)
 
-    def _compose(self, block: Block) -> Field:
-        """Unite the element that each row of a block crosses or is with the fields of the rows that it reads."""
-        children, entries = [block.child[:0]], [block.parent[:0]]
+    def _united(self, index: int) -> Tensor:
+        columns = self._fields[index]
+        if columns.size(1) > 1:
+            rows = torch.arange(len(columns), device=columns.device)
+            return self._sets.unite(rows.repeat(columns.size(1)), columns.t().reshape(-1), len(columns))
+        return columns[:, 0]
+
+    def _compose(self, block: Block) -> Tensor:
+        """Return sets for each row, ``[rows, columns]``, whose union is its field.
+
+        A message has what it brings and the edge that it crosses, as two sets: they are united where messages meet.
+        """
+        children, sets = [block.child[:0]], [block.parent[:0]]
         for source in block.sources:
-            child, entry = self._inherited(block, *self._read(block, source))
+            child, found = self._read(block, source)
+            for column in found.unbind(1):
+                children.append(child)
+                sets.append(self._inherited(block, child, column))
+        if block.crosses and block.element is not None:
+            inherited = self._sets.unite(torch.cat(children), torch.cat(sets), block.size)
+            return torch.stack([inherited, block.element], dim=1)
+        for child, element in self._own(block):
             children.append(child)
-            entries.append(entry)
+            sets.append(element)
+        return self._sets.unite(torch.cat(children), torch.cat(sets), block.size).view(-1, 1)
+
+    def _own(self, block: Block) -> list[tuple[Tensor, Tensor]]:
+        """Return the elements that rows of a block cross, are, or have for their node, as sets of one."""
+        found = []
         if block.element is not None:
-            present = torch.nonzero(block.element >= 0).view(-1)
-            children.append(present)
-            entries.append(block.element[present])
+            found.append((torch.arange(block.size, device=block.child.device), block.element))
         if self._own_features and block.node is not None:
             own = self._elements.num_edges + block.node[block.child]
-            children.append(block.child[own < self._count])
-            entries.append(own[own < self._count])
-        hops = 1 + sum(each.crosses for each in self._graph.blocks)
-        width = self._count * hops
-        pairs = torch.unique(torch.cat(children) * width + torch.cat(entries))
-        rows = pairs // width
-        return Field(torch.bincount(rows, minlength=block.size), rows, pairs % width)
+            found.append((block.child, own.masked_fill(own >= self._count, NO_SET)))
+        return found
 
-    def _inherited(self, block: Block, child: Tensor, entry: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the rows of a block take over from the fields of the rows that they read."""
+    def _inherited(self, block: Block, child: Tensor, sets: Tensor) -> Tensor:
+        """Return what the rows of a block take over of the sets of the rows that they read."""
         if self._own_features and (block.crosses or block.node is not None):
-            edges = entry % self._count < self._elements.num_edges
-            child, entry = child[edges], entry[edges]
+            limit = self._elements.num_edges
+            sets = self._sets.changed(sets, lambda entry: entry.where(entry % self._count < limit, -1))
         if self._repeated and block.crosses:
-            return child, entry + self._count  # one hop further away
+            return self._sets.changed(sets, lambda entry: entry + self._count)  # one hop further away
         if self._repeated:
             # A row that stands for several nodes, a pooled one, has every edge of its graph once, whatever the hop.
-            return child, torch.where(self._single_node(block)[child], entry, entry % self._count)
-        return child, entry
+            several = ~self._single_node(block)[child]
+            if several.any():
+                sets = sets.where(~several, self._sets.changed(sets, lambda entry: entry % self._count))
+        return sets
 
     def _single_node(self, block: Block) -> Tensor:
         """Return which rows of a block stand for one node, or for a part of one."""
@@ -187,23 +191,10 @@ class ReceptiveFields:
         return least.where(least == most, _SEVERAL)
 
     def _read(self, block: Block, source: int) -> tuple[Tensor, Tensor]:
-        """Return the pairs (child, entry) that a block reads from one of its sources."""
-        read, field = self._graph.blocks[source], self._fields[source]
+        """Return the rows of a block that read one of its sources, and the sets of what they read."""
+        read = self._graph.blocks[source]
         child, parent = block.child, block.parent - read.offset
         if len(block.sources) > 1:
             here = (parent >= 0) & (parent < read.size)
             child, parent = child[here], parent[here]
-        counts = field.counts[parent]
-        which = _repeated_positions(counts)
-        # The entries of the k-th parent stand together; number them from the first entry of that parent.
-        shift = field.counts.cumsum(0)[parent] - counts.cumsum(0)
-        position = torch.arange(which.numel(), device=which.device) + shift[which]
-        return child[which], field.entries[position]
-
-
-def _repeated_positions(counts: Tensor) -> Tensor:
-    """Return position k ``counts[k]`` times: `repeat_interleave`, which stalls on small inputs with several threads."""
-    ends = counts.cumsum(0)
-    total = int(ends[-1]) if counts.numel() else 0
-    steps = counts.new_zeros(total + 1).index_add_(0, ends, torch.ones_like(ends))
-    return steps[:-1].cumsum(0)
+        return child, self._fields[source][parent]

@@ -1,0 +1,141 @@
+"""Distinct sets of edges, each kept once: rows that see the same edges share a set.
+
+Fields repeat themselves: all rows of a pooled graph see all of its edges, and so do all nodes of a small graph after a
+few layers. So a field is the number of a set, sets are told apart by sums of hashes of what is in them, and uniting
+fields means looking at distinct sets instead of at rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+NO_SET = -1
+
+
+class FieldSets:
+    """Sets of entries, numbered from 0 on. Set k holds just the entry k, for the first ``num_singletons`` of them.
+
+    Args:
+        num_singletons: How many sets of one entry there are from the beginning.
+        width: More than the largest entry.
+        device: Where the sets are.
+    """
+
+    def __init__(self, num_singletons: int, width: int, device: torch.device) -> None:
+        self._width = width
+        self._entries = torch.arange(num_singletons, device=device)
+        self._sizes = torch.ones_like(self._entries)
+        self._hashes = _hash(self._entries)
+
+    def __len__(self) -> int:
+        return self._sizes.numel()
+
+    def unite(self, groups: Tensor, sets: Tensor, num_groups: int) -> Tensor:
+        """Return the number of the union of each group's sets (-1: none).
+
+        Args:
+            groups: The group of each of ``sets``.
+            sets: Numbers of sets; -1 for none.
+            num_groups: How many groups there are.
+        """
+        kept = sets >= 0
+        pairs = torch.unique(groups[kept] * len(self) + sets[kept])
+        groups, sets = pairs // len(self), pairs % len(self)
+        counts = torch.bincount(groups, minlength=num_groups)
+        united = torch.full((num_groups,), NO_SET, device=sets.device)
+        alone = counts[groups] == 1
+        united[groups[alone]] = sets[alone]
+        groups, sets = groups[~alone], sets[~alone]
+        if groups.numel():
+            several = torch.nonzero(counts > 1).view(-1)
+            position = torch.zeros_like(united).index_fill_(0, several, 0)
+            position[several] = torch.arange(several.numel(), device=sets.device)
+            united[several] = self._unite_several(position[groups], sets, several.numel())
+        return united
+
+    def changed(self, sets: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the numbers of sets with other entries.
+
+        Args:
+            sets: Numbers of sets; -1 for none.
+            change: Returns what becomes of entries; -1 for those that are left out.
+        """
+        distinct, inverse = torch.unique(sets, return_inverse=True)
+        real = distinct >= 0
+        group, entries = self.entries_of(distinct[real])
+        entries = change(entries)
+        found = torch.full_like(distinct, NO_SET)
+        found[real] = self._add(group[entries >= 0], entries[entries >= 0], int(real.sum()))
+        return found[inverse]
+
+    def entries_of(self, sets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the entries of sets, one after the other, and before them the position in ``sets`` of each."""
+        counts = self._sizes[sets]
+        which = repeated_positions(counts)
+        starts = (self._sizes.cumsum(0) - self._sizes)[sets]
+        offset = torch.arange(which.numel(), device=which.device) - (counts.cumsum(0) - counts)[which]
+        return which, self._entries[starts[which] + offset]
+
+    def _unite_several(self, groups: Tensor, sets: Tensor, num_groups: int) -> Tensor:
+        """Unite sets; groups whose sets have the same entries, all counted, have the same union."""
+        sums = self._hashes.new_zeros(num_groups, 2).index_add_(0, groups, self._hashes[sets])
+        first, inverse = _first_of_equals(sums)
+        number = torch.full_like(inverse, NO_SET)
+        number[first] = torch.arange(first.numel(), device=sets.device)
+        kept = number[groups] >= 0
+        which, entries = self.entries_of(sets[kept])
+        return self._add(number[groups[kept]][which], entries, first.numel())[inverse]
+
+    def _add(self, groups: Tensor, entries: Tensor, num_groups: int) -> Tensor:
+        """Return the number of the set of each group's entries, new or known (-1: empty)."""
+        pairs = torch.unique(groups * self._width + entries)
+        groups, entries = pairs // self._width, pairs % self._width
+        hashes = self._hashes.new_zeros(num_groups, 2).index_add_(0, groups, _hash(entries))
+        sizes = torch.bincount(groups, minlength=num_groups)
+        together = torch.cat([self._hashes, hashes])
+        first, inverse = _first_of_equals(together)
+        representative = first[inverse][len(self) :]  # the first set with these entries, old or new
+        new = (representative >= len(self)) & (sizes > 0)
+        fresh = new & (representative == torch.arange(num_groups, device=sizes.device) + len(self))
+        number = torch.full((len(together),), NO_SET, device=sizes.device)
+        number[: len(self)] = torch.arange(len(self), device=sizes.device)
+        number[len(self) :][fresh] = torch.arange(int(fresh.sum()), device=sizes.device) + len(self)
+        found = number[representative].masked_fill(sizes == 0, NO_SET)
+        self._entries = torch.cat([self._entries, entries[fresh[groups]]])
+        self._sizes = torch.cat([self._sizes, sizes[fresh]])
+        self._hashes = torch.cat([self._hashes, hashes[fresh]])
+        return found
+
+
+def repeated_positions(counts: Tensor) -> Tensor:
+    """Return position k ``counts[k]`` times: `repeat_interleave`, which stalls on small inputs with several threads."""
+    ends = counts.cumsum(0)
+    total = int(ends[-1]) if counts.numel() else 0
+    steps = counts.new_zeros(total + 1).index_add_(0, ends, torch.ones_like(ends))
+    return steps[:-1].cumsum(0)
+
+
+def _hash(entries: Tensor) -> Tensor:
+    """Return two hashes of each entry, whose sums tell sets apart (the mixing is that of splitmix64)."""
+    columns = []
+    for start in (0x1E3779B97F4A7C15, 0x5851F42D4C957F2D):
+        mixed = (entries + 1) * start
+        mixed = (mixed ^ (mixed >> 30)) * -0x40A7B892E31B1A47
+        mixed = (mixed ^ (mixed >> 27)) * -0x6B2FB644ECCEEE15
+        columns.append(mixed ^ (mixed >> 31))
+    return torch.stack(columns, dim=-1)
+
+
+def _first_of_equals(hashes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first position of each distinct row of two hashes, and for each row which of these it equals."""
+    distinct, inverse = torch.unique(hashes[:, 0], return_inverse=True)
+    first = torch.full_like(distinct, len(hashes))
+    first.scatter_reduce_(0, inverse, torch.arange(len(hashes), device=hashes.device), "amin")
+    if not torch.equal(hashes[first][inverse], hashes):  # once in many billions the first hash alone will not do
+        _, inverse = torch.unique(hashes, dim=0, return_inverse=True)
+        first = inverse.new_full((int(inverse.max()) + 1,), len(hashes))
+        first.scatter_reduce_(0, inverse, torch.arange(len(hashes), device=hashes.device), "amin")
+    return first, inverse
