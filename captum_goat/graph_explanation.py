@@ -113,7 +113,9 @@ class GraphExplanation:
         delta = self.sums(edges, features) - (value - value_base)
         magnitude = self.sums(edges.abs(), [each.abs() for each in features])
         rounding = shares.rows.abs().sum() + calibration.rows.abs().sum()
-        self._check(delta, value.abs() + value_base.abs() + magnitude, rounding, torch.finfo(value.dtype).eps)
+        eps = torch.finfo(value.dtype).eps
+        size = value.abs() + value_base.abs()
+        self._check(delta, 1000 * eps * size + eps**0.5 * magnitude + 100 * eps * rounding + 16 * eps)
         return Attributions(edges, features, delta)
 
     def sums(self, edges: Tensor, features: Sequence[Tensor] = ()) -> Tensor:
@@ -173,9 +175,9 @@ class GraphExplanation:
             return number
         return owner
 
-    def _check(self, delta: Tensor, size: Tensor, rounding: Tensor, eps: float) -> None:
+    def _check(self, delta: Tensor, rounding: Tensor) -> None:
         """Raise if the attributions miss the output by more than what rounding explains."""
-        if (delta.abs() <= eps**0.5 * size + 100 * eps * rounding + 16 * eps).all():
+        if (delta.abs() <= rounding).all():
             return
         cause = "the model has a state that changes, code that cannot be seen, or numbers that are not finite"
         if self.pattern.suspects:

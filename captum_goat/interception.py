@@ -43,7 +43,7 @@ def intercepted(
     on_message: OnMessage | None = None,
     on_call: OnCall | None = None,
     on_layer: Callable[[tuple[Any, ...]], None] | None = None,
-    around_propagate: Callable[[int], None] | None = None,
+    around_propagate: Callable[[int, bool], None] | None = None,
 ) -> Iterator[None]:
     """Run ``on_call`` in place of every operation with a rule and ``on_message`` after every message function.
 
@@ -52,7 +52,8 @@ def intercepted(
         on_message: See :data:`OnMessage`; layers with ``explain=False`` are left alone, as in PyG.
         on_call: See :data:`OnCall`; ``None`` leaves operations alone.
         on_layer: Called with the arguments of every message passing layer before it runs.
-        around_propagate: Called with 1 when message passing begins and with -1 when it ends.
+        around_propagate: Called with 1 when message passing begins and with -1 when it ends, and with whether the layer
+            is explained.
     """
     _check(model)
     mode = None if on_call is None else _RuleMode(on_call)
@@ -146,7 +147,7 @@ def _hook_messages(
     name: str,
     layer: MessagePassing,
     on_message: OnMessage | None,
-    around_propagate: Callable[[int], None] | None,
+    around_propagate: Callable[[int, bool], None] | None,
 ) -> None:
     edge_indices: list[Any] = []
 
@@ -154,7 +155,7 @@ def _hook_messages(
     def begin(_: MessagePassing, inputs: tuple[Any, ...]) -> None:
         edge_indices.append(inputs[0])
         if around_propagate is not None:
-            around_propagate(1)
+            around_propagate(1, layer.explain is not False)
 
     @_in_this_thread
     def mask(_: MessagePassing, inputs: tuple[Any, ...], messages: Any) -> Tensor:
@@ -169,7 +170,7 @@ def _hook_messages(
     def end(_: MessagePassing, inputs: tuple[Any, ...], out: Any) -> None:
         edge_indices.pop()
         if around_propagate is not None:
-            around_propagate(-1)
+            around_propagate(-1, layer.explain is not False)
 
     stack.callback(layer.register_propagate_forward_pre_hook(begin).remove)
     if on_message is not None:

@@ -15,7 +15,7 @@ from captum_goat.activation_pattern import tensor_output
 from captum_goat.arguments import number_of_masks
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.interception import intercepted
-from captum_goat.tracking import EdgeTracker, RowTracker
+from captum_goat.tracking import EdgeTracker, RowTracker, Unmasked
 
 
 class EdgeMaskedModel(Module):
@@ -97,7 +97,10 @@ def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
     edge_tracker = EdgeTracker(tracker, graph.edge_sets)
 
     def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
-        return messages * edge_tracker.follow(layer, edge_index, messages).factor(mask)
+        tracker.check_by_layers(messages)
+        masked = messages * edge_tracker.follow(layer, edge_index, messages).factor(mask)
+        tracker.set(masked, Unmasked("masked", "message"))  # all that edges have to do with it
+        return masked
 
     with (
         intercepted(

@@ -14,7 +14,17 @@ from captum_goat.activation_pattern import ActivationPattern, Factors, KeptCall,
 from captum_goat.interception import check_context, intercepted
 from captum_goat.rules import Rewrite, Rule, input_of
 from captum_goat.standard_rules import FACTORS, LEAVES, frozen_size, relu, size_position
-from captum_goat.tracking import EdgeTracker, Messages, Rows, RowTracker, Unsupported, UnsupportedModelError
+from captum_goat.tracking import (
+    Edges,
+    EdgeTracker,
+    Messages,
+    Rows,
+    RowTracker,
+    Trace,
+    Unmasked,
+    Unsupported,
+    UnsupportedModelError,
+)
 
 
 @torch.no_grad()
@@ -121,13 +131,23 @@ class _Recorder:
             out = func(*args, **kwargs)
         if rule.squashes:
             self.squashes.append((number, input_of(args, kwargs), out))
-        if rule is LEAVES and isinstance(self.tracker.get(args[0]), Rows):
-            self.suspects.append(f"'{func.__name__}' in {self.tracker.place()}")
+        if rule is LEAVES:
+            self.watch_leaving(func, self.tracker.get(args[0]))
         if self.kept:
             check_context(self.subject.mask.device.type)
             self.calls[number] = KeptCall(_name(func), tuple(self.kept), position)
             self.kept = []
         return out
+
+    def watch_leaving(self, func: Callable[..., Any], trace: Trace | None) -> None:
+        """Refuse edges that are taken out of torch, and note values."""
+        if isinstance(trace, Edges):
+            raise UnsupportedModelError(
+                f"'{func.__name__}' in {self.tracker.place()} takes edges out of torch, and what is done with them "
+                f"there cannot be masked. Let a layer that derives from torch_geometric.nn.MessagePassing do it."
+            )
+        if isinstance(trace, Rows):
+            self.suspects.append(f"'{func.__name__}' in {self.tracker.place()}")
 
     def rewritten(
         self, rewrite: Rewrite, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -150,6 +170,18 @@ class _Recorder:
     def applies(self, rule: Rule, arguments: Sequence[Any]) -> bool:
         """Return whether a rule is needed, because variables reach the arguments, and will do."""
         traces = [self.tracker.get(each) for each in arguments]
+        for trace in traces:
+            if (
+                isinstance(trace, Unmasked)
+                and trace.kind == "structure"
+                and rule.rewrite is not None
+                and not rule.unary
+            ):
+                raise UnsupportedModelError(
+                    f"The model passes messages by hand (with a matrix that is made of the edges, in "
+                    f"{self.tracker.place()}), where they cannot be masked. Let a layer that derives from "
+                    f"torch_geometric.nn.MessagePassing do it."
+                )
         reached = [each for each in traces if isinstance(each, Rows)]
         sound = all(each.broken is None for each in reached)
         sound = sound and not any(isinstance(each, Unsupported) for each in traces)

@@ -113,7 +113,6 @@ HARMLESS: dict[str, Callable[[Model, Tensor, Tensor], Tensor]] = {
     "degrees as factors": lambda m, x, e: hidden(m, x, e) / degree(e[1], 7, dtype=x.dtype).clamp(min=1).view(-1, 1),
     "weights of edges": lambda m, x, e: m.gcn(x, e, (x[e[0]] - x[e[1]]).norm(dim=1)).relu(),
     "weights that edges reach": lambda m, x, e: m.gcn(x, e, m.conv(x, e)[e[0]].sum(1).sigmoid()).relu(),
-    "edges of nodes in a head": lambda m, x, e: (h := hidden(m, x, e))[e[0]] * h[e[1]],
     "a check of values": lambda m, x, e: hidden(m, x, e) if not hidden(m, x, e).isnan().any() else x,
 }
 

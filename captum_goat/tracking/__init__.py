@@ -7,17 +7,20 @@ rule is refused by name where it matters.
 
 from captum_goat.tracking import linear, moves, nonlinear
 from captum_goat.tracking.edge_tracker import EdgeTracker, Messages
-from captum_goat.tracking.row_graph import NO_ROW, Block, RowGraph, Rows, Unsupported
+from captum_goat.tracking.row_graph import NO_ROW, Block, Edges, RowGraph, Rows, Trace, Unmasked, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker, UnsupportedModelError
 
 __all__ = [
     "NO_ROW",
     "Block",
     "EdgeTracker",
+    "Edges",
     "Messages",
     "RowGraph",
     "RowTracker",
     "Rows",
+    "Trace",
+    "Unmasked",
     "Unsupported",
     "UnsupportedModelError",
     "linear",

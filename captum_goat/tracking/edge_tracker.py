@@ -48,12 +48,12 @@ class EdgeTracker:
     """
 
     def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor]) -> None:
-        self._seen: set[MessagePassing] = set()
+        self._seen = False
         self._tracker = tracker
-        self._source, target = torch.cat(list(edge_sets), dim=1).unbind()
+        self._source, self._target = torch.cat(list(edge_sets), dim=1).unbind()
         self._num_edges = self._source.numel()
         edges = torch.arange(self._num_edges, device=self._source.device)
-        self._loops = edges[self._source == target]
+        self._loops = edges[self._source == self._target]
         self._given_loops = self._loops
         for edge_index, ids in zip(edge_sets, edges.split([each.size(1) for each in edge_sets]), strict=True):
             tracker.set(edge_index, Edges(ids.view(1, -1)))
@@ -71,7 +71,7 @@ class EdgeTracker:
                     f"Expected one message per edge in {self._tracker.place()} (got {values.size(layer.node_dim)} "
                     f"messages for {edges.numel()} edges along dimension {layer.node_dim})."
                 )
-            self._seen.add(layer)
+            self._seen = True
             shape = [1] * values.dim()
             shape[layer.node_dim] = -1
             return Messages(self._with_kept_loops(edges, edge_index), shape, values.dtype)
@@ -94,12 +94,7 @@ class EdgeTracker:
         return present
 
     def check_seen(self) -> None:
-        """Refuse a model that has run without any message passing, or with some that could not be seen."""
-        for layer in self._tracker.scattering - self._seen:
-            raise UnsupportedModelError(
-                f"{self._tracker.name_of(layer)} passes messages by code of its own, which cannot be masked. Let it "
-                f"call the `propagate` of torch_geometric.nn.MessagePassing."
-            )
+        """Refuse a model that has run without any message passing."""
         if not self._seen:
             raise UnsupportedModelError(
                 "Edges are masked in the message passing of torch_geometric layers, and this model called none that "
@@ -115,12 +110,30 @@ class EdgeTracker:
             )
         edges = self._tracker.edges(edge_index)
         if edges is not None:
-            return edges
+            return self._in_their_direction(edges, edge_index)
         raise UnsupportedModelError(
             f"{self._tracker.place()} passes messages over edges that do not come from the given edge_index. Pass "
             f"the edges that the layer uses as the model's edge_index, or set `explain=False` on the layer to "
             f"treat its edges as constants."
         )
+
+    def _in_their_direction(self, edges: Tensor, edge_index: Tensor) -> Tensor:
+        """Give the messages of a graph that was made undirected to the edges in whose direction they go.
+
+        There an edge and its reverse may both stand for either of two edges of the user's. Where all edges were turned
+        round, each stands for itself.
+        """
+        known = edges >= 0
+        source, target = self._source[edges], self._target[edges]
+        same = known & (edge_index[0] == source) & (edge_index[1] == target) & (source != target)
+        turned = known & (edge_index[0] == target) & (edge_index[1] == source) & (source != target)
+        if not same.any() or not turned.any():
+            return edges
+        num_nodes = 1 + max(int(edge_index.max()), int(self._source.max()), int(self._target.max()))
+        keys, order = torch.sort(self._source * num_nodes + self._target, stable=True)
+        wanted = edge_index[0] * num_nodes + edge_index[1]
+        position = torch.searchsorted(keys, wanted).clamp(max=keys.numel() - 1)
+        return torch.where(turned & (keys[position] == wanted), order[position], edges)
 
     def _with_kept_loops(self, edges: Tensor, edge_index: Tensor) -> Tensor:
         """Give a self-loop that replaces one of the user's the user's edge; refuse other foreign edges.

@@ -193,7 +193,8 @@ def scatter_rows(call: Call, base: Tensor, dim: int, index: Tensor, source: Tens
                 rows = rows._replace(ids=rows.ids.narrow(d, 0, size))
         child, shape = scatter_positions(shrink_index(index, dim, rows.ids), dim, base.shape)
         found.append(call.graph.reduce(rows, child, shape, dim))
-    return call.graph.merge(found) if found else None
+    constants = before is None and not call.graph.propagating  # where sums begin with zeros
+    return call.graph.merge(found, constants=constants) if found else None
 
 
 @rule(aten.index_copy, aten.index_copy_)

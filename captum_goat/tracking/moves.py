@@ -32,6 +32,8 @@ def _dependent(call: Call) -> Result:
 
 @moves(aten.transpose, aten.permute, aten.t, aten.unsqueeze, aten.flip, aten.roll)
 def _rearrange(call: Call, ids: Tensor) -> Any:
+    if call.func.overloadpacket is aten.roll and not call.argument(2, "dims"):
+        ids = ids.expand(call.args[0].shape)  # which is rolled as if it were flat
     return call.func(ids, *call.args[1:], **call.kwargs)
 
 
@@ -88,6 +90,9 @@ def _gather(call: Call, ids: Tensor) -> Tensor:
     if ids.size(dim) == 1:  # channels
         index = torch.zeros_like(index)
     index = shrink_index(index, dim, ids)
+    for d, size in enumerate(index.shape):  # a gather may leave the end of its input out
+        if d != dim % ids.dim() and 1 != ids.size(d) > size:
+            ids = ids.narrow(d, 0, size)
     shape = [size if d == dim % ids.dim() else index.size(d) for d, size in enumerate(ids.shape)]
     return ids.expand(shape).gather(dim, index)
 

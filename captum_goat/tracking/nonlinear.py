@@ -30,7 +30,7 @@ def is_scale(call: Call) -> bool:
     """Return whether the result of an operation that is not linear is a size."""
     operation = call.func.overloadpacket
     if operation in (aten.pow, aten.pow_):
-        return call.args[1] in (0.5, -0.5)
+        return isinstance(call.args[1], float) and call.args[1] in (0.5, -0.5)
     rows = [found for each in call.args if (found := call.rows(each)) is not None]
     all_scales = all(each.broken is not None and each.broken.scale for each in rows)
     return operation in SCALES or (operation in _STILL_SCALES and all_scales)

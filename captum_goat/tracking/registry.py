@@ -105,7 +105,8 @@ def joined(rows: Sequence[Rows], ids: Tensor, *, constants: bool) -> Rows:
     sources: frozenset[int] = frozenset().union(*(each.sources for each in rows))
     frozen = max([each.frozen for each in rows] + [0] * constants)
     degree, gates = max(each.degree for each in rows), max(each.gates for each in rows)
-    return Rows(ids, sources, degree, gates, frozen, broken_of(rows))
+    marks: frozenset[str] = frozenset().union(*(each.marks for each in rows))
+    return Rows(ids, sources, degree, gates, frozen, broken_of(rows), marks)
 
 
 def edges_of_pointwise(traces: list[Trace], out: Any) -> Result:

@@ -53,6 +53,7 @@ class Rows(NamedTuple):
         frozen: The largest number of frozen factors (scales, winners, attention) in a scalar product without variables;
             -1 if every product has a variable.
         broken: Why the tensor is no polynomial; ``None`` if it is one.
+        marks: What edges have to do with it, see :mod:`captum_goat.tracking.unseen`.
     """
 
     ids: Tensor
@@ -61,6 +62,7 @@ class Rows(NamedTuple):
     gates: int
     frozen: int = 0
     broken: Broken | None = None
+    marks: frozenset[str] = frozenset()
 
 
 class Unsupported(NamedTuple):
@@ -77,15 +79,22 @@ class Unsupported(NamedTuple):
     by_hand: bool = False
 
 
-class Gathered(NamedTuple):
-    """What is known of constants that were gathered from nodes at the edges: just that."""
+class Unmasked(NamedTuple):
+    """What is known of constants in which edges have had a part.
+
+    Attributes:
+        kind: ``"gathered"`` from nodes at the edges, ``"summed"`` up over edges after that, ``"structure"``, made of
+            the edges themselves; or ``"masked"`` messages.
+        operation: The operation that made them.
+        layer: The layer in which they were summed up.
+    """
+
+    kind: str
+    operation: str
+    layer: str = ""
 
 
-class Structure(NamedTuple):
-    """What is known of numbers made of the edges themselves, as an adjacency matrix: just that."""
-
-
-Trace = Edges | Rows | Unsupported | Gathered | Structure
+Trace = Edges | Rows | Unsupported | Unmasked
 
 
 class Block(NamedTuple):
@@ -152,15 +161,16 @@ class RowGraph:
         counts = [r.frozen for r in traces] + [0] * (constants and not multiply)
         frozen = -1 if multiply and -1 in counts else combine(counts)
         first, broken = traces[0], broken_of(traces)
+        marks: frozenset[str] = frozenset().union(*(r.marks for r in traces))
         if all(_same(first.ids, other.ids) for other in traces[1:]):
-            return first._replace(degree=degree, gates=gates, frozen=frozen, broken=broken)
+            return first._replace(degree=degree, gates=gates, frozen=frozen, broken=broken, marks=marks)
         shape = torch.broadcast_shapes(*(r.ids.shape for r in traces))
         sources: frozenset[int] = frozenset().union(*(r.sources for r in traces))
         parents = torch.cat([r.ids.expand(shape).reshape(-1) for r in traces])
         children = torch.arange(shape.numel(), device=parents.device).repeat(len(traces))
         kept = parents >= 0
         block = Block(self.num_rows, shape.numel(), children[kept], parents[kept], sources)
-        return Rows(*self._add(shape, block), degree, gates, frozen, broken)
+        return Rows(*self._add(shape, block), degree, gates, frozen, broken, marks)
 
     def reduce(self, rows: Rows, child: Tensor, shape: torch.Size, dim: int | None = None) -> Rows:
         """Return rows of ``shape`` of which number ``child[k]`` reads row k of ``rows``.
@@ -192,7 +202,10 @@ class RowGraph:
         block = Block(self.num_rows, edge.numel(), child, parent, rows.sources, edge.reshape(-1), crosses=True)
         ids, source = self._add(edge.shape, block)
         frozen = -1 if crossing.all() else rows.frozen
-        return Rows(ids.where(crossing, before), rows.sources | source, rows.degree + 1, rows.gates, frozen)
+        marks = frozenset({"masked"})
+        return Rows(
+            ids.where(crossing, before), rows.sources | source, rows.degree + 1, rows.gates, frozen, None, marks
+        )
 
 
 def broken_of(traces: Iterable[Rows]) -> Broken | None:

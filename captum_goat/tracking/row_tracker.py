@@ -31,7 +31,7 @@ from captum_goat.tracking.registry import (
     Result,
     edges_of_pointwise,
 )
-from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Unsupported
+from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Unmasked, Unsupported
 
 
 class UnsupportedModelError(RuntimeError):
@@ -48,7 +48,7 @@ class RowTracker(TorchDispatchMode):
     def __init__(self, names: Mapping[Module, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = RowGraph()
-        self.scattering: set[Module] = set()  # layers that sum up over edges outside of message passing
+        self.set_aside = 0  # depth of nested `propagate` calls of layers with `explain=False`
         self._names = names
         self._traces: Any = WeakTensorKeyDictionary()
         self._paused = False
@@ -96,12 +96,19 @@ class RowTracker(TorchDispatchMode):
         return result
 
     def _by_rule(self, call: Call, traces: list[Trace]) -> Result:
-        operation = call.func.overloadpacket
-        if (by_hand := unseen.misuse(call, traces, self._in_layer)) is not None:
+        if self.set_aside:
+            return self._by_rule_alone(call, traces)
+        watched = call._replace(trace=self.get)
+        if (by_hand := unseen.misuse(watched, self._layer)) is not None:
             return Unsupported(by_hand, self.place(), by_hand=True)
+        if not any(isinstance(trace, Rows) for trace in traces):
+            found = unseen.infer(watched, self._layer)
+            return self._by_rule_alone(call, traces) if found is unseen.BY_RULE else found
+        return unseen.marked(watched, self._by_rule_alone(call, traces), self._layer)
+
+    def _by_rule_alone(self, call: Call, traces: list[Trace]) -> Result:
+        operation = call.func.overloadpacket
         only_edges = not any(isinstance(trace, Rows) for trace in traces)
-        if only_edges and (found := unseen.infer(call, traces)) is not None:
-            return found
         if only_edges and torch.Tag.pointwise in call.func.tags:
             return edges_of_pointwise(traces, call.out)
         result = RULES[operation](call) if operation in RULES else REFUSED
@@ -195,6 +202,11 @@ class RowTracker(TorchDispatchMode):
     def check_by_layers(self, tensor: Tensor) -> None:
         """Refuse what is made of messages that no layer has passed."""
         trace = self.get(tensor)
+        if isinstance(trace, Rows) and unseen.is_summed(trace):
+            trace = Unmasked(unseen.SUMMED, "a sum")
+        if isinstance(trace, Unmasked) and trace.kind == unseen.SUMMED:
+            operation = f"{trace.operation} over the edges outside of message passing"
+            trace = Unsupported(operation, self.place(), by_hand=True)
         if isinstance(trace, Unsupported) and trace.by_hand:
             raise UnsupportedModelError(
                 f"The model passes messages by hand ({trace.operation}, in {trace.place}), where they cannot be "
@@ -218,9 +230,12 @@ class RowTracker(TorchDispatchMode):
         finally:
             self._paused = before
 
-    def around_propagate(self, step: int) -> None:
-        """Note that message passing begins (1) or ends (-1)."""
-        self.graph.propagating += step
+    def around_propagate(self, step: int, explained: bool) -> None:
+        """Note that message passing begins (1) or ends (-1), in a layer that is explained or set aside."""
+        if explained:
+            self.graph.propagating += step
+        else:
+            self.set_aside += step
 
     def place(self) -> str:
         """Return the path of the innermost module of the model that is running."""
@@ -232,20 +247,18 @@ class RowTracker(TorchDispatchMode):
         name, kind = self._names[module], type(module).__name__
         return f"'{name}' ({kind})" if name else f"the model ({kind})"
 
-    def _running(self) -> Module | None:
+    def _running(self, kind: type[Module] = Module) -> Module | None:
         frame = sys._getframe().f_back
         while frame is not None:
             module = frame.f_locals.get("self")
-            if isinstance(module, Module) and module in self._names:
+            if isinstance(module, kind) and module in self._names:
                 return module
             frame = frame.f_back
         return None
 
-    def _in_layer(self) -> bool:
-        module = self._running()
-        if isinstance(module, MessagePassing):
-            self.scattering.add(module)
-        return isinstance(module, MessagePassing)
+    def _layer(self) -> str:
+        module = self._running(MessagePassing)
+        return "" if module is None else self.name_of(module)
 
 
 @cache

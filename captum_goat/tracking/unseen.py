@@ -1,83 +1,218 @@
 """Message passing that is not done by layers of torch_geometric, and so cannot be masked: found, to be refused.
 
-Who passes messages by hand gathers values of nodes at the edges, and scatters them to nodes again; or makes an
-adjacency matrix of the edges, and multiplies by it. What is gathered or made in such a way is traced, as long as no
-variable reaches it, and so is the misuse.
+Who passes messages by hand gathers values of nodes at the edges, and sums them up at nodes again; or makes a matrix of
+the edges, and multiplies by it. So what is gathered, summed up and made of edges is marked, whether variables reach it
+(:attr:`Rows.marks`) or not (:class:`Unmasked`). Sums over edges that go back to the edges are harmless: degree
+normalisation and softmax are made of such.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from captum_goat.tracking.registry import RULES, Call, aten
-from captum_goat.tracking.row_graph import Edges, Gathered, Rows, Structure, Trace
+from captum_goat.tracking.registry import RULES, Call, Result, aten
+from captum_goat.tracking.row_graph import Edges, Rows, Trace, Unmasked
 
-_SCATTERS = frozenset(
-    {
-        *(getattr(aten, name) for name in ("scatter_add", "scatter_add_", "index_add", "index_add_")),
-        *(getattr(aten, name) for name in ("scatter_reduce", "scatter_reduce_", "index_put", "index_put_")),
-    }
-)
-_GATHERS = frozenset({aten.index, aten.index_select, aten.gather})
-_PRODUCTS = frozenset({aten.mm, aten.bmm, aten.addmm, aten.baddbmm, aten.mv, aten._sparse_mm, aten._sparse_addmm})
+GATHERED, SUMMED, STRUCTURE, MASKED = "gathered", "summed", "structure", "masked"
+BY_RULE = Unmasked("", "")
 
 
-def misuse(call: Call, traces: list[Trace], in_layer: Callable[[], bool]) -> str | None:
+def _named(names: str) -> frozenset[Any]:
+    both = [name + end for name in names.split() for end in ("", "_")]
+    return frozenset(getattr(aten, name) for name in both if hasattr(aten, name))
+
+
+_PUTS = _named("index_put")
+_SCATTERS = _PUTS | _named("scatter_add index_add scatter_reduce scatter index_copy")
+_SUMS = _named("scatter_add index_add scatter_reduce")
+_GATHERS = _named("index index_select gather")
+_MATRIX_PRODUCTS = _named("mm bmm addmm baddbmm mv _sparse_mm _sparse_addmm _linalg_solve_ex linalg_solve_triangular")
+_LOOKUPS = _named("_scaled_dot_product_flash_attention_for_cpu _embedding_bag _embedding_bag_forward_only")
+_REDUCTIONS = _named("sum mean amax amin max min prod cumsum segment_reduce")
+_MASKINGS = _named("mul where masked_fill")
+_ADDITIONS = _named("add sub")
+
+
+def misuse(call: Call, layer: Callable[[], str]) -> str | None:
     """Return what a call does by hand that a layer should do; ``None`` if nothing.
 
     Args:
         call: The call.
-        traces: The traces of its arguments.
-        in_layer: Notes and returns whether a message passing layer is what is running. Such a layer may sum constants
-            and weights of edges up, for degrees; but if it then passes no messages it has done so by hand.
+        layer: Returns the message passing layer that is running, if any: it may compute degrees.
     """
     operation = call.func.overloadpacket
-    if operation in _PRODUCTS and any(isinstance(trace, Structure) for trace in traces):
-        others = [
-            each for each in call.args if isinstance(each, Tensor) and not isinstance(call.trace(each), Structure)
-        ]
-        if not others or not all(_is_parameter(each) for each in others):
-            return f"{operation.__name__} with an adjacency matrix that is made of the edges"
-    if operation in _SCATTERS and not call.graph.propagating and _index_is_edges(call):
-        source = _source(call)
-        trace = call.trace(source)
-        sound = isinstance(trace, Rows) and trace.broken is None
-        harmless = isinstance(trace, Gathered) or (sound and source.dim() == 1)
-        if (sound or harmless) and not (harmless and in_layer()):
-            return f"{operation.__name__} over the edges outside of message passing"
+    name = operation.__name__
+    if operation in _MATRIX_PRODUCTS | _LOOKUPS and _multiplies_edges(call):
+        return f"{name} with a matrix that is made of the edges"
+    if operation in _MASKINGS | _ADDITIONS and _masks_by_edges(call) and not layer():
+        return f"{name} with a matrix that is made of the edges"
+    if operation in _SCATTERS and _index_is_edges(call) and _sums_by_hand(call, layer()):
+        return f"{name} over the edges outside of message passing"
+    if operation in _REDUCTIONS and not call.graph.propagating and _reduces_edges(call) and not layer():
+        return f"{name} over the edges outside of message passing"
     return None
 
 
-def infer(call: Call, traces: list[Trace]) -> Gathered | Structure | None:
-    """Return the trace of numbers that no variable reaches; ``None`` if rules for edges apply."""
-    operation, out = call.func.overloadpacket, call.out
-    if not isinstance(out, Tensor) or not out.is_floating_point() or call.graph.propagating:
-        return None
-    known = [trace for trace in traces if isinstance(trace, Gathered | Structure)]
-    if known:
-        return min(known, key=lambda trace: isinstance(trace, Structure))
-    if operation in _SCATTERS and _index_is_edges(call):
-        return Structure()
-    if operation in _GATHERS and not isinstance(call.trace(call.args[0]), Edges):
-        return Gathered()
-    return None if operation in RULES or torch.Tag.pointwise in call.func.tags else Structure()
+def _multiplies_edges(call: Call) -> bool:
+    tensors = list(_tensors(call))
+    for number, each in enumerate(tensors):
+        others = [other for other in tensors if other is not each and not _is_parameter(other)]
+        if others and (_kind(call, each) in ("edges", STRUCTURE)):
+            return True
+        last = number == len(tensors) - 1 and call.func.overloadpacket in _MATRIX_PRODUCTS
+        if last and others and _kind(call, each) == GATHERED:  # its rows, the edges, are summed up
+            return True
+    return False
 
 
-def _index_is_edges(call: Call) -> bool:
-    puts = call.func.overloadpacket in (aten.index_put, aten.index_put_)
-    if puts and not call.argument(3, "accumulate", False):
+def _masks_by_edges(call: Call) -> bool:
+    """Return whether values of nodes are chosen or weighed by a matrix of nodes and nodes."""
+    tensors = list(_tensors(call))
+    if not any(_kind(call, each) in ("edges", STRUCTURE) and _is_matrix(each) for each in tensors):
         return False
-    index = call.args[1] if puts else [call.args[2]]
-    return any(isinstance(call.trace(each), Edges) for each in index if each is not None)
+    values = [each for each in tensors if isinstance(call.trace(each), Rows)]
+    if call.func.overloadpacket in _MASKINGS:
+        values += [
+            each for each in tensors if call.trace(each) is None and _is_matrix(each) and not _is_parameter(each)
+        ]
+    return bool(values)
+
+
+def _sums_by_hand(call: Call, layer: str) -> bool:
+    source, trace = _source(call), call.trace(_source(call))
+    if not _sums_up(call):
+        return False
+    if isinstance(trace, Unmasked):
+        return trace.kind == GATHERED and not call.graph.propagating and not layer
+    if not isinstance(trace, Rows) or trace.broken is not None:
+        return False
+    if call.graph.propagating:
+        return MASKED not in trace.marks and source.dim() > 1
+    return not (source.dim() == 1 and layer)
+
+
+def _sums_up(call: Call) -> bool:
+    """Return whether a scatter adds to what is there, else it replaces it."""
+    operation = call.func.overloadpacket
+    return bool(call.argument(3, "accumulate", False)) if operation in _PUTS else operation in _SUMS
 
 
 def _source(call: Call) -> Any:
-    return call.args[2 if call.func.overloadpacket in (aten.index_put, aten.index_put_) else 3]
+    position = 2 if call.func.overloadpacket in _PUTS else 3
+    return call.args[position] if len(call.args) > position else None
+
+
+def _reduces_edges(call: Call) -> bool:
+    value = call.args[0]
+    if not isinstance(value, Tensor) or value.dim() < 2 or _kind(call, value) != GATHERED:
+        return False
+    dims = call.argument(1, "dim")
+    dims = [0] if isinstance(dims, str) else [dims] if isinstance(dims, int) else list(dims or range(value.dim()))
+    trace = call.trace(value)
+    if isinstance(trace, Rows):
+        return trace.broken is None and any(trace.ids.size(d) != 1 for d in dims)
+    return any(d % value.dim() == 0 for d in dims)
+
+
+def infer(call: Call, layer: Callable[[], str]) -> Unmasked | None:
+    """Return the trace of results that no variable reaches; :data:`BY_RULE` if the rules for edges apply."""
+    operation, out = call.func.overloadpacket, call.out
+    kinds = {_kind(call, each) for each in _tensors(call)}
+    found: str | None = None
+    if operation in _GATHERS and _gathers_at_edges(call):
+        if isinstance(call.trace(call.args[0]), Edges):
+            return BY_RULE
+        foreign = _kind(call, call.args[0]) == SUMMED and layer() not in _layers(call)
+        found = (SUMMED if foreign else GATHERED) if out.is_floating_point() else None
+    elif operation in _SCATTERS and _index_is_edges(call):
+        found = _of_scattered(call)
+    elif operation in _GATHERS and call.trace(call.args[0]) is None:
+        found = None  # a table of constants, looked up
+    elif operation in _MATRIX_PRODUCTS and kinds <= {STRUCTURE, None} and None in kinds:
+        found = None  # features made of degrees, times parameters
+    elif known := kinds & {MASKED, SUMMED, GATHERED, STRUCTURE}:
+        found = next(each for each in (MASKED, SUMMED, GATHERED, STRUCTURE) if each in known)
+    elif operation in RULES or torch.Tag.pointwise in call.func.tags or not isinstance(out, Tensor):
+        return BY_RULE
+    else:
+        found = STRUCTURE
+    if found is None:
+        return None
+    earlier = _layers(call) if found == SUMMED else []
+    return Unmasked(found, operation.__name__, earlier[0] if earlier else layer() if found == SUMMED else "")
+
+
+def _gathers_at_edges(call: Call) -> bool:
+    """Return whether an index is made of edges; a mask only leaves some of them out."""
+    index = [each for each in _tensors(call) if each is not call.args[0] and each.dtype != torch.bool]
+    return any(_kind(call, each) == "edges" for each in index)
+
+
+def _of_scattered(call: Call) -> str | None:
+    kind = _kind(call, _source(call))
+    if kind in (GATHERED, SUMMED):
+        return SUMMED if _sums_up(call) else kind
+    return None if call.graph.propagating else STRUCTURE
+
+
+def marked(call: Call, result: Result, layer: Callable[[], str]) -> Result:
+    """Return rows with the marks that a call leaves on them."""
+    operation = call.func.overloadpacket
+    if not isinstance(result, Rows):
+        return result
+    if operation in _GATHERS and _gathers_at_edges(call):
+        summed = {mark for mark in result.marks if mark.startswith(SUMMED)}
+        here = {SUMMED + layer()} if summed else set()
+        return result._replace(marks=result.marks - here | {GATHERED})
+    if operation in _SCATTERS and _sums_up(call) and _index_is_edges(call):
+        sums = not call.graph.propagating or MASKED not in result.marks
+        return result._replace(marks=frozenset({SUMMED + layer()} if sums and result.broken is None else {}))
+    foreign = {SUMMED + each for each in _layers(call)}
+    return result._replace(marks=result.marks | foreign) if foreign else result
+
+
+def _layers(call: Call) -> list[str]:
+    """Return the layers in which constants were summed up over edges."""
+    traces = [call.trace(each) for each in _tensors(call)]
+    return [trace.layer for trace in traces if isinstance(trace, Unmasked) and trace.kind == SUMMED]
+
+
+def _index_is_edges(call: Call) -> bool:
+    index = call.args[1] if call.func.overloadpacket in _PUTS else call.args[2:3]
+    return any(isinstance(call.trace(each), Edges) for each in index if isinstance(each, Tensor))
+
+
+def _kind(call: Call, value: Any) -> str | None:
+    trace: Trace | None = call.trace(value) if isinstance(value, Tensor) else None
+    if isinstance(trace, Edges):
+        return "edges"
+    if isinstance(trace, Unmasked):
+        return trace.kind
+    if isinstance(trace, Rows) and trace.marks:
+        return SUMMED if is_summed(trace) else GATHERED if GATHERED in trace.marks else None
+    return None
+
+
+def is_summed(rows: Rows) -> bool:
+    """Return whether rows are sums over edges that no mask has had a part in."""
+    return any(mark.startswith(SUMMED) for mark in rows.marks)
+
+
+def _tensors(call: Call) -> Iterator[Tensor]:
+    for each in (*call.args, *call.kwargs.values()):
+        if isinstance(each, Tensor):
+            yield each
+        elif isinstance(each, list | tuple):
+            yield from (one for one in each if isinstance(one, Tensor))
+
+
+def _is_matrix(tensor: Tensor) -> bool:
+    return sum(size > 1 for size in tensor.shape) > 1
 
 
 def _is_parameter(tensor: Tensor) -> bool:
