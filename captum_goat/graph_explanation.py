@@ -115,7 +115,7 @@ class GraphExplanation:
         rounding = shares.rows.abs().sum() + calibration.rows.abs().sum()
         eps = torch.finfo(value.dtype).eps
         size = value.abs() + value_base.abs()
-        self._check(delta, 1000 * eps * size + eps**0.5 * magnitude + 100 * eps * rounding + 16 * eps)
+        self._check(delta, 64 * eps * size + eps**0.5 * magnitude + 100 * eps * rounding + 16 * eps)
         return Attributions(edges, features, delta)
 
     def sums(self, edges: Tensor, features: Sequence[Tensor] = ()) -> Tensor:

@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import MessagePassing
 
 from captum_goat import standard_rules, winner_rules  # noqa: F401 (registers its rules)
+from captum_goat.model_state import kept_state
 from captum_goat.rules import Rule, find, input_of, is_inplace
 from captum_goat.tracking import UnsupportedModelError
 
@@ -57,7 +58,7 @@ def intercepted(
     """
     _check(model)
     mode = None if on_call is None else _RuleMode(on_call)
-    with _one_at_a_time, ExitStack() as stack:
+    with _one_at_a_time, kept_state(model), ExitStack() as stack:
         for name, module in model.named_modules():
             if isinstance(module, MessagePassing):
                 explained = module.explain is not False

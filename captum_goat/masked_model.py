@@ -83,10 +83,11 @@ class EdgeMaskedModel(Module):
     def _side_by_side(graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
         count, rows = len(masks[0]), torch.cat(masks, dim=1)
         # Alone first, and with gradients: hooks of DeepLift and GuidedBackprop see both calls and keep the latter.
-        last = masked_output(graph, rows[-1]).detach()
+        first, last = (masked_output(graph, rows[k]).detach() for k in (0, -1))
         with suppress(Exception):  # copies may not fit a model (an embedding per node, say) that takes the graph alone
             together = masked_output(graph.copies(count), torch.cat([mask.reshape(-1) for mask in masks]))
-            if copies_agree(together.detach(), last, count):
+            found = together.detach()
+            if copies_agree(found, last, count) and copies_agree(found.flip(0), first.flip(0), count):
                 return together.view(count, -1, *together.shape[1:])
         return torch.stack([masked_output(graph, row) for row in rows])
 

@@ -52,24 +52,18 @@ def _same(one: Any, other: Any) -> bool:
     return torch.allclose(one, other, rtol=near, atol=near * float(other.nan_to_num().abs().max()), equal_nan=True)
 
 
-def _is_reshaped(output: Tensor, value: Tensor) -> bool:
-    """Return whether an output is a value, or a view of it in another shape (as after `squeeze`)."""
-    reshaped = output._base is value and output.numel() == value.numel()
-    return output is value or (reshaped and output.is_contiguous() and value.is_contiguous())
-
-
 class _Recorder:
     """One recording: what its callbacks see."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, left_out: int | None = None) -> None:
         self.subject = subject
+        self.left_out = left_out
         self.tracker = RowTracker({module: name for name, module in subject.model.named_modules()})
         self.edges = EdgeTracker(self.tracker, subject.edge_sets) if subject.edge_sets else None
         self.messages: list[Messages] = []
         self.calls: list[KeptCall | None] = []
         self.kept: list[Factors | None] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
-        self.squashes: list[tuple[int, Tensor, Tensor]] = []
 
     def record(self) -> ActivationPattern:
         subject, tracker = self.subject, self.tracker
@@ -77,28 +71,23 @@ class _Recorder:
         if self.edges is not None:
             callbacks |= {"on_message": self.on_message, "on_layer": self.edges.enter}
         features = self.tracked_features()
-        left_out = None
         with intercepted(subject.model, **callbacks), tracker:
             output = tensor_output(subject.forward(features))
-            for number, before, after in self.squashes:
-                if _is_reshaped(output, after):  # the model's last step: logits are attributed
-                    left_out, output = number, before.reshape(output.shape)
-            if subject.finish is not None:
+            last = tracker.squashed(output)
+            if last is None and subject.finish is not None:
                 output = tensor_output(subject.finish(output))
+        if last is not None:  # the model's last step but for a choice of its results: logits are attributed
+            return _Recorder(subject, left_out=last).record()
         if self.edges is not None:
             self.edges.check_seen()
-        if left_out is not None:
-            self.calls[left_out] = None
-        return ActivationPattern(
-            subject,
-            self.messages,
-            self.calls,
-            left_out,
-            output,
-            tracker.rows(output),
-            tracker.graph,
-            tuple(self.suspects),
-        )
+        rows = tracker.rows(output)
+        if rows is not None and rows.degree == 0 and rows.frozen > 0:
+            raise UnsupportedModelError(
+                "The output is made of frozen numbers alone, as that of a softmax with something after it is, so no "
+                "edge has a share of its own. Make the softmax the last step of the model, or return logits."
+            )
+        pattern = (subject, self.messages, self.calls, self.left_out, output, rows, tracker.graph)
+        return ActivationPattern(*pattern, tuple(self.suspects))
 
     def tracked_features(self) -> Sequence[Tensor]:
         """Return the attributed inputs, with one row each along dimension 0."""
@@ -123,14 +112,16 @@ class _Recorder:
     def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         number, position = len(self.calls), None
         self.calls.append(None)
+        if number == self.left_out:
+            return input_of(args, kwargs)
         if rule is FACTORS and (position := self.size_position(func, args, kwargs)) is not None:
             out = frozen_size(self.keep, func, args, kwargs, position)
         elif rule.rewrite is not None and self.applies(rule, (*args, *kwargs.values())):
             out = self.rewritten(rule.rewrite, func, args, kwargs)
         else:
             out = func(*args, **kwargs)
-        if rule.squashes:
-            self.squashes.append((number, input_of(args, kwargs), out))
+        if rule.squashes and self.left_out is None:
+            self.tracker.set_squashed(out, number)
         if rule is LEAVES:
             self.watch_leaving(func, self.tracker.get(args[0]))
         if self.kept:

@@ -114,7 +114,7 @@ def gate(*operations: Any) -> None:
     Args:
         *operations: Classes of modules, or functions of torch, with the activation's input as first argument.
     """
-    register(operations, Rule(gated, unary=True))
+    register(operations, Rule(_own_gate, unary=True))
 
 
 def scale(*operations: Any) -> None:
@@ -144,6 +144,30 @@ def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         return function
 
     return decorate
+
+
+def _own_gate(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Rewrite an activation of the user's, after a look at whether it treats every row on its own."""
+
+    def keep_checked(values: Callable[[], Tensor], **options: Any) -> Tensor:
+        def checked() -> Tensor:
+            value = input_of(args, kwargs).detach()
+            if value.dim() and _mixes_rows(lambda rows: func(rows.clone(), *args[1:]), value):
+                raise ValueError(
+                    f"Expected an activation that acts on every number alone (got {func.__qualname__}, which mixes "
+                    f"rows). Write a rule of its own for it, with captum_goat.rules.rule."
+                )
+            return values()
+
+        return keep(checked, **options)
+
+    return gated(keep_checked, func, args, kwargs)
+
+
+def _mixes_rows(function: Callable[[Tensor], Tensor], value: Tensor) -> bool:
+    order = torch.arange(len(value), device=value.device).roll(len(value) // 3 + 1)
+    out, rolled = function(value), function(value[order])
+    return not torch.allclose(out[order], rolled, rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
 def frozen_result(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -161,16 +161,37 @@ def test_values_that_leave_the_graph_of_gradients_are_refused() -> None:
 
 
 def test_models_that_take_other_steps_the_next_time_are_refused() -> None:
-    class Remembering(Model):
-        kept: Tensor | None = None
+    kept: list[Tensor] = []
 
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            self.kept = self.a(x, edge_index).relu() if self.kept is None else self.kept
-            return self.out(self.b(self.kept, edge_index)).mean(dim=0, keepdim=True)
+    def remembering(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        kept[:] = kept or [second.relu()]
+        return kept[0]
 
-    model = randomize(Remembering(lambda x, f, s: s).double(), seed=8)
+    model = randomize(Model(remembering).double(), seed=8)
     with pytest.raises(UnsupportedModelError, match="fewer"):
         GOAtAttribution(model).attribute(MASK, 1, (X, EDGES))
+
+
+def test_what_a_model_keeps_of_a_call_is_neither_used_nor_left() -> None:
+    class Remembering(Model):
+        def __init__(self, *, keeps: bool) -> None:
+            super().__init__(lambda x, f, s: s)
+            self.keeps, self.kept = keeps, None
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            self.calls += 1
+            kept = self.a(x, edge_index).relu() if self.kept is None else self.kept
+            self.kept = kept if self.keeps else None
+            return self.out(self.b(kept, edge_index)).mean(dim=0, keepdim=True)
+
+    model, plain = (randomize(Remembering(keeps=keeps).double(), seed=8) for keeps in (True, False))
+    calls = model.calls.clone()
+    expected = GOAtAttribution(plain).attribute(MASK, 1, (X, EDGES))
+    torch.testing.assert_close(GOAtAttribution(model).attribute(MASK, 1, (X, EDGES)), expected)
+    EdgeMaskedModel(model)(MASK, X, EDGES)
+    assert model.kept is None
+    assert torch.equal(model.calls, calls)
 
 
 def test_what_a_layer_has_cached_is_refused() -> None:

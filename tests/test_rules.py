@@ -407,6 +407,45 @@ def test_a_rule_that_is_not_the_operation_is_found_out() -> None:
         GOAtAttribution(model).attribute(MASK, [1, 2], (X, EDGES, BATCH))
 
 
+class Mixing(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + x[torch.arange(len(x)).flip(0)]
+
+
+def test_a_gate_must_act_on_every_row_alone() -> None:
+    model = randomize(Model(Mixing(), torch.relu).double(), seed=1)
+    rules.gate(Mixing)
+    try:
+        with pytest.raises(ValueError, match=r"acts on every number alone \(got Mixing.forward, which mixes rows\)"):
+            GOAtAttribution(model).attribute(MASK, [1, 2], (X, EDGES, BATCH))
+    finally:
+        rules.forget(Mixing)
+
+
+CHOICES: list[Callable[[Tensor], Tensor]] = [lambda p: p[:, 1], lambda p: p.clone()[:, 1:2], lambda p: p.t()[1]]
+
+
+@pytest.mark.parametrize("choose", CHOICES, ids=range(3))
+def test_what_is_chosen_of_a_last_softmax_is_that_of_the_logits(choose: Callable[[Tensor], Tensor]) -> None:
+    class Head(Model):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            return choose(super().forward(x, edge_index, batch).softmax(-1))
+
+    plain, model = (randomize(kind(torch.relu).double(), seed=1) for kind in (Model, Head))
+    expected = GOAtAttribution(plain).attribute(MASK, [1, 1], (X, EDGES, BATCH))
+    target = [0, 0] if choose(torch.ones(2, 3)).dim() == 2 else None
+    torch.testing.assert_close(GOAtAttribution(model).attribute(MASK, target, (X, EDGES, BATCH)), expected)
+
+
+def test_an_output_of_frozen_numbers_alone_is_refused() -> None:
+    class Head(Model):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            return 2 * super().forward(x, edge_index, batch).softmax(-1)
+
+    with pytest.raises(UnsupportedModelError, match="frozen numbers alone"):
+        GOAtAttribution(randomize(Head(torch.relu).double(), seed=1)).attribute(MASK, 1, (X, EDGES, BATCH))
+
+
 def test_rules_are_for_classes_and_functions() -> None:
     with pytest.raises(TypeError, match="class of a module"):
         rules.gate(Snake())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import make_gnn, randomize
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -18,7 +19,7 @@ from torch_geometric.nn import (
     dense_mincut_pool,
     global_mean_pool,
 )
-from torch_geometric.utils import degree, scatter, softmax, to_dense_adj, to_dense_batch
+from torch_geometric.utils import degree, scatter, softmax, to_dense_adj, to_dense_batch, to_undirected
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
 
@@ -41,6 +42,16 @@ class OwnPropagate(MessagePassing):
         return self.propagate(edge_index, x=self.lin(x))
 
 
+class Both(OwnPropagate):
+    """A layer that passes some messages by PyG's `propagate` and some by hand."""
+
+    propagate = MessagePassing.propagate
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        by_hand = scatter(x[edge_index[0]], edge_index[1], dim_size=7, reduce="mean")
+        return self.propagate(edge_index, x=x) + self.lin(by_hand)
+
+
 class Model(nn.Module):
     """Layers to choose from."""
 
@@ -48,6 +59,7 @@ class Model(nn.Module):
         super().__init__()
         self.body = body
         self.conv, self.gcn, self.own, self.lin = GraphConv(4, 4), GCNConv(4, 4), OwnPropagate(), nn.Linear(4, 3)
+        self.both = Both()
         self.one, self.pool, self.dense, self.topk = (
             nn.Linear(1, 4),
             nn.Linear(4, 2),
@@ -93,6 +105,20 @@ BY_HAND: dict[str, Callable[[Model, Tensor, Tensor], Tensor]] = {
     "sparse adjacency matrix before": lambda m, x, e: hidden(
         m, torch.sparse_coo_tensor(e, MASK, (7, 7), check_invariants=True) @ x, e
     ),
+    "a matrix that is written to": lambda m, x, e: (
+        torch.zeros(7, 7).double().index_put((e[1], e[0]), MASK[0]) @ hidden(m, x, e)
+    ),
+    "a matrix of truths": lambda m, x, e: hidden(m, (adjacency(e) > 0).double() @ x, e),
+    "a product and a sum": lambda m, x, e: (adjacency(e).unsqueeze(-1) * hidden(m, x, e).unsqueeze(0)).sum(1),
+    "attention that is masked": lambda m, x, e: (
+        ((h := hidden(m, x, e)) @ h.t()).masked_fill(adjacency(e) == 0, -1e9).softmax(-1) @ h
+    ),
+    "one-hot edges": lambda m, x, e: F.one_hot(e[1], 7).double().t() @ hidden(m, x, e)[e[0]],
+    "node by node": lambda m, x, e: torch.stack([hidden(m, x, e)[e[0][e[1] == i]].sum(0) for i in range(7)]),
+    "a power of a matrix": lambda m, x, e: hidden(m, torch.linalg.matrix_power(adjacency(e), 2) @ x, e),
+    "an inverse": lambda m, x, e: torch.linalg.inv(torch.eye(7).double() - 0.1 * adjacency(e)) @ hidden(m, x, e),
+    "beside the messages of a layer": lambda m, x, e: m.both(x, e).relu(),
+    "after the messages of a layer": lambda m, x, e: m.both(hidden(m, x, e), e).relu(),
     "dense pooling": mincut,
     "own propagate": lambda m, x, e: m.own(hidden(m, x, e), e),
     "own propagate before": lambda m, x, e: hidden(m, m.own(x, e), e),
@@ -185,3 +211,36 @@ def test_every_precision_is_right_for_its_own(dtype: torch.dtype, near: float) -
     found = GOAtAttribution(model).attribute(MASK.to(dtype), 1, (X.to(dtype), EDGES))
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), expected, rtol=near, atol=near * float(expected.abs().max()))
+
+
+def test_edges_that_are_taken_out_of_torch_are_refused() -> None:
+    def by_node(m: Model, x: Tensor, e: Tensor) -> Tensor:
+        out = torch.zeros_like(x)
+        for source, target in e.t().tolist():
+            out[target] += x[source]
+        return hidden(m, out, e)
+
+    with pytest.raises(UnsupportedModelError, match=r"'tolist' in the model \(Model\) takes edges out of torch"):
+        GOAtAttribution(randomize(Model(by_node).double(), seed=3)).attribute(MASK, 1, (X, EDGES))
+
+
+def test_a_graph_that_is_made_undirected_again_has_the_same_attributions() -> None:
+    edges = torch.cat([EDGES[:, EDGES[0] != EDGES[1]], EDGES[:, EDGES[0] != EDGES[1]].flip(0)], dim=1)
+    edges = edges[:, torch.randperm(edges.size(1), generator=torch.Generator().manual_seed(1))]
+    mask = torch.rand(edges.size(1), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found = []
+    for prepare in (lambda e: e, to_undirected, lambda e: e.flip(0).flip(0)):
+        model = randomize(Model(lambda m, x, e, prepare=prepare: hidden(m, x, prepare(e))).double(), seed=3)
+        found.append(GOAtAttribution(model).attribute(mask, 1, (X, edges)))
+    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(found[2], found[0])
+
+
+def test_the_sum_is_checked_beside_a_large_constant() -> None:
+    def leaving(m: Model, x: Tensor, e: Tensor) -> Tensor:
+        h = hidden(m, x, e)
+        return h * (1 + h.mean().item()) + 1000.0
+
+    model = randomize(Model(leaving), seed=3)
+    with pytest.raises(UnsupportedModelError, match=r"'item' in the model \(Model\)"):
+        GOAtAttribution(model).attribute(MASK.float(), 1, (X.float(), EDGES))

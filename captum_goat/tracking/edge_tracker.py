@@ -124,6 +124,8 @@ class EdgeTracker:
         round, each stands for itself.
         """
         known = edges >= 0
+        if not known.any():
+            return edges
         source, target = self._source[edges], self._target[edges]
         same = known & (edge_index[0] == source) & (edge_index[1] == target) & (source != target)
         turned = known & (edge_index[0] == target) & (edge_index[1] == source) & (source != target)

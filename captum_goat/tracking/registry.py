@@ -46,6 +46,7 @@ class Call(NamedTuple):
 REFUSED = Unsupported("", "")  # what a rule returns for a call that is not linear
 Rule = Callable[[Call], Result]
 RULES: dict[Any, Rule] = {}
+MOVES: set[Any] = set()  # operations that only move entries
 DEPENDENCE: dict[Any, Rule] = {}  # of operations that are not linear
 
 # Results that depend on the shape of the argument at most, not on its values.
@@ -95,6 +96,7 @@ def moves(*operations: Any) -> Callable[[Callable[[Call, Tensor], Any]], Rule]:
                 return [trace._replace(ids=ids) for ids in moved]
             return trace._replace(ids=moved)
 
+        MOVES.update(operations)
         return rule(*operations)(apply)
 
     return register

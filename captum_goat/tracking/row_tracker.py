@@ -24,11 +24,13 @@ from captum_goat.tracking.memory import seen_through, still_edges, written_to
 from captum_goat.tracking.registry import (
     DEPENDENCE,
     FACTORIES,
+    MOVES,
     OVERWRITES,
     REFUSED,
     RULES,
     Call,
     Result,
+    aten,
     edges_of_pointwise,
 )
 from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Unmasked, Unsupported
@@ -51,6 +53,7 @@ class RowTracker(TorchDispatchMode):
         self.set_aside = 0  # depth of nested `propagate` calls of layers with `explain=False`
         self._names = names
         self._traces: Any = WeakTensorKeyDictionary()
+        self._squashed: Any = WeakTensorKeyDictionary()
         self._paused = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -59,6 +62,8 @@ class RowTracker(TorchDispatchMode):
         out = func(*args, **kwargs)
         if self._paused:
             return out
+        if self._squashed and args and isinstance(args[0], Tensor):
+            self._follow_squashed(func, args[0], out)
         # What is overwritten has no part in the result.
         read = args[1:] if func.overloadpacket in OVERWRITES else args
         leaves = _tensors((*read, *kwargs.values()))
@@ -72,6 +77,26 @@ class RowTracker(TorchDispatchMode):
         elif func.overloadpacket in OVERWRITES:
             self._overwrite(out, func)
         return out
+
+    def set_squashed(self, tensor: Tensor, number: int) -> None:
+        """Follow the result of a softmax or sigmoid, the call of this number, to see whether it is the output."""
+        self._squashed[tensor] = number
+
+    def squashed(self, tensor: Tensor) -> int | None:
+        """Return the number of the softmax or sigmoid of which a tensor is a part, or the whole."""
+        number: int | None = self._squashed.get(tensor)
+        return number
+
+    def _follow_squashed(self, func: Any, value: Tensor, out: Any) -> None:
+        if func._schema.is_mutable:
+            for each in [
+                each for each in self._squashed if each is value or each._base is value or value._base is each
+            ]:
+                del self._squashed[each]
+        elif (number := self.squashed(value)) is not None:
+            for each in _tensors([out]):
+                if each.is_floating_point() and func.overloadpacket in MOVES | {aten._to_copy}:
+                    self._squashed[each] = number
 
     def _infer(self, call: Call, traced: list[tuple[Tensor, Trace]]) -> Result:
         if call.func.overloadpacket in FACTORIES:
@@ -193,9 +218,9 @@ class RowTracker(TorchDispatchMode):
         if isinstance(reason, Unsupported | Broken):
             raise UnsupportedModelError(
                 f"'{reason.operation}' in {reason.place} is applied to values that depend on what is attributed, and "
-                f"it is neither linear nor has it a rule. If it is an activation, a norm or attention, give its module "
-                f"or function a rule in one line: captum_goat.rules.gate, .scale or .freeze. Otherwise replace it; "
-                f"docs/rules.md lists what is known."
+                f"there is no rule for it: it is not linear, or random, or not known here. If it is an activation, a "
+                f"norm or attention, give its module or function a rule in one line: captum_goat.rules.gate, .scale or "
+                f".freeze. Otherwise replace it; docs/rules.md lists what is known."
             )
         return trace if isinstance(trace, Rows) else None
 

@@ -1,0 +1,39 @@
+"""Keep what a model sets on itself while it runs from staying there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+
+@contextmanager
+def kept_state(model: Module) -> Iterator[None]:
+    """Give the attributes and buffers of a model's modules back the values that they had before.
+
+    A forward may keep results for later, as a cache or for a look at them, and may count calls. Runs with masked edges
+    must leave none of that behind.
+    """
+    attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    values = [(buffer, buffer._version, buffer.detach().clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for module, before, buffers in attributes:
+            _restore(vars(module), before)
+            _restore(module._buffers, buffers)
+        with torch.no_grad():
+            for buffer, version, value in values:
+                if buffer._version != version:
+                    buffer.copy_(value)
+
+
+def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
+    for name in [name for name in now if name not in before]:
+        del now[name]
+    for name, value in before.items():
+        if now.get(name) is not value or name not in now:
+            now[name] = value
