@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 NO_SET = -1
+_MANY = 32  # what the unions of more sets than this are made of is remembered
+_MOST_SETS = 2**31
 
 
 class FieldSets:
@@ -26,9 +28,11 @@ class FieldSets:
 
     def __init__(self, num_singletons: int, width: int, device: torch.device) -> None:
         self._width = width
+        self._num_singletons = num_singletons
         self._entries = torch.arange(num_singletons, device=device)
         self._sizes = torch.ones_like(self._entries)
         self._hashes = _hash(self._entries)
+        self._contained = self._entries[:0]  # which sets are in which, as far as it is known, as sorted pairs
 
     def __len__(self) -> int:
         return self._sizes.numel()
@@ -48,13 +52,37 @@ class FieldSets:
         united = torch.full((num_groups,), NO_SET, device=sets.device)
         alone = counts[groups] == 1
         united[groups[alone]] = sets[alone]
-        groups, sets = groups[~alone], sets[~alone]
+        groups, sets = self._without_contained(groups[~alone], sets[~alone], united)
         if groups.numel():
-            several = torch.nonzero(counts > 1).view(-1)
-            position = torch.zeros_like(united).index_fill_(0, several, 0)
-            position[several] = torch.arange(several.numel(), device=sets.device)
-            united[several] = self._unite_several(position[groups], sets, several.numel())
+            several, position = torch.unique(groups, return_inverse=True)
+            united[several] = self._unite_several(position, sets, several.numel())
+            self._note_contained(united[groups], groups, sets, num_groups)
         return united
+
+    def _without_contained(self, groups: Tensor, sets: Tensor, united: Tensor) -> tuple[Tensor, Tensor]:
+        """Leave out what is known to be in the largest set of its group, and unite groups that have just that left."""
+        if not groups.numel() or not self._contained.numel():
+            return groups, sets
+        ranked = self._sizes[sets] * len(self) + sets
+        largest = torch.full_like(united, NO_SET).scatter_reduce_(0, groups, ranked, "amax")[groups] % len(self)
+        wanted = largest * _MOST_SETS + sets
+        position = torch.searchsorted(self._contained, wanted).clamp(max=self._contained.numel() - 1)
+        kept = self._contained[position] != wanted
+        groups, sets = groups[kept], sets[kept]
+        alone = torch.bincount(groups, minlength=united.numel())[groups] == 1
+        united[groups[alone]] = sets[alone]
+        return groups[~alone], sets[~alone]
+
+    def _note_contained(self, unions: Tensor, groups: Tensor, sets: Tensor, num_groups: int) -> None:
+        """Remember of what the unions of many sets, such as pooled graphs, are made."""
+        many = (torch.bincount(groups, minlength=num_groups)[groups] > _MANY) & (unions != sets)
+        if many.any():
+            keys = unions[many] * _MOST_SETS + sets[many]
+            large = torch.unique(unions[many])
+            of_set, entries = self.entries_of(large)
+            single = entries < self._num_singletons
+            singles = large[of_set[single]] * _MOST_SETS + entries[single]
+            self._contained = torch.unique(torch.cat([self._contained, keys, singles]))
 
     def changed(self, sets: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the numbers of sets with other entries.

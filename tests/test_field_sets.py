@@ -23,8 +23,10 @@ def contents(sets: FieldSets, numbers: Tensor) -> list[frozenset[int]]:
     return [frozenset(each) for each in found]
 
 
+@pytest.mark.parametrize("many", [32, 1], ids=["", "all unions remembered"])
 @pytest.mark.parametrize("weak", [False, True], ids=["two hashes", "a first hash that is no good"])
-def test_unions_are_those_of_python(weak: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unions_are_those_of_python(weak: bool, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(field_sets, "_MANY", many)
     if weak:
         good = field_sets._hash
         monkeypatch.setattr(field_sets, "_hash", lambda entries: good(entries) * torch.tensor([0, 1]))
