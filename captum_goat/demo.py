@@ -24,7 +24,7 @@ except ImportError as error:
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution
 from captum_goat.datasets import ba_2motifs
-from captum_goat.models import GraphClassifier, train_classifier
+from captum_goat.models import GraphClassifier, train_model
 from captum_goat.visualization import visualize_graph_attr
 
 if TYPE_CHECKING:
@@ -228,11 +228,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     graphs = ba_2motifs(options.graphs, options.seed)
     torch.manual_seed(options.seed)
     model = GraphClassifier("gin", in_channels=graphs[0].num_features, hidden_channels=32, num_classes=2)
-    result = train_classifier(model, graphs, epochs=options.epochs, seed=options.seed)
-    explained = explained_outputs(model, result.test_graphs)
+    result = train_model(model, graphs, epochs=options.epochs, seed=options.seed)
+    explained = explained_outputs(model, [graphs[index] for index in result.split.test.tolist()])
     explanations = [timed_explanation(method, model, explained) for method in METHODS]
 
-    print(f"GIN on BA-2Motifs: test accuracy {result.test_accuracy:.3f} ({len(result.test_graphs)} graphs)\n")
+    print(f"GIN on BA-2Motifs: test accuracy {result.test_accuracy:.3f} ({len(result.split.test)} graphs)\n")
     print(table(explanations, explained))
     print(LEGEND)
     options.output.mkdir(parents=True, exist_ok=True)

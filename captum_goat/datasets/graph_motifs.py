@@ -7,15 +7,13 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
+from captum_goat.datasets.base_graphs import CYCLE, HOUSE, barabasi_albert
+
 BASE_NODES = 20
 MOTIF_NODES = 5
 NUM_FEATURES = 10
 FEATURE_VALUE = 0.1  # the same for every node: only the structure tells the classes apart
-
-# The motifs by class, as edges between their five nodes. Both hang on the base graph by their node 0.
-CYCLE = ((0, 1), (1, 2), (2, 3), (3, 4), (0, 4))
-HOUSE = ((0, 1), (1, 2), (2, 3), (0, 3), (0, 4), (1, 4))
-MOTIFS = (CYCLE, HOUSE)
+MOTIFS = (CYCLE, HOUSE)  # by class
 
 
 def ba_2motifs(num_graphs: int = 1000, seed: int = 0) -> list[Data]:
@@ -54,7 +52,7 @@ def ba_2motifs(num_graphs: int = 1000, seed: int = 0) -> list[Data]:
 
 def _graph_with_motif(label: int, generator: np.random.Generator) -> Data:
     motif = [(BASE_NODES + source, BASE_NODES + target) for source, target in MOTIFS[label]]
-    edges = [*_barabasi_albert_tree(BASE_NODES, generator), (0, BASE_NODES), *motif]
+    edges = [*barabasi_albert(BASE_NODES, 1, generator), (0, BASE_NODES), *motif]
     edge_index = to_undirected(torch.tensor(edges).t())  # sorts, too
     return Data(
         x=torch.full((BASE_NODES + MOTIF_NODES, NUM_FEATURES), FEATURE_VALUE),
@@ -62,13 +60,3 @@ def _graph_with_motif(label: int, generator: np.random.Generator) -> Data:
         y=torch.tensor([label]),
         edge_label=(edge_index >= BASE_NODES).all(dim=0),
     )
-
-
-def _barabasi_albert_tree(num_nodes: int, generator: np.random.Generator) -> list[tuple[int, int]]:
-    """Grow a tree in which a new node joins an old one with probability proportional to its degree."""
-    edges = [(0, 1)]
-    for node in range(2, num_nodes):
-        # A node is an end of as many edges as its degree says, so a random end of a random edge has the right odds.
-        edge, end = generator.integers(len(edges)), generator.integers(2)
-        edges.append((edges[edge][end], node))
-    return edges

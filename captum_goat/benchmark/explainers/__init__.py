@@ -1,0 +1,71 @@
+"""One adapter per explainer, all with one signature: a model, graphs and their classes in; signed edge scores out.
+
+:data:`EXPLAINERS` has them by name. Each is a class that makes an :class:`EdgeExplainer`; its attributes say what it
+is::
+
+    >>> import torch
+    >>> from captum_goat.benchmark.explainers import EXPLAINERS
+    >>> from captum_goat.datasets import ba_2motifs
+    >>> from captum_goat.models import GraphClassifier
+    >>> EXPLAINERS["occlusion"].batched, EXPLAINERS["occlusion"].complete, EXPLAINERS["kernel_shap"].slow
+    (True, False, True)
+    >>> (graph,) = ba_2motifs(num_graphs=1)
+    >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
+    >>> EXPLAINERS["occlusion"]()(model, graph, target=torch.tensor([0])).shape
+    torch.Size([50])
+
+Every explainer works on its own copy of the model, and gives a graph the same scores alone and in a batch, whatever
+random numbers were drawn before. Where one does not apply, or is not installed, it raises
+:class:`ExplainerSkippedError`.
+"""
+
+from captum_goat.benchmark.explainers.counterfactual import CFGNNExplainer
+from captum_goat.benchmark.explainers.degree import DEGREE
+from captum_goat.benchmark.explainers.edge_weights import WeightIntegratedGradients
+from captum_goat.benchmark.explainers.gradients import (
+    Deconvolution,
+    GradientShap,
+    GuidedBackprop,
+    InputXGradient,
+    IntegratedGradients,
+    Saliency,
+)
+from captum_goat.benchmark.explainers.interface import EdgeExplainer, Explainer, ExplainerSkippedError
+from captum_goat.benchmark.explainers.pgm import PGMExplainerOfPyG
+from captum_goat.benchmark.explainers.pyg import AttentionOfPyG, GNNExplainerOfPyG, GraphMaskOfPyG, PGExplainerOfPyG
+from captum_goat.benchmark.explainers.relevance import GNNLRP
+from captum_goat.benchmark.explainers.robust_counterfactual import RCExplainer
+from captum_goat.benchmark.explainers.sampling import KernelShap, ShapleyValueSampling
+from captum_goat.benchmark.explainers.simple import EdgeOcclusion, GOAt, Random, RepeatedGOAt
+from captum_goat.benchmark.explainers.subgraphx import SubgraphX
+
+__all__ = ["EXPLAINERS", "EdgeExplainer", "Explainer", "ExplainerSkippedError"]
+
+EXPLAINERS: dict[str, type[Explainer]] = {
+    each.name: each
+    for each in (
+        GOAt,
+        RepeatedGOAt,
+        Random,
+        EdgeOcclusion,
+        Saliency,
+        InputXGradient,
+        IntegratedGradients,
+        WeightIntegratedGradients,
+        GradientShap,
+        GuidedBackprop,
+        Deconvolution,
+        ShapleyValueSampling,
+        KernelShap,
+        GNNExplainerOfPyG,
+        PGExplainerOfPyG,
+        PGMExplainerOfPyG,
+        GraphMaskOfPyG,
+        AttentionOfPyG,
+        CFGNNExplainer,
+        RCExplainer,
+        DEGREE,
+        GNNLRP,
+        SubgraphX,
+    )
+}

@@ -1,0 +1,105 @@
+"""Finished parts of a run on disk, one cell per data set, model and explainer, so that a run can go on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captum_goat.benchmark.paper.explanations import Explanation
+from captum_goat.benchmark.paper.measurements import Key, Measurements
+from captum_goat.benchmark.paper.options import Options
+from captum_goat.benchmark.paper.tasks import Task
+from captum_goat.models.checkpoints import fingerprint
+
+EXPLANATION_FORMAT = 1  # to be raised when explaining changes, so that older results are not taken for those of today
+MEASUREMENT_FORMAT = 2  # the same for measuring
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one explainer did on one task.
+
+    Attributes:
+        explainer: Its name.
+        explanation: Its scores and times; ``None`` if it was skipped.
+        measurements: What was measured; empty if it was skipped.
+        skipped: Why it was skipped, or how it failed; empty if it was not.
+    """
+
+    explainer: str
+    explanation: Explanation | None
+    measurements: Measurements
+    skipped: str = ""
+
+
+class Store:
+    """The cells of one task on disk.
+
+    A file is taken only if it was written for the same model, graphs and options.
+
+    Args:
+        task: The model and the graphs.
+        options: Where files are, and what decides results.
+    """
+
+    def __init__(self, task: Task, options: Options) -> None:
+        self.folder = options.cache / "cells" / task.dataset / (task.gnn if task.held_out else f"{task.gnn}_whole")
+        limits = {"limit": options.limit, "slow_limit": options.slow_limit, "budget": options.budget}
+        self.task = fingerprint(task.model, task.graphs, {"seed": options.seed} | limits)
+
+    def read_explanation(self, explainer: str) -> Explanation | None:
+        """Return an explanation, or ``None`` if there is none."""
+        content = self._read(explainer, "explanation", EXPLANATION_FORMAT)
+        return None if content is None else Explanation(**content)
+
+    def write_explanation(self, explainer: str, found: Explanation) -> None:
+        """Keep an explanation."""
+        self._write(explainer, "explanation", EXPLANATION_FORMAT, _contents(found))
+
+    def read_measurements(self, explainer: str) -> Measurements | None:
+        """Return measurements, or ``None`` if there are none."""
+        content = self._read(explainer, "measurements", MEASUREMENT_FORMAT)
+        if content is None:
+            return None
+        return Measurements(**{name: _with_keys(values) for name, values in content.items()})
+
+    def write_measurements(self, explainer: str, found: Measurements) -> None:
+        """Keep measurements."""
+        content = {name: _with_words(values) for name, values in _contents(found).items()}
+        self._write(explainer, "measurements", MEASUREMENT_FORMAT, content)
+
+    def _path(self, explainer: str, what: str) -> Path:
+        return self.folder / f"{explainer}.{what}.pt"
+
+    def _read(self, explainer: str, what: str, version: int) -> dict[str, Any] | None:
+        path = self._path(explainer, what)
+        if not path.is_file():
+            return None
+        file = torch.load(path, weights_only=True)  # so that a file can hold no code
+        same = file["task"] == self.task and file["format"] == version
+        return dict(file["content"]) if same else None
+
+    def _write(self, explainer: str, what: str, version: int, content: Mapping[str, Any]) -> None:
+        path = self._path(explainer, what)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+        torch.save({"task": self.task, "format": version, "content": dict(content)}, unfinished)
+        unfinished.replace(path)  # a file appears when it is whole
+
+
+def _contents(found: Explanation | Measurements) -> dict[str, Any]:
+    return {each.name: getattr(found, each.name) for each in fields(found)}
+
+
+def _with_words(values: Mapping[Key, Tensor]) -> dict[str, Tensor]:
+    return {"/".join(key): value for key, value in values.items()}
+
+
+def _with_keys(values: Mapping[str, Tensor]) -> dict[Key, Tensor]:
+    return {Key(*words.split("/")): value for words, value in values.items()}

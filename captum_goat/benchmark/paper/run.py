@@ -1,0 +1,105 @@
+"""One run of the benchmark: train or load, explain, measure, report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+from captum_goat.benchmark.explainers import EXPLAINERS, ExplainerSkippedError
+from captum_goat.benchmark.paper.cells import Cell, Store
+from captum_goat.benchmark.paper.explanations import Explanation, explain, make_explainer
+from captum_goat.benchmark.paper.measurements import Measurements, measure
+from captum_goat.benchmark.paper.options import Options, parse
+from captum_goat.benchmark.paper.progress import bar
+from captum_goat.benchmark.paper.report import HEADLINE, write_report
+from captum_goat.benchmark.paper.study import Study
+from captum_goat.benchmark.paper.tasks import Task, load_task
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark from the command line."""
+    options = parse(arguments)
+    print(f"The report is in {run(options)}.")
+
+
+def run(options: Options) -> Path:
+    """Run the benchmark; what is finished already is taken from the cache.
+
+    Args:
+        options: What to run.
+
+    Returns:
+        The path of the report.
+    """
+    studies = []
+    for dataset, gnn in product(options.datasets, options.gnns):
+        studies.append(run_task(load_task(options, dataset, gnn), options, options.explainers))
+        if options.whole and (dataset, gnn) == HEADLINE[:2]:
+            whole = load_task(options, dataset, gnn, held_out=False)
+            studies.append(run_task(whole, options, [name for name in options.explainers if _is_quick(name)]))
+    return write_report(options, studies)
+
+
+def _is_quick(name: str) -> bool:
+    """Return whether an explainer can explain a whole data set in reasonable time."""
+    return EXPLAINERS[name].batched or name == "random"
+
+
+def run_task(task: Task, options: Options, explainers: Sequence[str]) -> Study:
+    """Explain and measure one task with several explainers.
+
+    Args:
+        task: The model and the graphs.
+        options: What to run.
+        explainers: The names of the explainers.
+
+    Returns:
+        What the explainers did.
+    """
+    store = Store(task, options)
+    with bar(f"{task.dataset} {task.gnn}", len(explainers), "explainer", options.progress) as progress:
+        cells = []
+        for name in explainers:
+            cells.append(run_cell(task, name, store, options))
+            progress.update(1)
+    return Study(task, cells)
+
+
+def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
+    """Explain and measure one task with one explainer, or take what was found before.
+
+    Args:
+        task: The model and the graphs.
+        name: The explainer.
+        store: Where finished cells are.
+        options: What to run.
+
+    Returns:
+        What the explainer did. One that does not apply, or is not installed, is tried again next time. So is one that
+        fails: it raises its error, or with ``keep_going`` is reported.
+    """
+    try:
+        explanation = store.read_explanation(name)
+        if explanation is None:
+            explanation = _explained(task, name, options)
+            store.write_explanation(name, explanation)
+        measurements = store.read_measurements(name)
+        if measurements is None:
+            measurements = measure(task, explanation.scores, explanation.count, options.seed)
+            store.write_measurements(name, measurements)
+        return Cell(name, explanation, measurements)
+    except ExplainerSkippedError as reason:
+        return Cell(name, None, Measurements(), str(reason))
+    except Exception as error:
+        if not options.keep_going:
+            raise
+        message = " ".join(str(error).split())[:300]
+        return Cell(name, None, Measurements(), f"failed: {type(error).__name__}: {message}")
+
+
+def _explained(task: Task, name: str, options: Options) -> Explanation:
+    explainer = make_explainer(name, options.seed)
+    limit = min(len(task.graphs), options.slow_limit) if explainer.slow else len(task.graphs)
+    with bar(f"{task.dataset} {task.gnn} {name}", limit, "graph", options.progress) as progress:
+        return explain(explainer, task, limit, options.budget, progress.update)

@@ -1,0 +1,148 @@
+"""Tables of results in Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from captum_goat.benchmark.paper.published import PAPER_SECONDS
+from captum_goat.benchmark.paper.results import REFERENCE, Row
+from captum_goat.benchmark.paper.study import Results
+from captum_goat.datasets import DATASETS
+
+GNN_TITLES = {"gcn": "GCN", "sage": "GraphSAGE", "gin": "GIN", "gcn_textbook": "GCN (textbook)"}
+EMPTY = "-"
+
+
+def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a table; columns of numbers are aligned to the right.
+
+    Examples::
+
+        >>> from captum_goat.benchmark.paper.tables import markdown
+        >>> print(markdown(["explainer", "n"], [["`goat`", "3"]]))
+        | explainer | n |
+        |---|--:|
+        | `goat` | 3 |
+    """
+    lines = list(lines)
+    rule = "|" + "".join("--:|" if _are_numbers(column) else "---|" for column in zip(*lines, strict=True))
+    return "\n".join([_line(header), rule if lines else "|" + "---|" * len(header), *(_line(each) for each in lines)])
+
+
+def _are_numbers(column: Sequence[str]) -> bool:
+    return all(each[:1] in "+-0123456789*" for each in column)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def title(dataset: str, gnn: str | None = None) -> str:
+    """Return the name of a data set, and of a model, in tables."""
+    name = DATASETS[dataset].title
+    return name if gnn is None else f"{name}, {GNN_TITLES[gnn]}"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number with a fixed number of digits, or a dash."""
+    return EMPTY if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def seconds(value: float | None) -> str:
+    """Return a time in a readable unit.
+
+    Examples::
+
+        >>> from captum_goat.benchmark.paper.tables import seconds
+        >>> seconds(0.00123), seconds(2.5)
+        ('1.23 ms', '2.50 s')
+    """
+    if value is None or math.isnan(value):
+        return EMPTY
+    return f"{value:.3g} s" if value >= 10 else f"{value:.2f} s" if value >= 1 else f"{1e3 * value:.3g} ms"
+
+
+def with_difference(row: Row | None) -> str:
+    """Return a mean, and how far it is from GOAt's, with the standard error of the difference."""
+    if row is None:
+        return EMPTY
+    if row.explainer == REFERENCE or math.isnan(row.difference):
+        return number(row.value)
+    spread = "" if math.isnan(row.difference_error) else f" ± {row.difference_error:.3f}"
+    return f"{row.value:.3f} ({row.difference:+.3f}{spread})"
+
+
+def fidelity_table(results: Results, dataset: str, nodes: str) -> str:
+    """Return the mean heights of fid+ minus fid- at fixed k, and paired differences, one column per model."""
+    gnns = [gnn for _, gnn in results.tasks(dataset)]
+    lines = []
+    for name in results.values("explainer"):
+        rows = [results.get(dataset, gnn, name, "area_gain", nodes=nodes, selection="fixed") for gnn in gnns]
+        if any(rows):
+            counts = sorted({row.n for row in rows if row is not None})
+            lines.append([f"`{name}`", *(with_difference(row) for row in rows), "/".join(map(str, counts))])
+    return markdown(["explainer", *(GNN_TITLES[gnn] for gnn in gnns), "graphs"], lines)
+
+
+def point_table(results: Results, dataset: str, *, protocol: str, nodes: str, sparsity: str) -> str:
+    """Return fid+ and fid- at one sparsity, with fixed k and with the searched prefix, two columns per model."""
+    gnns = [gnn for _, gnn in results.tasks(dataset)]
+    header, lines = ["explainer"], []
+    header += [f"{GNN_TITLES[gnn]}, {selection}" for gnn in gnns for selection in ("fixed k", "search")]
+    for name in results.values("explainer"):
+        cells = [
+            _pair(results, dataset, gnn, name, protocol=protocol, nodes=nodes, selection=selection, sparsity=sparsity)
+            for gnn in gnns
+            for selection in ("fixed", "search")
+        ]
+        if any(each != EMPTY for each in cells):
+            lines.append([f"`{name}`", *cells])
+    return markdown(header, lines)
+
+
+def _pair(results: Results, dataset: str, gnn: str, name: str, **where: str) -> str:
+    plus, minus = (results.get(dataset, gnn, name, metric, **where) for metric in ("fidelity_plus", "fidelity_minus"))
+    return EMPTY if plus is None or minus is None else f"{plus.value:.3f} / {minus.value:.3f}"
+
+
+def metric_table(results: Results, metric: str, datasets: Sequence[str], **where: str) -> str:
+    """Return one metric, one column per data set and model."""
+    tasks = [task for dataset in datasets for task in results.tasks(dataset)]
+    lines = []
+    for name in results.values("explainer"):
+        rows = [results.get(*task, name, metric, **where) for task in tasks]
+        if any(rows):
+            lines.append([f"`{name}`", *(number(None if row is None else row.value) for row in rows)])
+    return markdown(["explainer", *(title(*task) for task in tasks)], lines)
+
+
+def time_table(results: Results, gnn: str) -> str:
+    """Return the seconds per graph of one model: alone / in batches. The paper's own come last."""
+    datasets = [dataset for dataset, each in results.tasks() if each == gnn]
+    lines = []
+    for name in results.values("explainer"):
+        cells = []
+        for dataset in datasets:
+            alone, batched = (
+                results.get(dataset, gnn, name, metric) for metric in ("seconds_alone", "seconds_in_batch")
+            )
+            parts = [seconds(row.value) for row in (alone, batched) if row is not None]
+            cells.append(" / ".join(parts) or EMPTY)
+        if any(each != EMPTY for each in cells):
+            lines.append([f"`{name}`", *cells])
+    if gnn == "gcn":
+        quoted = [seconds(PAPER_SECONDS.get(dataset)) for dataset in datasets]
+        lines.append(["*GOAt in the paper (quoted; RTX 3090)*", *(f"*{each}*" for each in quoted)])
+    return markdown([f"explainer ({GNN_TITLES[gnn]})", *(title(each) for each in datasets)], lines)
+
+
+def completeness_table(results: Results) -> str:
+    """Return the largest completeness errors of the methods that claim completeness."""
+    tasks = results.tasks()
+    lines = []
+    for name in results.values("explainer"):
+        rows = [results.get(*task, name, "largest_completeness_error") for task in tasks]
+        if any(rows):
+            lines.append([f"`{name}`", *(EMPTY if row is None else f"{row.value:.1e}" for row in rows)])
+    return markdown(["explainer", *(title(*task) for task in tasks)], lines)

@@ -1,0 +1,171 @@
+"""Edges as they are counted and ranked: an undirected edge is one edge, however many columns it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Batch, Data
+
+
+@dataclass(frozen=True)
+class CountedEdges:
+    r"""The edges of a graph, or of a batch of graphs, as they are counted.
+
+    A graph is undirected if every edge has its reverse; that is found out for each graph of a batch. There the two
+    directions of an edge are one edge. Parallel edges are one edge in any graph, and a self-loop is one edge. A
+    *column* is an entry of ``edge_index``; the columns of an edge are chosen, removed and counted together. The edges
+    are numbered in the order of their first columns.
+
+    Attributes:
+        number: The number of each column's edge, ``[E]``.
+        graph: The graph of each edge, ``[M]``.
+        num_graphs: G, the number of graphs.
+        columns_graph: The graph of each column, ``[E]``.
+    """
+
+    number: Tensor
+    graph: Tensor
+    num_graphs: int
+    columns_graph: Tensor
+
+    @classmethod
+    def of(cls, data: Data | Batch) -> CountedEdges:
+        """Count the edges of a graph, or of a batch of graphs.
+
+        Examples::
+
+            >>> import torch
+            >>> from torch_geometric.data import Data
+            >>> from captum_goat.metrics.counted_edges import CountedEdges
+            >>> CountedEdges.of(Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)).number
+            tensor([0, 0, 1, 1])
+            >>> CountedEdges.of(Data(edge_index=torch.tensor([[0, 1, 1], [1, 0, 2]]), num_nodes=3)).number
+            tensor([0, 1, 2])
+        """
+        edge_index, batch, num_graphs = edges_of(data), graph_of_nodes(data), number_of_graphs(data)
+        source, target, nodes = edge_index[0], edge_index[1], int(data.num_nodes)
+        columns_graph = batch[source]
+        # One whole number for each pair of nodes; a graph is directed if some pair has no reverse.
+        forwards, backwards = source * nodes + target, target * nodes + source
+        one_way = ~torch.isin(backwards, forwards)
+        directed = sums(one_way.long(), columns_graph, num_graphs) > 0
+        pair = torch.where(directed[columns_graph], forwards, torch.minimum(forwards, backwards))
+        number, first = numbered_by_first(pair)
+        return cls(number, columns_graph[first], num_graphs, columns_graph)
+
+    @property
+    def counts(self) -> Tensor:
+        """The number of edges of each graph, ``[G]``."""
+        return sums(torch.ones_like(self.graph), self.graph, self.num_graphs)
+
+    def totals(self, scores: Tensor) -> Tensor:
+        """Return the score of each edge ``[M]``, which is the sum over its columns ``[E]``."""
+        return sums(scores, self.number, len(self.graph))
+
+    def any(self, marked: Tensor) -> Tensor:
+        """Return whether any column of an edge is marked: bool ``[M]`` from bool ``[E]``."""
+        return sums(marked.long(), self.number, len(self.graph)) > 0
+
+    def per_graph(self, values: Tensor) -> Tensor:
+        """Return the sums over the edges of each graph: ``[G]`` from ``[M]``."""
+        return sums(values, self.graph, self.num_graphs)
+
+    def ranks(self, scores: Tensor) -> Tensor:
+        """Return the place of each edge in its graph, ``[M]``: 0 for the highest score.
+
+        Of edges with equal scores the one whose first column comes first ranks higher.
+
+        Args:
+            scores: One number per column, ``[E]``.
+        """
+        order = torch.sort(self.totals(scores), descending=True, stable=True).indices
+        order = order[torch.sort(self.graph[order], stable=True).indices]
+        place = places(self.graph[order], self.num_graphs)
+        return torch.empty_like(place).scatter_(0, order, place)
+
+    def budget(self, sparsity: float) -> Tensor:
+        r"""Return how many edges of each graph may be chosen at a sparsity, ``[G]``.
+
+        That is :math:`\lfloor (1 - s) M_g \rfloor` of :math:`M_g` edges, but one edge at least if :math:`s < 1` and the
+        graph has any.
+        """
+        if not 0.0 <= sparsity <= 1.0:
+            raise ValueError(f"Expected a sparsity from 0 to 1, the share of edges to leave out (got {sparsity}).")
+        counts = self.counts
+        # (1 - 0.9) * 10 is a little less than 1 in floating point numbers.
+        budget = ((1.0 - sparsity) * counts.double() + 1e-6).long()
+        return budget if sparsity == 1.0 else torch.minimum(budget.clamp(min=1), counts)
+
+
+def sums(values: Tensor, index: Tensor, size: int) -> Tensor:
+    """Return the sums of the values that have the same index."""
+    return values.new_zeros(size).index_add_(0, index, values)
+
+
+def places(graph: Tensor, num_graphs: int) -> Tensor:
+    """Number the elements of each graph from 0 on, for elements whose graphs are in ascending order."""
+    counts = sums(torch.ones_like(graph), graph, num_graphs)
+    return torch.arange(len(graph), device=graph.device) - (counts.cumsum(0) - counts)[graph]
+
+
+def edges_of(data: Data | Batch) -> Tensor:
+    """Return the edges ``[2, E]`` as an ordinary tensor of whole numbers."""
+    edge_index = data.edge_index
+    if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.size(0) != 2:
+        got = list(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
+        raise ValueError(f"Expected a graph whose edge_index is a tensor of shape [2, num_edges] (got {got}).")
+    plain: Tensor = edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
+    return plain.long()
+
+
+def graph_of_nodes(data: Data | Batch) -> Tensor:
+    """Return the graph of each node, ``[N]``."""
+    batch: Tensor | None = data.batch
+    return batch if batch is not None else torch.zeros(data.num_nodes, dtype=torch.long, device=edges_of(data).device)
+
+
+def number_of_graphs(data: Data | Batch) -> int:
+    """Return how many graphs there are."""
+    if isinstance(data, Batch):
+        return int(data.num_graphs)
+    return 1 if data.batch is None or data.batch.numel() == 0 else int(data.batch.max()) + 1
+
+
+def check_scores(scores: Tensor, data: Data | Batch) -> Tensor:
+    """Refuse what is not one finite number per column of ``edge_index``; return the scores without their history."""
+    columns = data.edge_index.size(1)
+    if not isinstance(scores, Tensor) or scores.shape != (columns,) or not scores.is_floating_point():
+        got = f"{scores.dtype} {list(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+        raise ValueError(f"Expected scores of shape [{columns}], one floating point number per edge (got {got}).")
+    if not bool(scores.isfinite().all()):
+        wrong = int((~scores.isfinite()).sum())
+        raise ValueError(
+            f"Expected finite scores (got {wrong} of {columns} that are infinite or nan). Look for the same in the "
+            "model's output."
+        )
+    return scores.detach().to(data.edge_index.device)
+
+
+def check_selected(selected: Tensor, data: Data | Batch) -> Tensor:
+    """Refuse what is not one truth value per column of ``edge_index``."""
+    columns = data.edge_index.size(1)
+    if not isinstance(selected, Tensor) or selected.shape != (columns,) or selected.dtype != torch.bool:
+        got = f"{selected.dtype} {list(selected.shape)}" if isinstance(selected, Tensor) else type(selected).__name__
+        raise ValueError(
+            f"Expected selected edges as bool of shape [{columns}], one per edge (got {got}). select_edges makes such "
+            "a selection of scores."
+        )
+    return selected.to(data.edge_index.device)
+
+
+def numbered_by_first(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Number equal keys alike, in the order in which they first appear; return the numbers, and where that is."""
+    position = torch.arange(len(keys), device=keys.device)
+    distinct, inverse = torch.unique(keys, return_inverse=True)
+    first = position.new_full((len(distinct),), len(keys)).scatter_reduce_(0, inverse, position, "amin")
+    order = torch.sort(first).indices
+    new_number = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=keys.device))
+    return new_number[inverse], first[order]

@@ -1,0 +1,230 @@
+r"""Fidelity: what becomes of a prediction when an explanation is removed, and when nothing else is kept.
+
+With :math:`f(G)_c` the probability of class :math:`c`, and :math:`S` the edges of the explanation,
+
+.. math::
+    \mathrm{fid}_+ &= f(G)_c - f(G \setminus S)_c \\
+    \mathrm{fid}_- &= f(G)_c - f(S)_c
+
+A good explanation has a high :math:`\mathrm{fid}_+`: the prediction needs its edges. And it has a low
+:math:`\mathrm{fid}_-`: the prediction needs no other ones. Edges are really removed from ``edge_index``, so that they
+do not count in degrees either. Two policies decide what becomes of nodes without any edge: they stay in the pool, or
+they leave it, as in the code of GOAt's authors.
+
+Sources: Pope et al., *Explainability Methods for Graph Convolutional Neural Networks*, CVPR 2019; Yuan, Yu, Gui, Ji,
+*Explainability in Graph Neural Networks: A Taxonomic Survey*, TPAMI 2022; Amara et al., *GraphFramEx: Towards
+Systematic Evaluation of Explainability Methods for Graph Neural Networks*, LoG 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.data import Batch, Data
+
+from captum_goat.metrics.counted_edges import check_selected
+from captum_goat.metrics.reduced_graphs import Measure, NodePolicy, Prediction
+from captum_goat.metrics.selection import select_edges
+
+
+class FidelityCurve(NamedTuple):
+    """Fidelities over sparsities."""
+
+    sparsities: Tensor  # [S]
+    plus: Tensor  # [S, G]
+    minus: Tensor  # [S, G]
+
+
+def fidelity_plus(
+    model: Module,
+    data: Data | Batch,
+    selected: Tensor,
+    target: Tensor | int | None = None,
+    nodes: NodePolicy = "stay",
+    *,
+    measure: Measure = "probability",
+) -> Tensor:
+    r"""Return how far the probability of a class drops when the selected edges are removed.
+
+    .. math:: \mathrm{fid}_+ = f(G)_c - f(G \setminus S)_c
+
+    Args:
+        model: A model in evaluation mode that is called as ``model(x, edge_index, batch)``, with ``edge_weight`` and
+            ``edge_attr`` if it takes them, and returns logits or log-probabilities ``[G, C]``.
+        data: The graph, or the batch of G graphs.
+        selected: The edges of the explanation, bool ``[E]``; see :func:`~captum_goat.metrics.select_edges`.
+        target: The class of all graphs or one per graph ``[G]``, such as ``data.y``; ``None`` for the predicted one.
+        nodes: What becomes of nodes without any edge. ``"stay"``: they stay in the graph. ``"leave"``: they leave the
+            pool, as in the authors' code. The whole graph's probability has all nodes in any case.
+        measure: ``"probability"``, or ``"accuracy"``: 1 if the class is predicted, else 0. For predicted classes the
+            mean of the latter is the ``fidelity`` of :mod:`torch_geometric.explain` for explanations of a model.
+
+    Returns:
+        One number per graph, ``[G]``.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.nn import SimpleConv, global_add_pool
+        >>> from captum_goat.metrics import fidelity_minus, fidelity_plus
+        >>> class Sums(torch.nn.Module):  # every edge adds the features of its source
+        ...     def forward(self, x, edge_index, batch):
+        ...         return global_add_pool(SimpleConv()(x, edge_index), batch)
+        >>> model = Sums().eval()
+        >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
+        >>> first = torch.tensor([True, False])  # its message speaks for class 0, the other's for class 1
+        >>> fidelity_plus(model, data, first, target=0)  # logits (1, 2) become (0, 2)
+        tensor([0.1497])
+        >>> fidelity_minus(model, data, first, target=0)  # logits (1, 2) become (1, 0)
+        tensor([-0.4621])
+    """
+    selected = check_selected(selected, data)
+    return Prediction.of(model, data, target, nodes, measure).drop(~selected)
+
+
+def fidelity_minus(
+    model: Module,
+    data: Data | Batch,
+    selected: Tensor,
+    target: Tensor | int | None = None,
+    nodes: NodePolicy = "stay",
+    *,
+    measure: Measure = "probability",
+) -> Tensor:
+    r"""Return how far the probability of a class drops when only the selected edges are kept.
+
+    .. math:: \mathrm{fid}_- = f(G)_c - f(S)_c
+
+    Args:
+        model: As for :func:`fidelity_plus`, which has an example of both.
+        data: The graph, or the batch of G graphs.
+        selected: The edges of the explanation, bool ``[E]``.
+        target: As for :func:`fidelity_plus`.
+        nodes: As for :func:`fidelity_plus`.
+        measure: As for :func:`fidelity_plus`.
+
+    Returns:
+        One number per graph, ``[G]``.
+    """
+    selected = check_selected(selected, data)
+    return Prediction.of(model, data, target, nodes, measure).drop(selected)
+
+
+def characterization_score(plus: Tensor, minus: Tensor, plus_weight: float = 0.5, minus_weight: float = 0.5) -> Tensor:
+    r"""Return the weighted harmonic mean of :math:`\mathrm{fid}_+` and :math:`1 - \mathrm{fid}_-`.
+
+    .. math::
+        \mathrm{charact} = \frac{w_+ + w_-}{w_+ / \mathrm{fid}_+ + w_- / (1 - \mathrm{fid}_-)}
+
+    It is 0 where either of the two is 0 or less, for want of a harmonic mean. Source: Amara et al., *GraphFramEx*, LoG
+    2022, where fidelities are means over graphs and cannot be negative.
+
+    Args:
+        plus: :math:`\mathrm{fid}_+`, of any shape.
+        minus: :math:`\mathrm{fid}_-`, of the same shape.
+        plus_weight: :math:`w_+`.
+        minus_weight: :math:`w_-`.
+
+    Returns:
+        The scores, of the same shape.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.metrics import characterization_score
+        >>> characterization_score(torch.tensor([0.5, -0.1]), torch.tensor([0.0, 0.0]))
+        tensor([0.6667, 0.0000])
+    """
+    if plus_weight <= 0.0 or minus_weight <= 0.0:
+        raise ValueError(f"Expected weights above 0 (got {plus_weight} and {minus_weight}).")
+    kept = 1.0 - minus
+    mean = (plus_weight + minus_weight) / (plus_weight / plus + minus_weight / kept)
+    return torch.where((plus > 0.0) & (kept > 0.0), mean, torch.zeros_like(mean))
+
+
+def fidelity_curve(
+    model: Module,
+    data: Data | Batch,
+    scores: Tensor,
+    sparsities: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9),
+    target: Tensor | int | None = None,
+    nodes: NodePolicy = "stay",
+    *,
+    measure: Measure = "probability",
+) -> FidelityCurve:
+    """Return the fidelities of the best edges over sparsities.
+
+    Args:
+        model: As for :func:`fidelity_plus`.
+        data: The graph, or the batch of G graphs.
+        scores: One number per edge, ``[E]``.
+        sparsities: S shares of edges to leave out, in ascending order; :func:`~captum_goat.metrics.select_edges`
+            chooses the edges.
+        target: As for :func:`fidelity_plus`.
+        nodes: As for :func:`fidelity_plus`.
+        measure: As for :func:`fidelity_plus`.
+
+    Returns:
+        The sparsities ``[S]`` and both fidelities ``[S, G]``. Graphs have whole edges, so their own sparsities differ a
+        little: :func:`~captum_goat.metrics.sparsity` tells them.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.nn import SimpleConv, global_add_pool
+        >>> from captum_goat.metrics import area_under_curve, fidelity_curve
+        >>> class Sums(torch.nn.Module):  # every edge adds the features of its source
+        ...     def forward(self, x, edge_index, batch):
+        ...         return global_add_pool(SimpleConv()(x, edge_index), batch)
+        >>> model = Sums().eval()
+        >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
+        >>> curve = fidelity_curve(model, data, torch.tensor([1.0, 0.5]), [0.0, 0.5, 1.0], target=0)
+        >>> curve.plus.squeeze(1)
+        tensor([-0.2311,  0.1497,  0.0000])
+        >>> area_under_curve(curve.plus, curve.sparsities)
+        tensor([0.0171])
+    """
+    prediction = Prediction.of(model, data, target, nodes, measure)
+    chosen = [select_edges(scores, data, each) for each in sparsities]
+    if not chosen:
+        raise ValueError("Expected one sparsity or more (got none).")
+    plus, minus = (
+        torch.stack([prediction.drop(keep) for keep in kept]) for kept in ([~each for each in chosen], chosen)
+    )
+    return FidelityCurve(torch.tensor(list(sparsities), device=plus.device), plus, minus)
+
+
+def area_under_curve(values: Tensor, sparsities: Tensor, *, normalize: bool = False) -> Tensor:
+    r"""Return the area under a curve over sparsities, by the trapezoidal rule.
+
+    .. math:: \sum_i (s_{i+1} - s_i) \frac{v_i + v_{i+1}}{2}
+
+    Args:
+        values: The curve, ``[S, ...]``.
+        sparsities: Where its points are, ``[S]``, in ascending order.
+        normalize: Whether to divide by :math:`s_S - s_1`, which gives the curve's mean height.
+
+    Returns:
+        The area, of the shape of ``values`` without its first dimension.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.metrics import area_under_curve
+        >>> area_under_curve(torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0.5, 0.6, 0.8]))
+        tensor(0.2500)
+    """
+    if len(sparsities) < 2 or len(values) != len(sparsities) or bool((sparsities.diff() <= 0).any()):
+        raise ValueError(
+            f"Expected two sparsities or more in ascending order, and a value for each (got {len(values)} values at "
+            f"{sparsities})."
+        )
+    places = sparsities.to(values)
+    area = torch.trapezoid(values, places, dim=0)
+    return area / (places[-1] - places[0]) if normalize else area

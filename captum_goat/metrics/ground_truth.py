@@ -1,0 +1,110 @@
+"""Edge scores beside the edges that are known to matter."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from captum_goat.metrics.counted_edges import CountedEdges, check_scores, places, sums
+from captum_goat.metrics.selection import number_per_graph
+
+
+def ground_truth_auc(scores: Tensor, data: Data | Batch, edge_label: Tensor | None = None) -> Tensor:
+    r"""Return the area under the ROC curve of edge scores against the true edges, for every graph.
+
+    That is the probability that a true edge has a higher score than another one, ties counting one half (Mann and
+    Whitney's statistic, scaled):
+
+    .. math:: \mathrm{AUC} = \frac{1}{P Q} \sum_{i\,\text{true}} \sum_{j\,\text{false}}
+        \left[s_i > s_j\right] + \tfrac{1}{2} \left[s_i = s_j\right]
+
+    Edges are counted as in :func:`~captum_goat.metrics.select_edges`; an edge is true if either of its directions is.
+
+    Args:
+        scores: One number per edge, ``[E]``.
+        data: The graph, or the batch of G graphs.
+        edge_label: The true edges, bool ``[E]``; ``None`` for ``data.edge_label``.
+
+    Returns:
+        One number per graph, ``[G]``; nan for graphs in which all edges are true, or none. Take
+        :func:`torch.nanmean` of several.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from captum_goat.metrics import ground_truth_auc
+        >>> true = torch.tensor([True, False, False])
+        >>> data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), edge_label=true, num_nodes=4)
+        >>> ground_truth_auc(torch.tensor([0.5, 0.9, 0.1]), data)
+        tensor([0.5000])
+    """
+    edges, scores, true = CountedEdges.of(data), check_scores(scores, data), _true_edges(data, edge_label)
+    true = edges.any(true)
+    ranks = _middle_ranks(edges.totals(scores), edges)
+    positive = edges.per_graph(true.double())
+    negative = edges.counts - positive
+    wins = edges.per_graph(torch.where(true, ranks, 0.0)) - positive * (positive + 1) / 2
+    return (wins / (positive * negative)).to(scores.dtype)
+
+
+def precision_at_k(
+    scores: Tensor, data: Data | Batch, k: int | Tensor | None = None, edge_label: Tensor | None = None
+) -> Tensor:
+    r"""Return the share of true edges among the k edges with the highest scores, for every graph.
+
+    .. math:: \mathrm{precision}_k = \frac{|\text{top}_k \cap \text{true}|}{|\text{top}_k|}
+
+    Edges are counted, and ties decided, as in :func:`~captum_goat.metrics.select_edges`; an edge is true if either of
+    its directions is.
+
+    Args:
+        scores: One number per edge, ``[E]``.
+        data: The graph, or the batch of G graphs.
+        k: How many edges, for all graphs or one number per graph ``[G]``; ``None`` for as many as are true. A graph
+            with fewer edges has all of them on top.
+        edge_label: The true edges, bool ``[E]``; ``None`` for ``data.edge_label``.
+
+    Returns:
+        One number per graph, ``[G]``; nan where no edge is on top.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from captum_goat.metrics import precision_at_k
+        >>> true = torch.tensor([True, True, False])
+        >>> data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), edge_label=true, num_nodes=4)
+        >>> precision_at_k(torch.tensor([0.5, 0.1, 0.4]), data)
+        tensor([0.5000])
+    """
+    edges, scores, true = CountedEdges.of(data), check_scores(scores, data), _true_edges(data, edge_label)
+    true = edges.any(true)
+    number = edges.per_graph(true.long()) if k is None else number_per_graph(k, edges)
+    top = edges.ranks(scores) < number[edges.graph]
+    return edges.per_graph((top & true).to(scores.dtype)) / edges.per_graph(top.long())
+
+
+def _true_edges(data: Data | Batch, edge_label: Tensor | None) -> Tensor:
+    label = data.edge_label if edge_label is None and "edge_label" in data else edge_label
+    columns = data.edge_index.size(1)
+    if not isinstance(label, Tensor) or label.shape != (columns,) or label.dtype != torch.bool:
+        got = f"{label.dtype} {list(label.shape)}" if isinstance(label, Tensor) else type(label).__name__
+        raise ValueError(f"Expected edge_label as bool of shape [{columns}], one per edge (got {got}).")
+    return label.to(data.edge_index.device)
+
+
+def _middle_ranks(values: Tensor, edges: CountedEdges) -> Tensor:
+    """Rank edges in their graphs, 1 for the lowest value; equal ones share the mean of their ranks."""
+    # First by value and then, stably, by graph: runs of equal pairs are ties.
+    order = torch.sort(values, stable=True).indices
+    order = order[torch.sort(edges.graph[order], stable=True).indices]
+    sorted_values, sorted_graph = values[order], edges.graph[order]
+    starts = torch.ones_like(order, dtype=torch.bool)
+    starts[1:] = (sorted_values[1:] != sorted_values[:-1]) | (sorted_graph[1:] != sorted_graph[:-1])
+    run = starts.long().cumsum(0) - 1
+    place = (places(sorted_graph, edges.num_graphs) + 1).double()
+    size = sums(torch.ones_like(place), run, len(order))
+    shared = (sums(place, run, len(order)) / size)[run]
+    return torch.empty_like(shared).scatter_(0, order, shared)

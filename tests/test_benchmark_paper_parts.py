@@ -1,0 +1,197 @@
+"""The parts of the paper's experiments, on numbers that can be checked by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from captum_goat.benchmark.explainers import EXPLAINERS
+from captum_goat.benchmark.paper import verdicts
+from captum_goat.benchmark.paper.cells import Cell
+from captum_goat.benchmark.paper.explanations import Explanation, explain
+from captum_goat.benchmark.paper.measurements import Key, Measurements, measure, searched
+from captum_goat.benchmark.paper.results import Row, mean_and_error, read_rows, rows_of, write_rows
+from captum_goat.benchmark.paper.study import Results
+from captum_goat.benchmark.paper.tasks import Task, in_turn
+from captum_goat.datasets import ba_2motifs
+from captum_goat.metrics import search_prefix
+from captum_goat.models import GraphClassifier, Split, TrainingResult
+
+KEY = Key("area_gain", "leave", "fixed")
+
+
+def task_of(num_graphs: int, wrong: tuple[int, ...] = ()) -> Task:
+    torch.manual_seed(0)
+    graphs = in_turn(ba_2motifs(num_graphs), seed=0)
+    labels = torch.cat([graph.y for graph in graphs])
+    predicted = labels.clone()
+    predicted[list(wrong)] = 1 - predicted[list(wrong)]
+    training = TrainingResult(1.0, 0.9, 0.8, Split(labels, labels, labels), 1, False)
+    model = GraphClassifier("gin", 10, 8, 2).eval()
+    return Task("ba_2motifs", "gin", "generated", model, graphs, [], labels, predicted, training)
+
+
+def cell_of(name: str, values: Tensor, groups: Tensor | None = None) -> Cell:
+    count = len(values)
+    nothing = torch.full((count,), torch.nan)
+    explanation = Explanation(count, torch.zeros(0), torch.tensor([0.3, 0.1, 0.2]), 0.05, 0.0, nothing)
+    coverage = {} if groups is None else {Key("coverage", "leave", "search", "0.7"): groups}
+    return Cell(name, explanation, Measurements({KEY: values}, {}, coverage))
+
+
+def found_row(rows: list[Row], name: str, protocol: str, metric: str, label: str = "all") -> Row:
+    (row,) = [
+        each
+        for each in rows
+        if (each.explainer, each.protocol, each.metric, each.label) == (name, protocol, metric, label)
+    ]
+    return row
+
+
+def test_paired_differences_by_hand() -> None:
+    task = task_of(4, wrong=(3,))
+    goat, other = torch.tensor([0.5, 0.7, 0.9, 0.1]), torch.tensor([0.6, 0.9, 0.9, 0.0])
+    rows = list(rows_of(task, [cell_of("goat", goat), cell_of("occlusion", other)]))
+
+    # Differences are 0.1, 0.2, 0 and -0.1: mean 0.05, variance (0.05^2 + 0.15^2 + 0.05^2 + 0.15^2) / 3 = 0.05 / 3.
+    row = found_row(rows, "occlusion", "predicted", "area_gain")
+    assert (row.value, row.n) == (pytest.approx(0.6), 4)
+    assert row.difference == pytest.approx(0.05)
+    assert row.difference_error == pytest.approx(math.sqrt(0.05 / 3) / 2)
+    # The fourth graph is predicted wrongly: 0.1, 0.2 and 0 are left, variance 0.02 / 2.
+    row = found_row(rows, "occlusion", "correct", "area_gain")
+    assert (row.value, row.n) == (pytest.approx(0.8), 3)
+    assert row.difference == pytest.approx(0.1)
+    assert row.difference_error == pytest.approx(math.sqrt(0.01 / 3))
+    assert math.isnan(found_row(rows, "goat", "predicted", "area_gain").difference)
+
+
+def test_slow_methods_are_compared_on_their_own_graphs() -> None:
+    task = task_of(4)
+    goat, other = torch.tensor([0.5, 0.7, 0.9, 0.1]), torch.tensor([0.6, 0.9])
+    rows = list(rows_of(task, [cell_of("goat", goat), cell_of("occlusion", other)]))
+    row = found_row(rows, "occlusion", "predicted", "area_gain")
+    assert (row.n, row.difference) == (2, pytest.approx(0.15))
+    assert row.difference_error == pytest.approx(0.05)
+
+
+def test_without_goat_there_are_no_differences() -> None:
+    rows = list(rows_of(task_of(2), [cell_of("occlusion", torch.tensor([0.5, 0.7]))]))
+    assert math.isnan(found_row(rows, "occlusion", "predicted", "area_gain").difference)
+
+
+def test_coverage_by_hand() -> None:
+    task = task_of(8, wrong=(7,))  # classes take turns: 0, 1, 0, 1, ...; the last, of class 1, is predicted as 0
+    groups = torch.tensor([0, 5, 0, 5, 1, 6, 2, 9])
+    rows = list(rows_of(task, [cell_of("goat", torch.zeros(8), groups)]))
+    assert found_row(rows, "goat", "correct", "top1_coverage", "0").value == pytest.approx(0.5)
+    assert found_row(rows, "goat", "correct", "top3_coverage", "0").value == pytest.approx(1.0)
+    assert found_row(rows, "goat", "correct", "top1_coverage", "1").value == pytest.approx(2 / 3)
+    assert found_row(rows, "goat", "correct", "top1_coverage", "1").n == 3
+
+
+def test_times_are_medians() -> None:
+    rows = list(rows_of(task_of(2), [cell_of("goat", torch.zeros(2))]))
+    assert found_row(rows, "goat", "predicted", "seconds_alone").value == pytest.approx(0.2)
+    assert found_row(rows, "goat", "predicted", "seconds_in_batch").value == pytest.approx(0.05)
+
+
+def test_mean_and_error() -> None:
+    assert mean_and_error(torch.tensor([1.0, 2.0, 3.0, torch.nan])) == (2.0, pytest.approx(1 / math.sqrt(3)), 3)
+    mean, error, count = mean_and_error(torch.tensor([torch.nan]))
+    assert math.isnan(mean)
+    assert math.isnan(error)
+    assert count == 0
+
+
+def test_rows_survive_the_file(tmp_path: Path) -> None:
+    rows = [
+        Row(
+            "nci1",
+            "gcn",
+            "goat",
+            "correct",
+            "all",
+            "leave",
+            "fixed",
+            "0.7",
+            "fidelity_plus",
+            0.25,
+            0.5,
+            7,
+            -0.125,
+            0.25,
+        ),
+        Row("nci1", "gcn", "", "", "all", "", "", "", "test_accuracy", 0.75),
+    ]
+    write_rows(tmp_path / "rows.csv", rows)
+    assert repr(read_rows(tmp_path / "rows.csv")) == repr(rows)
+
+
+def test_verdicts_are_by_two_standard_errors() -> None:
+    def row(name: str, difference: float) -> Row:
+        what = ("nci1", "gcn", name, "predicted", "all", "stay", "fixed", "", "area_gain")
+        return Row(*what, value=0.5 + difference, n=9, difference=difference, difference_error=0.1)
+
+    rows = [row("goat", 0.0), row("occlusion", 0.3), row("saliency", 0.15), row("random", -0.3)]
+    assert [verdicts.verdict(each) for each in rows] == [None, "better", "alike", "worse"]
+    results = Results(rows)
+    assert "| NCI1, GCN | 0.500 | `occlusion` (+0.300) | `saliency` | `random` |" in verdicts.by_task(results, "stay")
+    words = verdicts.in_words(results, "stay")
+    assert words.startswith("On 0 of 1 pairs")
+    assert "`occlusion` on 1" in words
+
+
+def test_order_has_classes_in_turn_and_nothing_without_edges() -> None:
+    graphs = ba_2motifs(9)
+    graphs.append(Data(x=torch.ones(2, 10), edge_index=torch.empty(2, 0, dtype=torch.long), y=torch.tensor([1])))
+    ordered = in_turn(graphs, seed=1)
+    assert [int(graph.y) for graph in ordered] == [0, 1, 0, 1, 0, 1, 0, 1, 0]
+    assert [graph.edge_index.tolist() for graph in ordered] == [
+        graph.edge_index.tolist() for graph in in_turn(graphs, seed=1)
+    ]
+
+
+@pytest.mark.parametrize("name", ["goat", "random", "integrated_gradients"])
+def test_explanations_are_those_of_single_graphs(name: str) -> None:
+    task = task_of(3)
+    explainer = EXPLAINERS[name]()
+    told: list[int] = []
+    found = explain(explainer, task, limit=2, advance=told.append)
+    assert (found.count, sum(told)) == (2, 2)
+    pairs = zip(task.graphs[:2], task.predicted, strict=False)
+    single = torch.cat([explainer(task.model, graph, target.view(1)) for graph, target in pairs])
+    torch.testing.assert_close(found.scores, single, atol=1e-5, rtol=1e-4)
+    assert bool(found.completeness_error.isnan().all()) == (not explainer.complete)
+
+
+def test_budget_ends_explaining_after_one_graph() -> None:
+    task = task_of(4)
+    assert explain(EXPLAINERS["random"](), task, limit=4, budget=0.0).count == 1
+    assert explain(EXPLAINERS["goat"](), task, limit=4, budget=0.0).count == 1
+
+
+def test_search_by_size_is_the_search_of_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_of(5)
+    batch = Batch.from_data_list([task.graphs[0], *task.graphs])
+    target = torch.cat([task.predicted[:1], task.predicted])
+    scores = torch.rand(batch.num_edges, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr("captum_goat.benchmark.paper.measurements.SEARCHED_AT_ONCE", 2)
+    for nodes in task.policies:
+        expected = search_prefix(task.model, batch, scores, 0.7, target, nodes).selected
+        assert torch.equal(searched(task, batch, scores, target, nodes), expected)
+
+
+def test_measurements_have_one_number_per_graph() -> None:
+    task = task_of(4)
+    scores = torch.rand(sum(graph.num_edges for graph in task.graphs[:3]), generator=torch.Generator().manual_seed(0))
+    found = measure(task, scores, 3)
+    assert all(values.shape == (3,) for values in [*found.values.values(), *found.groups.values()])
+    assert all(values.shape == (3, 8) for values in found.embeddings.values())
+    policies = {key.nodes for key in found.values if key.metric == "fidelity_plus"}
+    assert policies == {"stay", "leave"}
