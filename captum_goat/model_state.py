@@ -15,9 +15,11 @@ def kept_state(model: Module) -> Iterator[None]:
     """Give the attributes and buffers of a model's modules back the values that they had before.
 
     A forward may keep results for later, as a cache or for a look at them, and may count calls. Runs with masked edges
-    must leave none of that behind.
+    must leave none of that behind. Modules with hooks are left alone: what hooks keep, such as those of Captum's
+    DeepLift, is for whoever has put them there.
     """
-    attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    own = [module for module in model.modules() if not module._forward_hooks and not module._forward_pre_hooks]
+    attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in own]
     values = [(buffer, buffer._version, buffer.detach().clone()) for buffer in model.buffers()]
     try:
         yield
