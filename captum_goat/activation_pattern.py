@@ -213,7 +213,7 @@ class _Calls:
         if self._number >= len(self._calls):
             raise _changed("more operations")
         if self._number == self._left_out:
-            return input_of(args, kwargs)
+            return input_of(args, kwargs).clone()  # which may still be written to
         call = self._calls[self._number]
         if call is None:
             return func(*args, **kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from captum_goat.tracking import (
     Unmasked,
     Unsupported,
     UnsupportedModelError,
+    by_hand,
 )
 
 
@@ -52,6 +53,14 @@ def _same(one: Any, other: Any) -> bool:
     return torch.allclose(one, other, rtol=near, atol=near * float(other.nan_to_num().abs().max()), equal_nan=True)
 
 
+class _Squash(NamedTuple):
+    """A call of a softmax or sigmoid: its input, its result, and how often the input had been written to."""
+
+    before: Tensor
+    after: Tensor
+    version: int
+
+
 class _Recorder:
     """One recording: what its callbacks see."""
 
@@ -64,6 +73,7 @@ class _Recorder:
         self.calls: list[KeptCall | None] = []
         self.kept: list[Factors | None] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
+        self.squashes: dict[int, _Squash] = {}
 
     def record(self) -> ActivationPattern:
         subject, tracker = self.subject, self.tracker
@@ -74,9 +84,11 @@ class _Recorder:
         with intercepted(subject.model, **callbacks), tracker:
             output = tensor_output(subject.forward(features))
             last = tracker.squashed(output)
-            if last is None and subject.finish is not None:
+            if last is not None and (logits := self.logits_of(last, output)) is not None:
+                self.left_out, self.calls[last], output = last, None, logits
+            if subject.finish is not None:
                 output = tensor_output(subject.finish(output))
-        if last is not None:  # the model's last step but for a choice of its results: logits are attributed
+        if last is not None and self.left_out is None:  # the last step but for a choice of its results
             return _Recorder(subject, left_out=last).record()
         if self.edges is not None:
             self.edges.check_seen()
@@ -88,6 +100,11 @@ class _Recorder:
             )
         pattern = (subject, self.messages, self.calls, self.left_out, output, rows, tracker.graph)
         return ActivationPattern(*pattern, tuple(self.suspects))
+
+    def logits_of(self, last: int, output: Tensor) -> Tensor | None:
+        """Return the input of a softmax or sigmoid whose result is the output just as it is."""
+        before, after, version = self.squashes[last]
+        return before if output is after and before._version == version else None
 
     def tracked_features(self) -> Sequence[Tensor]:
         """Return the attributed inputs, with one row each along dimension 0."""
@@ -113,7 +130,7 @@ class _Recorder:
         number, position = len(self.calls), None
         self.calls.append(None)
         if number == self.left_out:
-            return input_of(args, kwargs)
+            return input_of(args, kwargs).clone()
         if rule is FACTORS and (position := self.size_position(func, args, kwargs)) is not None:
             out = frozen_size(self.keep, func, args, kwargs, position)
         elif rule.rewrite is not None and self.applies(rule, (*args, *kwargs.values())):
@@ -122,6 +139,7 @@ class _Recorder:
             out = func(*args, **kwargs)
         if rule.squashes and self.left_out is None:
             self.tracker.set_squashed(out, number)
+            self.squashes[number] = _Squash(input_of(args, kwargs), out, input_of(args, kwargs)._version)
         if rule is LEAVES:
             self.watch_leaving(func, self.tracker.get(args[0]))
         if self.kept:
@@ -161,18 +179,9 @@ class _Recorder:
     def applies(self, rule: Rule, arguments: Sequence[Any]) -> bool:
         """Return whether a rule is needed, because variables reach the arguments, and will do."""
         traces = [self.tracker.get(each) for each in arguments]
-        for trace in traces:
-            if (
-                isinstance(trace, Unmasked)
-                and trace.kind == "structure"
-                and rule.rewrite is not None
-                and not rule.unary
-            ):
-                raise UnsupportedModelError(
-                    f"The model passes messages by hand (with a matrix that is made of the edges, in "
-                    f"{self.tracker.place()}), where they cannot be masked. Let a layer that derives from "
-                    f"torch_geometric.nn.MessagePassing do it."
-                )
+        structure = any(isinstance(each, Unmasked) and each.kind == "structure" for each in traces)
+        if structure and not rule.unary and any(isinstance(each, Rows) for each in traces):
+            raise by_hand("with a matrix that is made of the edges", self.tracker.place())
         reached = [each for each in traces if isinstance(each, Rows)]
         sound = all(each.broken is None for each in reached)
         sound = sound and not any(isinstance(each, Unsupported) for each in traces)

@@ -31,9 +31,9 @@ def spellings(*names: str) -> tuple[Any, ...]:
 _ACTIVATIONS = """leaky_relu prelu elu selu celu gelu silu mish hardswish softsign tanh tanhshrink hardshrink
 softshrink abs absolute relu6"""
 # Smooth ones that are not 0 at 0: out = f(0) + P * in.
-_SMOOTH = "sigmoid expit hardsigmoid softplus logsigmoid"
+_SMOOTH = "hardsigmoid softplus"
 # With bounds that decide what they are at 0.
-_BOUNDED = "hardtanh clip clamp_max"
+_BOUNDED = "hardtanh clamp_max"
 
 FROZEN = Rule(frozen_result, cuts=True)
 

@@ -197,8 +197,13 @@ def between_two(m: Positive, x: Tensor, e: Tensor) -> Tensor:
 WINNERS = [max_aggregation, jumping_knowledge_max, max_pool, between_two]
 
 
-@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
-def test_fields_equal_the_derivative_test(body: Callable[[Positive, Tensor, Tensor], Tensor]) -> None:
+@pytest.mark.parametrize(
+    ("body", "large"),
+    [*((body, False) for body in BODIES), *((body, True) for body in WINNERS)],
+    ids=[body.__name__ for body in (*BODIES, *WINNERS)],
+)
+def test_fields_equal_the_derivative_test(body: Callable[[Positive, Tensor, Tensor], Tensor], large: bool) -> None:
+    """With winners, an edge that is behind none moves nothing by itself, until it is changed enough to win."""
     torch.manual_seed(0)
     model = Positive(body).double().eval()
     mask = torch.ones(EDGES.size(1), dtype=torch.float64)
@@ -206,23 +211,7 @@ def test_fields_equal_the_derivative_test(body: Callable[[Positive, Tensor, Tens
     fields = fields_of_edges(pattern)
     for number, gates in enumerate(_of_relus(model, pattern)):
         found = torch.stack([_field(fields, gates, row, pattern.graph.num_rows) for row in gates.rows.ids.reshape(-1)])
-        moves = _derivative(model, number)
-        assert torch.equal(found.view(*gates.rows.ids.shape, -1).expand_as(moves), moves), f"gate {number}"
-
-
-@pytest.mark.parametrize("body", WINNERS, ids=lambda body: body.__name__)
-def test_fields_with_winners_equal_the_test_by_large_changes(
-    body: Callable[[Positive, Tensor, Tensor], Tensor],
-) -> None:
-    """An edge that is behind no winner moves nothing by itself, until it is changed enough to win."""
-    torch.manual_seed(0)
-    model = Positive(body).double().eval()
-    mask = torch.ones(EDGES.size(1), dtype=torch.float64)
-    pattern = record_edges(model, X, EDGES, mask)
-    fields = fields_of_edges(pattern)
-    for number, gates in enumerate(_of_relus(model, pattern)):
-        found = torch.stack([_field(fields, gates, row, pattern.graph.num_rows) for row in gates.rows.ids.reshape(-1)])
-        moves = _moves_by_large_changes(model, number)
+        moves = (_moves_by_large_changes if large else _derivative)(model, number)
         assert torch.equal(found.view(*gates.rows.ids.shape, -1).expand_as(moves), moves), f"gate {number}"
 
 

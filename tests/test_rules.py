@@ -437,6 +437,19 @@ def test_what_is_chosen_of_a_last_softmax_is_that_of_the_logits(choose: Callable
     torch.testing.assert_close(GOAtAttribution(model).attribute(MASK, target, (X, EDGES, BATCH)), expected)
 
 
+def test_what_is_written_to_after_a_last_softmax_is_not_the_output() -> None:
+    class Head(Model):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            logits = super().forward(x, edge_index, batch)
+            probabilities = logits.softmax(-1)
+            logits.mul_(0)
+            return probabilities
+
+    plain, model = (randomize(kind(torch.relu).double(), seed=1) for kind in (Model, Head))
+    expected = GOAtAttribution(plain).attribute(MASK, 1, (X, EDGES, BATCH))
+    torch.testing.assert_close(GOAtAttribution(model).attribute(MASK, 1, (X, EDGES, BATCH)), expected)
+
+
 def test_an_output_of_frozen_numbers_alone_is_refused() -> None:
     class Head(Model):
         def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:

@@ -137,6 +137,7 @@ def test_messages_by_hand_are_refused(name: str) -> None:
 HARMLESS: dict[str, Callable[[Model, Tensor, Tensor], Tensor]] = {
     "degrees as features": lambda m, x, e: hidden(m, x + m.one(degree(e[0], 7, dtype=x.dtype).view(-1, 1)), e),
     "degrees as factors": lambda m, x, e: hidden(m, x, e) / degree(e[1], 7, dtype=x.dtype).clamp(min=1).view(-1, 1),
+    "the largest degree": lambda m, x, e: hidden(m, x, e) / degree(e[1], 7, dtype=x.dtype).max(),
     "weights of edges": lambda m, x, e: m.gcn(x, e, (x[e[0]] - x[e[1]]).norm(dim=1)).relu(),
     "weights that edges reach": lambda m, x, e: m.gcn(x, e, m.conv(x, e)[e[0]].sum(1).sigmoid()).relu(),
     "a check of values": lambda m, x, e: hidden(m, x, e) if not hidden(m, x, e).isnan().any() else x,

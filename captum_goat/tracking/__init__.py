@@ -7,8 +7,9 @@ rule is refused by name where it matters.
 
 from captum_goat.tracking import linear, moves, nonlinear
 from captum_goat.tracking.edge_tracker import EdgeTracker, Messages
+from captum_goat.tracking.errors import UnsupportedModelError, by_hand
 from captum_goat.tracking.row_graph import NO_ROW, Block, Edges, RowGraph, Rows, Trace, Unmasked, Unsupported
-from captum_goat.tracking.row_tracker import RowTracker, UnsupportedModelError
+from captum_goat.tracking.row_tracker import RowTracker
 
 __all__ = [
     "NO_ROW",
@@ -23,6 +24,7 @@ __all__ = [
     "Unmasked",
     "Unsupported",
     "UnsupportedModelError",
+    "by_hand",
     "linear",
     "moves",
     "nonlinear",

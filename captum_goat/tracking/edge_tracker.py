@@ -14,8 +14,9 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import is_sparse
 
+from captum_goat.tracking.errors import UnsupportedModelError
 from captum_goat.tracking.row_graph import NO_ROW, Edges
-from captum_goat.tracking.row_tracker import RowTracker, UnsupportedModelError
+from captum_goat.tracking.row_tracker import RowTracker
 
 
 class Messages(NamedTuple):

@@ -9,7 +9,7 @@ which rows the result depends on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -118,3 +118,12 @@ def edges_of_pointwise(traces: list[Trace], out: Any) -> Result:
         return None
     agree = all(ids[0] is other or torch.equal(ids[0], other) for other in ids[1:])
     return Edges(with_dims(ids[0], out.dim())) if agree and isinstance(out, Tensor) else None
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """Return the tensors among arguments of an operation, or in lists of them."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)

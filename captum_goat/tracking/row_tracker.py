@@ -7,7 +7,7 @@ operation moves, merges or makes rows by its rule in :data:`captum_goat.tracking
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -20,6 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking import nonlinear, unseen
+from captum_goat.tracking.errors import by_hand, no_rule
 from captum_goat.tracking.memory import seen_through, still_edges, written_to
 from captum_goat.tracking.registry import (
     DEPENDENCE,
@@ -32,12 +33,9 @@ from captum_goat.tracking.registry import (
     Result,
     aten,
     edges_of_pointwise,
+    tensors_in,
 )
 from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Unmasked, Unsupported
-
-
-class UnsupportedModelError(RuntimeError):
-    """The model does something that GOAt cannot explain exactly."""
 
 
 class RowTracker(TorchDispatchMode):
@@ -66,7 +64,7 @@ class RowTracker(TorchDispatchMode):
             self._follow_squashed(func, args[0], out)
         # What is overwritten has no part in the result.
         read = args[1:] if func.overloadpacket in OVERWRITES else args
-        leaves = _tensors((*read, *kwargs.values()))
+        leaves = tensors_in((*read, *kwargs.values()))
         traced = [(leaf, trace) for leaf in leaves if (trace := self.get(leaf)) is not None]
         if _is_random(func, args, kwargs):
             self._assign(out, Unsupported(func.overloadpacket.__name__, self.place()))
@@ -89,12 +87,11 @@ class RowTracker(TorchDispatchMode):
 
     def _follow_squashed(self, func: Any, value: Tensor, out: Any) -> None:
         if func._schema.is_mutable:
-            for each in [
-                each for each in self._squashed if each is value or each._base is value or value._base is each
-            ]:
+            root = value if value._base is None else value._base
+            for each in [each for each in self._squashed if each is root or each._base is root]:
                 del self._squashed[each]
         elif (number := self.squashed(value)) is not None:
-            for each in _tensors([out]):
+            for each in tensors_in([out]):
                 if each.is_floating_point() and func.overloadpacket in MOVES | {aten._to_copy}:
                     self._squashed[each] = number
 
@@ -124,8 +121,8 @@ class RowTracker(TorchDispatchMode):
         if self.set_aside:
             return self._by_rule_alone(call, traces)
         watched = call._replace(trace=self.get)
-        if (by_hand := unseen.misuse(watched, self._layer)) is not None:
-            return Unsupported(by_hand, self.place(), by_hand=True)
+        if (what := unseen.misuse(watched, self._layer)) is not None:
+            return Unsupported(what, self.place(), by_hand=True)
         if not any(isinstance(trace, Rows) for trace in traces):
             found = unseen.infer(watched, self._layer)
             return self._by_rule_alone(call, traces) if found is unseen.BY_RULE else found
@@ -160,7 +157,7 @@ class RowTracker(TorchDispatchMode):
         return found if isinstance(result, list) else found[0]
 
     def _assign(self, out: Any, result: Result) -> None:
-        tensors = list(_tensors([out]))
+        tensors = list(tensors_in([out]))
         for tensor, trace in zip(tensors, result if isinstance(result, list) else [result] * len(tensors), strict=True):
             self.set(tensor, trace)
 
@@ -216,27 +213,18 @@ class RowTracker(TorchDispatchMode):
         trace = self.get(tensor)
         reason = trace.broken if isinstance(trace, Rows) else trace
         if isinstance(reason, Unsupported | Broken):
-            raise UnsupportedModelError(
-                f"'{reason.operation}' in {reason.place} is applied to values that depend on what is attributed, and "
-                f"there is no rule for it: it is not linear, or random, or not known here. If it is an activation, a "
-                f"norm or attention, give its module or function a rule in one line: captum_goat.rules.gate, .scale or "
-                f".freeze. Otherwise replace it; docs/rules.md lists what is known."
-            )
+            raise no_rule(reason.operation, reason.place)
         return trace if isinstance(trace, Rows) else None
 
     def check_by_layers(self, tensor: Tensor) -> None:
         """Refuse what is made of messages that no layer has passed."""
         trace = self.get(tensor)
-        if isinstance(trace, Rows) and unseen.is_summed(trace):
-            trace = Unmasked(unseen.SUMMED, "a sum")
-        if isinstance(trace, Unmasked) and trace.kind == unseen.SUMMED:
-            operation = f"{trace.operation} over the edges outside of message passing"
-            trace = Unsupported(operation, self.place(), by_hand=True)
         if isinstance(trace, Unsupported) and trace.by_hand:
-            raise UnsupportedModelError(
-                f"The model passes messages by hand ({trace.operation}, in {trace.place}), where they cannot be "
-                f"masked. Let a layer that derives from torch_geometric.nn.MessagePassing do it."
-            )
+            raise by_hand(trace.operation, trace.place)
+        if isinstance(trace, Rows) and unseen.is_summed(trace):
+            raise by_hand("a sum over the edges outside of message passing", self.place())
+        if isinstance(trace, Unmasked) and trace.kind == unseen.SUMMED:
+            raise by_hand(f"{trace.operation} over the edges outside of message passing", self.place())
 
     def edges(self, edge_index: Tensor) -> Tensor | None:
         """Return the edge of each column of an ``edge_index`` (-1: none); ``None`` when it was not tracked."""
@@ -298,12 +286,3 @@ def _is_random(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     names = [each.name for each in func._schema.arguments]
     given = {each.name: each.default_value for each in func._schema.arguments} | dict(zip(names, args)) | kwargs  # noqa: B905
     return not any(name in given and not given[name] for name in ("dropout_p", "training", "train"))
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Return the tensors among arguments of an operation, or in lists of them."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from captum_goat.tracking.registry import RULES, Call, Result, aten
+from captum_goat.tracking.registry import RULES, Call, Result, aten, tensors_in
 from captum_goat.tracking.row_graph import Edges, Rows, Trace, Unmasked
 
 GATHERED, SUMMED, STRUCTURE, MASKED = "gathered", "summed", "structure", "masked"
@@ -204,11 +204,7 @@ def is_summed(rows: Rows) -> bool:
 
 
 def _tensors(call: Call) -> Iterator[Tensor]:
-    for each in (*call.args, *call.kwargs.values()):
-        if isinstance(each, Tensor):
-            yield each
-        elif isinstance(each, list | tuple):
-            yield from (one for one in each if isinstance(one, Tensor))
+    return tensors_in((*call.args, *call.kwargs.values()))
 
 
 def _is_matrix(tensor: Tensor) -> bool:
