@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from captum.attr import Attribution
@@ -12,6 +13,31 @@ from torch import Tensor
 from captum_goat.explained_model import ExplainedModel
 from captum_goat.given_inputs import flattened, restored
 from captum_goat.request import Request
+from captum_goat.targets import Choice
+
+
+class PredictedAttributions(NamedTuple):
+    """The explanation of what a model predicts.
+
+    Attributes:
+        attributions: In the form of the inputs.
+        targets: The predicted class of each graph or mask; 0 for models that return one number.
+        output: The model's output, without a last softmax or sigmoid.
+        delta: The completeness error of each graph or mask.
+    """
+
+    attributions: Any
+    targets: Tensor
+    output: Tensor
+    delta: Tensor
+
+
+class _Explained(NamedTuple):
+    """Attributions and completeness errors, per target, and the model's output."""
+
+    attributions: list[tuple[Tensor, ...]]
+    deltas: list[Tensor]
+    output: Tensor
 
 
 class GOAtAttribution(Attribution):
@@ -119,14 +145,93 @@ class GOAtAttribution(Attribution):
             ValueError: If the model is in training mode or the arguments do not fit together.
             UnsupportedModelError: If the model does something that cannot be explained exactly.
         """
+        found = self._explain(inputs, Choice([target]), additional_forward_args, feature_mask)
+        result = restored(inputs, found.attributions[0])
+        return (result, found.deltas[0]) if return_convergence_delta else result
+
+    @log_usage()
+    def attribute_all(
+        self,
+        inputs: Tensor | tuple[Any, ...] | dict[Any, Tensor],
+        targets: Sequence[Any] | None = None,
+        additional_forward_args: Any = None,
+        return_convergence_delta: bool = False,
+    ) -> Any:
+        r"""Attribute several targets at once: the model is recorded once and replayed as often as for one target.
+
+        Args:
+            inputs: As for :meth:`attribute`.
+            targets: The targets, each as for :meth:`attribute`; ``None`` for every class of an output
+                ``[rows, classes]`` with one row per graph or mask.
+            additional_forward_args: As for :meth:`attribute`.
+            return_convergence_delta: Whether to return the completeness errors too.
+
+        Returns:
+            The attributions, in the form of ``inputs``, with one more dimension at the end, that of the targets; with
+            ``return_convergence_delta`` also the deltas, ``[graphs, targets]``.
+
+        Examples::
+
+            >>> import torch
+            >>> from torch_geometric.nn import GCN
+            >>> from captum_goat import GOAtAttribution
+            >>> _ = torch.manual_seed(0)
+            >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3).eval()
+            >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+            >>> goat = GOAtAttribution(model)
+            >>> goat.attribute_all(torch.ones(4), [(2, 0), (2, 1), (4, 1)], (x, edge_index)).shape
+            torch.Size([4, 3])
+        """
+        choice = Choice("all" if targets is None else targets)
+        found = self._explain(inputs, choice, additional_forward_args)
+        result = restored(inputs, [torch.stack(each, dim=-1) for each in zip(*found.attributions, strict=True)])
+        return (result, torch.stack(found.deltas, dim=-1)) if return_convergence_delta else result
+
+    @log_usage()
+    def attribute_predicted(
+        self, inputs: Tensor | tuple[Any, ...] | dict[Any, Tensor], additional_forward_args: Any = None
+    ) -> PredictedAttributions:
+        r"""Attribute the class that the model predicts, without a pass of its own to find out which one it is.
+
+        Args:
+            inputs: As for :meth:`attribute`.
+            additional_forward_args: As for :meth:`attribute`.
+
+        Returns:
+            The attributions with the classes, the model's output (logits) and the completeness errors.
+
+        Examples::
+
+            >>> import torch
+            >>> from torch_geometric.nn import GCN, global_mean_pool, Sequential
+            >>> from captum_goat import GOAtAttribution
+            >>> _ = torch.manual_seed(0)
+            >>> layers = [(GCN(4, 8, 2, 3), "x, edge_index -> x"), (global_mean_pool, "x, batch -> x")]
+            >>> model = Sequential("x, edge_index, batch", layers).eval()
+            >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+            >>> batch = torch.zeros(5, dtype=torch.long)
+            >>> found = GOAtAttribution(model).attribute_predicted(torch.ones(4), (x, edge_index, batch))
+            >>> found.attributions.shape, bool(found.targets == found.output.argmax())
+            (torch.Size([4]), True)
+        """
+        found = self._explain(inputs, Choice("predicted"), additional_forward_args)
+        output = found.output
+        targets = output.argmax(dim=1) if output.dim() > 1 else torch.zeros_like(output, dtype=torch.long)
+        return PredictedAttributions(restored(inputs, found.attributions[0]), targets, output, found.deltas[0])
+
+    def _explain(self, inputs: Any, choice: Choice, arguments: Any, feature_mask: Any = None) -> _Explained:
+        """Explain all chosen targets."""
         with torch.inference_mode(False), _full_precision(inputs):
-            request = Request.of(self._explained, inputs, additional_forward_args)
-            explanations = request.explanations(target, repeated=self.field == "repeated")
-            attributions, delta = request.joined([each.attribute() for each in explanations])
+            request = Request.of(self._explained, inputs, arguments)
+            explanations = request.explanations(choice, repeated=self.field == "repeated")
+            parts = zip(*(each.attribute() for each in explanations), strict=True)
+            joined = [request.joined(each) for each in parts]
+            attributions = [each for each, _ in joined]
             if feature_mask is not None:
-                attributions = request.grouped(attributions, flattened(feature_mask, inputs))
-        result = restored(inputs, attributions)
-        return (result, delta) if return_convergence_delta else result
+                groups = flattened(feature_mask, inputs)
+                attributions = [request.grouped(each, groups) for each in attributions]
+            output = torch.cat([each.output for each in explanations])
+        return _Explained(attributions, [delta for _, delta in joined], output)
 
     @log_usage()
     def compute_convergence_delta(
@@ -165,10 +270,10 @@ class GOAtAttribution(Attribution):
         points = end_point, restored(end_point, starts)
         with _full_precision(end_point):
             last, first = (Request.of(self._explained, point, additional_forward_args) for point in points)
-            explained = last.explanations(target)
+            explained = last.explanations(Choice([target]))
             sums = [each.sums(*part) for each, part in zip(explained, last.parts(scores, len(explained)), strict=True)]
-            end_value = torch.cat([each.value for each in explained])
-            start_value = torch.cat([each.value for each in first.explanations(target)])
+            end_value = torch.cat([each.values() for each in explained])
+            start_value = torch.cat([each.values() for each in first.explanations(Choice([target]))])
         return torch.cat(sums) - (end_value - start_value)
 
     @property

@@ -15,7 +15,7 @@ factors but no variable is shared among them, in the same way: it changes with t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -42,48 +42,68 @@ class Contributions(NamedTuple):
 
 @torch.enable_grad()
 def contributions(
-    pattern: ActivationPattern, select: Callable[[Tensor], Tensor], *, inputs: bool = True
-) -> Contributions:
-    """Share the selected output out to the edges, features and gates of a pattern.
+    pattern: ActivationPattern, selects: Sequence[Callable[[Tensor], Tensor]], *, inputs: bool = True
+) -> list[Contributions]:
+    """Share parts of the output out to the edges, features and gates of a pattern.
 
     Args:
         pattern: The recorded pattern.
-        select: Picks what is explained from the model's output.
+        selects: Each picks something that is explained from the model's output.
         inputs: ``False`` when the edges' and features' own shares are known to be 0, because they are.
+
+    Returns:
+        The shares in each of the selected parts. The model runs as often as for one.
     """
     mask, features, rows = pattern.subject.mask, pattern.subject.features, pattern.rows
     dtype = torch.promote_types(mask.dtype, pattern.output.dtype)  # a coarse mask must not make coarse sums
-    shares = Contributions(
-        torch.zeros_like(mask, dtype=dtype),
-        [torch.zeros_like(each) for each in features],
-        mask.new_zeros(pattern.graph.num_rows, dtype=dtype),
-    )
+    shares = [
+        Contributions(
+            torch.zeros_like(mask, dtype=dtype),
+            [torch.zeros_like(each) for each in features],
+            mask.new_zeros(pattern.graph.num_rows, dtype=dtype),
+        )
+        for _ in selects
+    ]
     if rows is None:
         return shares
     for t, weight in _gauss_legendre(rows.degree if inputs else rows.gates):
-        _add_point(pattern, select, pattern.replay(t, inputs=inputs), weight, to=shares)
+        _add_point(pattern, selects, pattern.replay(t, inputs=inputs), weight, to=shares)
     for s, weight in _gauss_legendre(max(rows.frozen, 0)):
-        _add_point(pattern, select, pattern.replay(0.0, inputs=False, frozen=s), weight, to=shares)
-    for share, feature in zip(shares.features, features, strict=True):
-        share *= feature
-    return shares._replace(edges=shares.edges * mask)
+        _add_point(pattern, selects, pattern.replay(0.0, inputs=False, frozen=s), weight, to=shares)
+    for each in shares:
+        for share, feature in zip(each.features, features, strict=True):
+            share *= feature
+    return [each._replace(edges=each.edges * mask) for each in shares]
 
 
 def _add_point(
     pattern: ActivationPattern,
-    select: Callable[[Tensor], Tensor],
+    selects: Sequence[Callable[[Tensor], Tensor]],
     replay: Replay,
     weight: float,
     *,
-    to: Contributions,
+    to: Sequence[Contributions],
 ) -> None:
     """Add one point of the integral; the shares of edges and features still lack them as a factor."""
     scales = [scale for _, scale in replay.factors]
     inputs = [each for each in (*replay.messages, *replay.features) if each.requires_grad]
-    explained = select(replay.output).sum()
-    if not (scales or inputs) or not explained.requires_grad:
+    if not (scales or inputs) or not replay.output.requires_grad:
         return
-    gradients = list(torch.autograd.grad(explained, scales + inputs, allow_unused=True))
+    for number, (select, shares) in enumerate(zip(selects, to, strict=True)):
+        explained, more = select(replay.output).sum(), number + 1 < len(selects)
+        gradients = torch.autograd.grad(explained, scales + inputs, allow_unused=True, retain_graph=more)
+        _add_gradients(pattern, replay, list(gradients), weight, inputs=bool(inputs), to=shares)
+
+
+def _add_gradients(
+    pattern: ActivationPattern,
+    replay: Replay,
+    gradients: list[Tensor | None],
+    weight: float,
+    *,
+    inputs: bool,
+    to: Contributions,
+) -> None:
     for each, _ in replay.factors:
         _scatter(gradients.pop(0), each.rows.ids.masked_fill(~each.variable, -1), weight, to.rows)
     if inputs:

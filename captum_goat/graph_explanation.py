@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.activation_pattern import ActivationPattern, Subject
-from captum_goat.contributions import contributions
+from captum_goat.contributions import Contributions, contributions
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.receptive_field import Elements, ReceptiveFields
 from captum_goat.recording import record
@@ -36,11 +36,11 @@ class Attributions(NamedTuple):
 
 
 class GraphExplanation:
-    """The explanation of one number per graph.
+    """The explanation of one number per graph, or of several, one after the other.
 
     Args:
         graph: The graph or batch of graphs; or inputs without a graph.
-        target: What to explain, in any form that :func:`~captum_goat.targets.find_target` knows.
+        choice: What to explain, given the model's output.
         mask: The edge mask, ``[E]``; ``None`` if edges are not attributed.
         features: The first arguments of the model, if they are attributed.
         finish: Applied to the model's output.
@@ -49,6 +49,7 @@ class GraphExplanation:
 
     Attributes:
         pattern: What was recorded.
+        targets: What is explained: one or several targets, each of one number per graph.
 
     Raises:
         SharedEdgesError: If some edge reaches several of the explained numbers.
@@ -57,7 +58,7 @@ class GraphExplanation:
     def __init__(
         self,
         graph: GraphInputs,
-        target: Any,
+        choice: Callable[[Tensor], Sequence[Any]],
         *,
         mask: Tensor | None = None,
         features: Sequence[Tensor] = (),
@@ -74,14 +75,18 @@ class GraphExplanation:
         self.pattern = record(Subject(graph.model, forward, tuple(features), edge_sets, mask, finish))
         if copies is not None and self.output.size(0) % copies:
             raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {self.output.size(0)} rows).")
-        self._target: Target = find_target(self.output, target, copies)
+        self.targets: list[Target] = [find_target(self.output, each, copies) for each in choice(self.output)]
         weights = torch.cat([torch.ones_like(mask, dtype=torch.long), *(_row_sums(each != 0) for each in features)])
         elements = Elements(mask.numel(), weights)
         both = bool(features) and bool(edge_sets)
         graph_of_rows = self.pattern.graph
         self._fields = ReceptiveFields(graph_of_rows, elements, repeated=repeated, own_features=both)
         reach = [ReceptiveFields(graph_of_rows, elements), self._fields] if both else [self._fields]
-        self._owner = self._find_owners(reach, copies)
+        self._owners: list[Tensor] = []
+        for number, target in enumerate(self.targets):
+            last = self.targets[number - 1].rows if number else None
+            same = last is not None and torch.equal(last, target.rows)
+            self._owners.append(self._owners[-1] if same else self._find_owners(target, reach, copies))
         if features:
             self.pattern = self._with_constants()
 
@@ -90,40 +95,45 @@ class GraphExplanation:
         """The model's output."""
         return self.pattern.output
 
-    @property
-    def value(self) -> Tensor:
-        """The explained numbers, one per graph."""
-        return self._target(self.output)
+    def values(self, number: int = 0) -> Tensor:
+        """The explained numbers of one of the targets, one per graph."""
+        return self.targets[number](self.output)
 
-    def attribute(self) -> Attributions:
-        """Return the attributions and the completeness error of each graph.
+    def attribute(self) -> list[Attributions]:
+        """Return the attributions for each target, with the completeness error of each graph.
 
         Raises:
             UnsupportedModelError: If the attributions do not add up.
         """
-        pattern = self.pattern
-        base = pattern.at_zero()
-        shares = contributions(pattern, self._target)
-        calibration = contributions(base, self._target, inputs=False)
+        base = self.pattern.at_zero()
+        shares = contributions(self.pattern, self.targets)
+        calibrations = contributions(base, self.targets, inputs=False)
+        return [
+            self._spread(number, share, calibration, target(base.output))
+            for number, (target, share, calibration) in enumerate(zip(self.targets, shares, calibrations, strict=True))
+        ]
+
+    def _spread(self, number: int, shares: Contributions, calibration: Contributions, base: Tensor) -> Attributions:
+        """Give the gates' shares to the edges and features, and check the sums."""
         spread = self._fields.spread(shares.rows - calibration.rows, self._gate_blocks())
         num_edges = shares.edges.numel()
         edges = shares.edges + spread[:num_edges].to(shares.edges.dtype)
         features = self._with_gates(shares.features, spread[num_edges:])
-        value, value_base = self.value, self._target(base.output)
-        delta = self.sums(edges, features) - (value - value_base)
-        magnitude = self.sums(edges.abs(), [each.abs() for each in features])
+        value = self.values(number)
+        delta = self.sums(edges, features, number) - (value - base)
+        magnitude = self.sums(edges.abs(), [each.abs() for each in features], number)
         rounding = shares.rows.abs().sum() + calibration.rows.abs().sum()
         eps = torch.finfo(value.dtype).eps
-        size = value.abs() + value_base.abs()
+        size = value.abs() + base.abs()
         self._check(delta, 64 * eps * size + eps**0.5 * magnitude + 100 * eps * rounding + 16 * eps)
         return Attributions(edges, features, delta)
 
-    def sums(self, edges: Tensor, features: Sequence[Tensor] = ()) -> Tensor:
-        """Return the sum of the scores of each graph's own edges and features."""
+    def sums(self, edges: Tensor, features: Sequence[Tensor] = (), number: int = 0) -> Tensor:
+        """Return the sum of the scores of each graph's own edges and features, for one of the targets."""
         scores = torch.cat([edges, *(_row_sums(each) for each in features)])
-        owner = self._owner[: scores.numel()]
+        owner = self._owners[number][: scores.numel()]
         owned = owner >= 0
-        return scores.new_zeros(self._target.rows.numel()).index_add(0, owner[owned], scores[owned])
+        return scores.new_zeros(self.targets[number].rows.numel()).index_add(0, owner[owned], scores[owned])
 
     def _gate_blocks(self) -> frozenset[int]:
         return frozenset[int]().union(*(each.rows.sources for each in self.pattern.factors))
@@ -144,15 +154,16 @@ class GraphExplanation:
             found.append(share + each.view([-1] + [1] * (feature.dim() - 1)) * nonzero)
         return found
 
-    def _find_owners(self, fields: Sequence[ReceptiveFields], copies: int | None) -> Tensor:
+    def _find_owners(self, target: Target, fields: Sequence[ReceptiveFields], copies: int | None) -> Tensor:
         """Return the position of the one explained number to which each edge and input row belongs (-1: none).
 
         Args:
+            target: The explained numbers.
             fields: Receptive fields of the output; an element may be in a field by reaching the row or by belonging
                 to the node or graph that the row stands for.
             copies: How many copies of one graph there are.
         """
-        rows, target, subject = self.pattern.rows, self._target, self.pattern.subject
+        rows, subject = self.pattern.rows, self.pattern.subject
         sizes = [*(each.size(1) for each in subject.edge_sets), *(len(each) for each in subject.features)]
         owner = torch.full((sum(sizes),), -1, dtype=torch.long, device=target.rows.device)
         if rows is None:

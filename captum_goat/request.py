@@ -16,6 +16,7 @@ from captum_goat.given_inputs import GivenInputs
 from captum_goat.graph_explanation import Attributions, GraphExplanation
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.masked_model import copies_agree
+from captum_goat.targets import Choice
 
 
 @dataclass(frozen=True)
@@ -50,26 +51,28 @@ class Request:
         graph = GraphInputs.of(explained.model, arguments, num_edges=given.num_edges, leading=leading, count=count or 1)
         return cls(graph, given, count, plain, explained.finish)
 
-    def explanations(self, target: Any, *, repeated: bool = False) -> list[GraphExplanation]:
+    def explanations(self, choice: Choice, *, repeated: bool = False) -> list[GraphExplanation]:
         """Record the model: once for inputs as they are or for copies side by side, else once per mask."""
         if self.count is None:
             mask, features = self._flat_mask(self.given.masks), self.given.features
-            return [self._explain(self.graph.with_leading(features), target, mask, features, repeated=repeated)]
+            return [self._explain(self.graph.with_leading(features), choice, mask, features, repeated=repeated)]
         singles = self._singles()
-        targets = _targets_of(target, self.count)
-        if len(targets) != self.count:
-            raise ValueError(f"Expected one target per mask (got {len(targets)} targets for {self.count} masks).")
+        choices = [choice.of_mask(number, self.count) for number in range(self.count)]
         if self.count > 1 and self.finish is None:
-            together = self._together(target, targets, singles, repeated)
+            together = self._together(choice, choices, singles, repeated)
             if together is not None:
                 return [together]
         return [
             self._explain(self.graph.with_leading(features), each, mask, features, copies=1, repeated=repeated)
-            for each, (mask, features) in zip(targets, singles, strict=True)
+            for each, (mask, features) in zip(choices, singles, strict=True)
         ]
 
     def joined(self, found: Sequence[Attributions]) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Return attributions of the inputs' shapes and dtypes, features first, and the completeness errors."""
+        """Return attributions of the inputs' shapes and dtypes, features first, and the completeness errors.
+
+        Args:
+            found: The parts of one target, of one explanation after the other.
+        """
         features = [torch.cat(each) for each in zip(*(part.features for part in found), strict=True)]
         sizes = [mask.numel() // len(found) for mask in self.given.masks]
         edges = zip(*(part.edges.split(sizes) for part in found), strict=True) if sizes else ()
@@ -100,9 +103,9 @@ class Request:
         return tuple(each.squeeze(0) for each in found)
 
     def _explain(
-        self, graph: GraphInputs, target: Any, mask: Tensor | None, features: Sequence[Tensor], **options: Any
+        self, graph: GraphInputs, choice: Choice, mask: Tensor | None, features: Sequence[Tensor], **options: Any
     ) -> GraphExplanation:
-        return GraphExplanation(graph, target, mask=mask, features=features, finish=self.finish, **options)
+        return GraphExplanation(graph, choice, mask=mask, features=features, finish=self.finish, **options)
 
     @staticmethod
     def _flat_mask(masks: Sequence[Tensor]) -> Tensor | None:
@@ -122,8 +125,8 @@ class Request:
 
     def _together(
         self,
-        target: Any,
-        targets: Sequence[Any],
+        choice: Choice,
+        choices: Sequence[Choice],
         singles: list[tuple[Tensor | None, tuple[Tensor, ...]]],
         repeated: bool,
     ) -> GraphExplanation | None:
@@ -134,11 +137,11 @@ class Request:
         flat = tuple(each.flatten(0, 1) for each in self.given.features)
         # Copies may not fit a model (that mixes graphs, or has an embedding per node) which takes the graph alone. An
         # error that is not due to the copies comes again when the last one is explained.
-        last = self._explain(alone, targets[-1], mask, features, copies=1)
+        last = self._explain(alone, choices[-1], mask, features, copies=1)
         try:
             together = self._explain(
                 alone.copies(self.count).with_leading(flat),
-                target,
+                choice,
                 self._flat_mask(self.given.masks),
                 flat,
                 copies=self.count,
@@ -147,10 +150,3 @@ class Request:
         except Exception:
             return None
         return together if copies_agree(together.output, last.output, self.count) else None
-
-
-def _targets_of(target: Any, count: int) -> Sequence[Any]:
-    """Return one target per mask."""
-    per_mask = isinstance(target, list) or (isinstance(target, Tensor) and target.numel() > 1)
-    targets = list(target) if per_mask else [target]
-    return targets * count if len(targets) == 1 else targets

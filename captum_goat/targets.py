@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,6 +28,42 @@ class Target:
     def __call__(self, output: Tensor) -> Tensor:
         """Return the explained numbers, one per example."""
         return output[self.index]
+
+
+class Choice:
+    """Which targets are explained together: given ones, those of every class, or the predicted one.
+
+    Args:
+        targets: Targets as :func:`find_target` knows them, or ``"all"``, or ``"predicted"``.
+    """
+
+    def __init__(self, targets: Sequence[Any] | Literal["all", "predicted"]) -> None:
+        self._targets = targets
+
+    def __call__(self, output: Tensor) -> list[Any]:
+        """Return the targets, given the model's output."""
+        if not isinstance(self._targets, str):
+            return list(self._targets)
+        if output.dim() > 2:
+            raise ValueError(
+                f"Expected an output [rows] or [rows, classes], to tell its classes (got {list(output.shape)}). Name the "
+                f"targets."
+            )
+        if output.dim() < 2:
+            return [None]
+        return list(range(output.size(1))) if self._targets == "all" else [output.argmax(dim=1)]
+
+    def of_mask(self, number: int, count: int) -> Choice:
+        """Return the choice for one of ``count`` masks alone."""
+        return self if isinstance(self._targets, str) else Choice([_of_mask(t, number, count) for t in self._targets])
+
+
+def _of_mask(target: Any, number: int, count: int) -> Any:
+    per_mask = isinstance(target, list) or (isinstance(target, Tensor) and target.numel() > 1)
+    targets = list(target) if per_mask else [target]
+    if len(targets) not in (1, count):
+        raise ValueError(f"Expected one target per mask (got {len(targets)} targets for {count} masks).")
+    return targets[0 if len(targets) == 1 else number]
 
 
 def find_target(output: Tensor, target: Any, copies: int | None = None) -> Target:

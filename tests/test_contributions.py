@@ -30,7 +30,7 @@ def with_points(pattern: ActivationPattern, degree: int) -> Contributions:
     rows = pattern.rows
     assert rows is not None
     changed = ActivationPattern(**{**vars(pattern), "rows": rows._replace(degree=degree)})
-    return contributions(changed, lambda output: output[:, 1])
+    return contributions(changed, [lambda output: output[:, 1]])[0]
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gin"])

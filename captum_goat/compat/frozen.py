@@ -7,6 +7,7 @@ from torch import nn
 from captum_goat.compat.graphs import Example
 from captum_goat.explained_model import ExplainedModel
 from captum_goat.request import Request
+from captum_goat.targets import Choice
 
 
 def describe(model: nn.Module, example: Example) -> str:
@@ -14,7 +15,7 @@ def describe(model: nn.Module, example: Example) -> str:
     inputs = example.inputs if len(example.inputs) > 1 else example.inputs[0]
     request = Request.of(ExplainedModel.of(model), inputs, example.args)
     gates, frozen = set[str](), set[str]()
-    for call in filter(None, request.explanations(0)[0].pattern.calls):
+    for call in filter(None, request.explanations(Choice([0]))[0].pattern.calls):
         for kept in filter(None, call.kept):
             (gates if kept.gates else frozen).add(call.operation.strip("_").lower())
     parts = [f"{what} {', '.join(sorted(each))}" for what, each in (("gates:", gates), ("frozen:", frozen)) if each]

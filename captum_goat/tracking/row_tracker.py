@@ -52,14 +52,16 @@ class RowTracker(TorchDispatchMode):
         self._names = names
         self._traces: Any = WeakTensorKeyDictionary()
         self._squashed: Any = WeakTensorKeyDictionary()
-        self._paused = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from wrapping every call below, which would take longer than the call."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run ``func`` and give its result the rows that its rule says."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if self._paused:
-            return out
         if self._squashed and args and isinstance(args[0], Tensor):
             self._follow_squashed(func, args[0], out)
         # What is overwritten has no part in the result.
@@ -237,11 +239,8 @@ class RowTracker(TorchDispatchMode):
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let operations pass unseen."""
-        before, self._paused = self._paused, True
-        try:
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             yield
-        finally:
-            self._paused = before
 
     def around_propagate(self, step: int, explained: bool) -> None:
         """Note that message passing begins (1) or ends (-1), in a layer that is explained or set aside."""
