@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.registry import REFUSED, Call, Result, aten, joined, rule
+from captum_goat.tracking.operations import aten
+from captum_goat.tracking.registry import REFUSED, Call, Result, joined, rule
 from captum_goat.tracking.row_graph import NO_ROW, RowGraph, Rows
 from captum_goat.tracking.row_ids import indexed_shape, scatter_positions, shrink_index, with_dims, without_repeats
 

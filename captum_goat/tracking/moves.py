@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.registry import REFUSED, Call, Result, aten, depends, joined, moves, rule
+from captum_goat.tracking.operations import aten
+from captum_goat.tracking.registry import REFUSED, Call, Result, depends, joined, moves, rule
 from captum_goat.tracking.row_graph import NO_ROW, Edges, Rows
 from captum_goat.tracking.row_ids import concatenate_ids, index_ids, reshape_ids, shrink_index, with_dims
 
@@ -21,7 +22,7 @@ def _same(_: Call, ids: Tensor) -> Tensor:
 def _converted(call: Call) -> Result:
     """Values that are detached or rounded to whole numbers would be constants in the replay, but they are not."""
     trace = call.trace(call.args[0])
-    detached = call.func.overloadpacket is aten.detach
+    detached = call.operation.packet is aten.detach
     return REFUSED if isinstance(trace, Rows) and (detached or not call.out.is_floating_point()) else trace
 
 
@@ -32,7 +33,7 @@ def _dependent(call: Call) -> Result:
 
 @moves(aten.transpose, aten.permute, aten.t, aten.unsqueeze, aten.flip, aten.roll)
 def _rearrange(call: Call, ids: Tensor) -> Any:
-    if call.func.overloadpacket is aten.roll and not call.argument(2, "dims"):
+    if call.operation.packet is aten.roll and not call.argument(2, "dims"):
         ids = ids.expand(call.args[0].shape)  # which is rolled as if it were flat
     return call.func(ids, *call.args[1:], **call.kwargs)
 
@@ -45,9 +46,9 @@ def _reshape(call: Call, ids: Tensor) -> Tensor:
 @rule(aten.squeeze_, aten.unsqueeze_, aten.t_, aten.transpose_)
 def _rearrange_in_place(call: Call) -> Result:
     trace = call.trace(call.args[0])
-    if not isinstance(trace, Edges | Rows) or (call.func.overloadpacket is aten.squeeze_ and len(call.args) == 1):
+    if not isinstance(trace, Edges | Rows) or (call.operation.packet is aten.squeeze_ and len(call.args) == 1):
         return REFUSED  # the shape from before is gone
-    change = getattr(aten, call.func.overloadpacket.__name__[:-1])
+    change = getattr(aten, call.operation.packet.__name__[:-1])
     return trace._replace(ids=change(trace.ids, *call.args[1:]))
 
 
@@ -70,11 +71,11 @@ def _select(call: Call, ids: Tensor) -> Tensor:
 
 @moves(aten.slice, aten.index_select, aten.split, aten.unsafe_split, aten.split_with_sizes, aten.unbind)
 def _pick(call: Call, ids: Tensor) -> Any:
-    splits = call.func.overloadpacket in (aten.split, aten.unsafe_split, aten.split_with_sizes)
+    splits = call.operation.packet in (aten.split, aten.unsafe_split, aten.split_with_sizes)
     dim = call.argument(2 if splits else 1, "dim", 0)
     if ids.size(dim) != 1 or call.args[0].size(dim) == 1:
         return call.func(ids, *call.args[1:], **call.kwargs)
-    if call.func.overloadpacket is aten.unbind:
+    if call.operation.packet is aten.unbind:
         ids = ids.squeeze(dim)
     return ids if isinstance(call.out, Tensor) else [ids] * len(call.out)
 
@@ -132,7 +133,7 @@ def _sort(call: Call) -> Result:
 @rule(aten.cat, aten.stack)
 def _cat(call: Call) -> Result:
     dim = call.argument(1, "dim", 0) % call.out.dim()
-    stacks = call.func.overloadpacket is aten.stack
+    stacks = call.operation.packet is aten.stack
     tensors = [x for x in call.args[0] if x.dim() + stacks == call.out.dim()]  # torch.cat skips tensors of shape [0]
     traces = [call.trace(tensor) for tensor in tensors]
     if stacks:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from captum_goat.tracking.linear import combine, scatter_rows, sum_rows
-from captum_goat.tracking.registry import REFUSED, Call, Result, aten, depends
+from captum_goat.tracking.operations import aten
+from captum_goat.tracking.registry import REFUSED, Call, Result, depends
 from captum_goat.tracking.row_graph import Rows
 
 # Sizes: what norms divide by. A result of one of these may be frozen where others are multiplied or divided by it.
@@ -28,7 +29,7 @@ _STILL_SCALES = frozenset(
 
 def is_scale(call: Call) -> bool:
     """Return whether the result of an operation that is not linear is a size."""
-    operation = call.func.overloadpacket
+    operation = call.operation.packet
     if operation in (aten.pow, aten.pow_):
         return isinstance(call.args[1], float) and call.args[1] in (0.5, -0.5)
     rows = [found for each in call.args if (found := call.rows(each)) is not None]

@@ -9,16 +9,15 @@ which rows the result depends on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from captum_goat.tracking.operations import Operation
 from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported, broken_of
 from captum_goat.tracking.row_ids import with_dims
-
-aten = torch.ops.aten
 
 Result = Trace | list[Trace | None] | None
 
@@ -27,6 +26,7 @@ class Call(NamedTuple):
     """One call of an operation, after it has run."""
 
     func: Any
+    operation: Operation
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     out: Any
@@ -48,16 +48,6 @@ Rule = Callable[[Call], Result]
 RULES: dict[Any, Rule] = {}
 MOVES: set[Any] = set()  # operations that only move entries
 DEPENDENCE: dict[Any, Rule] = {}  # of operations that are not linear
-
-# Results that depend on the shape of the argument at most, not on its values.
-FACTORIES = frozenset(
-    {
-        *(getattr(aten, f"{kind}_like") for kind in ("zeros", "ones", "empty", "full")),
-        *(getattr(aten, f"new_{kind}") for kind in ("zeros", "ones", "empty", "full", "empty_strided")),
-    }
-)
-# Operations that replace the whole of their first argument.
-OVERWRITES = frozenset({aten.copy_, aten.fill_, aten.zero_})
 
 
 def rule(*operations: Any) -> Callable[[Rule], Rule]:
@@ -120,10 +110,12 @@ def edges_of_pointwise(traces: list[Trace], out: Any) -> Result:
     return Edges(with_dims(ids[0], out.dim())) if agree and isinstance(out, Tensor) else None
 
 
-def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+def tensors_in(values: Iterable[Any]) -> list[Tensor]:
     """Return the tensors among arguments of an operation, or in lists of them."""
+    found: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
-            yield value
+            found.append(value)
         elif isinstance(value, list | tuple):
-            yield from tensors_in(value)
+            found += tensors_in(value)
+    return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
@@ -22,20 +21,19 @@ from torch_geometric.nn import MessagePassing
 from captum_goat.tracking import nonlinear, unseen
 from captum_goat.tracking.errors import by_hand, no_rule
 from captum_goat.tracking.memory import seen_through, still_edges, written_to
+from captum_goat.tracking.operations import Operation, aten, operation_of
 from captum_goat.tracking.registry import (
     DEPENDENCE,
-    FACTORIES,
     MOVES,
-    OVERWRITES,
     REFUSED,
     RULES,
     Call,
     Result,
-    aten,
     edges_of_pointwise,
     tensors_in,
 )
 from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Unmasked, Unsupported
+from captum_goat.tracking.traces import Traces
 
 
 class RowTracker(TorchDispatchMode):
@@ -50,7 +48,8 @@ class RowTracker(TorchDispatchMode):
         self.graph = RowGraph()
         self.set_aside = 0  # depth of nested `propagate` calls of layers with `explain=False`
         self._names = names
-        self._traces: Any = WeakTensorKeyDictionary()
+        self._traces = Traces()
+        self._squashes = False
         self._squashed: Any = WeakTensorKeyDictionary()
 
     @classmethod
@@ -62,44 +61,47 @@ class RowTracker(TorchDispatchMode):
         """Run ``func`` and give its result the rows that its rule says."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if self._squashed and args and isinstance(args[0], Tensor):
-            self._follow_squashed(func, args[0], out)
+        operation = operation_of(func)
+        if self._squashes and args and isinstance(args[0], Tensor):
+            self._follow_squashed(operation, args[0], out)
         # What is overwritten has no part in the result.
-        read = args[1:] if func.overloadpacket in OVERWRITES else args
-        leaves = tensors_in((*read, *kwargs.values()))
-        traced = [(leaf, trace) for leaf in leaves if (trace := self.get(leaf)) is not None]
-        if _is_random(func, args, kwargs):
-            self._assign(out, Unsupported(func.overloadpacket.__name__, self.place()))
+        read = args[1:] if operation.overwrites else args
+        traced = []
+        for each in tensors_in((*read, *kwargs.values()) if kwargs else read):
+            if (trace := self.get(each)) is not None:
+                traced.append((each, trace))
+        if operation.random and _is_random(func, args, kwargs):
+            self._assign(out, Unsupported(operation.packet.__name__, self.place()))
         elif traced:
-            self._assign(out, self._infer(Call(func, args, kwargs, out, self.graph, self.get), traced))
-            if func._schema.is_mutable and isinstance(out, Tensor):
-                self._spoil(out, func)
-        elif func.overloadpacket in OVERWRITES:
-            self._overwrite(out, func)
+            call = Call(func, operation, args, kwargs, out, self.graph, self.get)
+            self._assign(out, None if operation.factory else self._infer(call, traced))
+            if operation.mutable and isinstance(out, Tensor):
+                self._spoil(out, operation)
+        elif operation.overwrites:
+            self._overwrite(out, operation)
         return out
 
     def set_squashed(self, tensor: Tensor, number: int) -> None:
         """Follow the result of a softmax or sigmoid, the call of this number, to see whether it is the output."""
         self._squashed[tensor] = number
+        self._squashes = True
 
     def squashed(self, tensor: Tensor) -> int | None:
         """Return the number of the softmax or sigmoid of which a tensor is a part, or the whole."""
         number: int | None = self._squashed.get(tensor)
         return number
 
-    def _follow_squashed(self, func: Any, value: Tensor, out: Any) -> None:
-        if func._schema.is_mutable:
+    def _follow_squashed(self, operation: Operation, value: Tensor, out: Any) -> None:
+        if operation.mutable:
             root = value if value._base is None else value._base
             for each in [each for each in self._squashed if each is root or each._base is root]:
                 del self._squashed[each]
         elif (number := self.squashed(value)) is not None:
             for each in tensors_in([out]):
-                if each.is_floating_point() and func.overloadpacket in MOVES | {aten._to_copy}:
+                if each.is_floating_point() and (operation.packet in MOVES or operation.packet is aten._to_copy):
                     self._squashed[each] = number
 
     def _infer(self, call: Call, traced: list[tuple[Tensor, Trace]]) -> Result:
-        if call.func.overloadpacket in FACTORIES:
-            return None
         for _, trace in traced:
             if isinstance(trace, Unsupported):
                 return trace
@@ -122,7 +124,7 @@ class RowTracker(TorchDispatchMode):
     def _by_rule(self, call: Call, traces: list[Trace]) -> Result:
         if self.set_aside:
             return self._by_rule_alone(call, traces)
-        watched = call._replace(trace=self.get)
+        watched = call if call.trace == self.get else call._replace(trace=self.get)
         if (what := unseen.misuse(watched, self._layer)) is not None:
             return Unsupported(what, self.place(), by_hand=True)
         if not any(isinstance(trace, Rows) for trace in traces):
@@ -131,22 +133,22 @@ class RowTracker(TorchDispatchMode):
         return unseen.marked(watched, self._by_rule_alone(call, traces), self._layer)
 
     def _by_rule_alone(self, call: Call, traces: list[Trace]) -> Result:
-        operation = call.func.overloadpacket
         only_edges = not any(isinstance(trace, Rows) for trace in traces)
-        if only_edges and torch.Tag.pointwise in call.func.tags:
+        if only_edges and call.operation.pointwise:
             return edges_of_pointwise(traces, call.out)
-        result = RULES[operation](call) if operation in RULES else REFUSED
+        rule = RULES.get(call.operation.packet)
+        result = REFUSED if rule is None else rule(call)
         if result is REFUSED:
             return None if only_edges else self._broken(call)
         return result
 
     def _broken(self, call: Call) -> Result:
         """Return what the result of an operation that is not linear depends on."""
-        operation = call.func.overloadpacket
+        operation = call.operation.packet
         if operation in DEPENDENCE:
             result = DEPENDENCE[operation](call)
         else:
-            result = nonlinear.pointwise(call) if torch.Tag.pointwise in call.func.tags else REFUSED
+            result = nonlinear.pointwise(call) if call.operation.pointwise else REFUSED
         results = result if isinstance(result, list) else [result]
         if not all(isinstance(each, Rows) for each in results):
             return Unsupported(operation.__name__, self.place())
@@ -159,33 +161,36 @@ class RowTracker(TorchDispatchMode):
         return found if isinstance(result, list) else found[0]
 
     def _assign(self, out: Any, result: Result) -> None:
-        tensors = list(tensors_in([out]))
+        if isinstance(out, Tensor) and not isinstance(result, list):
+            self.set(out, result)
+            return
+        tensors = tensors_in([out])
         for tensor, trace in zip(tensors, result if isinstance(result, list) else [result] * len(tensors), strict=True):
             self.set(tensor, trace)
 
-    def _spoil(self, view: Tensor, func: Any) -> None:
+    def _spoil(self, view: Tensor, operation: Operation) -> None:
         """Say what became of the tensor behind a view that was written to, and of its other views."""
         base, written = view._base, self.get(view)
         if isinstance(written, Rows | Unsupported):
-            self._write(view, written, func)
+            self._write(view, written, operation)
         elif base is not None and not still_edges(base, self.get(base), view, written):
             self.set(base, None)
 
-    def _overwrite(self, out: Tensor, func: Any) -> None:
+    def _overwrite(self, out: Tensor, operation: Operation) -> None:
         """Say what became of a tensor that constants were written to, and of what is behind it."""
         base, constants = out._base, torch.full([1] * out.dim(), NO_ROW, device=out.device)
         if base is not None and isinstance(self.get(base), Rows | Unsupported):
-            self._write(out, Rows(constants, frozenset(), 0, 0), func)
+            self._write(out, Rows(constants, frozenset(), 0, 0), operation)
         elif base is not None:
             self.set(base, None)
         self.set(out, None)
 
-    def _write(self, view: Tensor, written: Rows | Unsupported, func: Any) -> None:
+    def _write(self, view: Tensor, written: Rows | Unsupported, operation: Operation) -> None:
         root = view if view._base is None else view._base
         now = written if root is view else written_to(root, self.get(root), view, written)
-        spoilt = Unsupported(f"{func.overloadpacket.__name__} into a view of a tensor", self.place())
-        for other in list(self._traces):
-            if other is not view and other._is_view() and other._base is root:
+        spoilt = Unsupported(f"{operation.packet.__name__} into a view of a tensor", self.place())
+        for other in self._traces.views():
+            if other is not view and other._base is root:
                 self.set(other, None if isinstance(now, Rows) and root.is_contiguous() else spoilt)
         self.set(root, now or spoilt)
 
@@ -193,17 +198,14 @@ class RowTracker(TorchDispatchMode):
         """Return what is known of a tensor; ``None`` when no edge reaches it."""
         if not isinstance(tensor, Tensor):
             return None
-        trace: Trace | None = self._traces.get(tensor)
+        trace = self._traces.get(tensor)
         if trace is None and (base := tensor._base) is not None:  # which may have been written to since
             return seen_through(base, self._traces.get(base), tensor)
         return trace
 
     def set(self, tensor: Tensor, trace: Trace | None) -> None:
         """Say what a tensor is made of."""
-        if trace is not None:
-            self._traces[tensor] = trace
-        else:
-            self._traces.pop(tensor, None)
+        self._traces.set(tensor, trace)
 
     def rows(self, tensor: Tensor) -> Rows | None:
         """Return the rows of a tensor; ``None`` when no edge reaches it.
@@ -273,15 +275,8 @@ class RowTracker(TorchDispatchMode):
         return "" if module is None else self.name_of(module)
 
 
-@cache
-def _may_be_random(func: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in func.tags
-
-
 def _is_random(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a call draws random numbers; dropout inside of another operation may be switched off."""
-    if not _may_be_random(func):
-        return False
+    """Return whether a call does draw random numbers; dropout inside of another operation may be switched off."""
     names = [each.name for each in func._schema.arguments]
     given = {each.name: each.default_value for each in func._schema.arguments} | dict(zip(names, args)) | kwargs  # noqa: B905
     return not any(name in given and not given[name] for name in ("dropout_p", "training", "train"))

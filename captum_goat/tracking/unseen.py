@@ -8,34 +8,18 @@ normalisation and softmax are made of such.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from captum_goat.tracking.registry import RULES, Call, Result, aten, tensors_in
+from captum_goat.tracking.registry import RULES, Call, Result, tensors_in
 from captum_goat.tracking.row_graph import Edges, Rows, Trace, Unmasked
 
 GATHERED, SUMMED, STRUCTURE, MASKED = "gathered", "summed", "structure", "masked"
 BY_RULE = Unmasked("", "")
-
-
-def _named(names: str) -> frozenset[Any]:
-    both = [name + end for name in names.split() for end in ("", "_")]
-    return frozenset(getattr(aten, name) for name in both if hasattr(aten, name))
-
-
-_PUTS = _named("index_put")
-_SCATTERS = _PUTS | _named("scatter_add index_add scatter_reduce scatter index_copy")
-_SUMS = _named("scatter_add index_add scatter_reduce")
-_GATHERS = _named("index index_select gather")
-_MATRIX_PRODUCTS = _named("mm bmm addmm baddbmm mv _sparse_mm _sparse_addmm _linalg_solve_ex linalg_solve_triangular")
-_LOOKUPS = _named("_scaled_dot_product_flash_attention_for_cpu _embedding_bag _embedding_bag_forward_only")
-_REDUCTIONS = _named("sum mean amax amin max min prod cumsum segment_reduce")
-_MASKINGS = _named("mul where masked_fill")
-_ADDITIONS = _named("add sub")
 
 
 def misuse(call: Call, layer: Callable[[], str]) -> str | None:
@@ -45,26 +29,23 @@ def misuse(call: Call, layer: Callable[[], str]) -> str | None:
         call: The call.
         layer: Returns the message passing layer that is running, if any: it may compute degrees.
     """
-    operation = call.func.overloadpacket
-    name = operation.__name__
-    if operation in _MATRIX_PRODUCTS | _LOOKUPS and _multiplies_edges(call):
-        return f"{name} with a matrix that is made of the edges"
-    if operation in _MASKINGS | _ADDITIONS and _masks_by_edges(call) and not layer():
-        return f"{name} with a matrix that is made of the edges"
-    if operation in _SCATTERS and _index_is_edges(call) and _sums_by_hand(call, layer()):
-        return f"{name} over the edges outside of message passing"
-    if operation in _REDUCTIONS and not call.graph.propagating and _reduces_edges(call) and not layer():
-        return f"{name} over the edges outside of message passing"
+    operation = call.operation
+    by_matrix = (operation.multiplies or operation.looks_up) and _multiplies_edges(call)
+    if by_matrix or ((operation.masks or operation.adds) and _masks_by_edges(call) and not layer()):
+        return f"{operation.packet.__name__} with a matrix that is made of the edges"
+    by_index = operation.scatters and _index_is_edges(call) and _sums_by_hand(call, layer())
+    if by_index or (operation.reduces and not call.graph.propagating and _reduces_edges(call) and not layer()):
+        return f"{operation.packet.__name__} over the edges outside of message passing"
     return None
 
 
 def _multiplies_edges(call: Call) -> bool:
-    tensors = list(_tensors(call))
+    tensors = _tensors(call)
     for number, each in enumerate(tensors):
         others = [other for other in tensors if other is not each and not _is_parameter(other)]
         if others and (_kind(call, each) in ("edges", STRUCTURE)):
             return True
-        last = number == len(tensors) - 1 and call.func.overloadpacket in _MATRIX_PRODUCTS
+        last = number == len(tensors) - 1 and call.operation.multiplies
         if last and others and _kind(call, each) == GATHERED:  # its rows, the edges, are summed up
             return True
     return False
@@ -72,11 +53,11 @@ def _multiplies_edges(call: Call) -> bool:
 
 def _masks_by_edges(call: Call) -> bool:
     """Return whether values of nodes are chosen or weighed by a matrix of nodes and nodes."""
-    tensors = list(_tensors(call))
+    tensors = _tensors(call)
     if not any(_kind(call, each) in ("edges", STRUCTURE) and _is_matrix(each) for each in tensors):
         return False
     values = [each for each in tensors if isinstance(call.trace(each), Rows)]
-    if call.func.overloadpacket in _MASKINGS:
+    if call.operation.masks:
         values += [
             each for each in tensors if call.trace(each) is None and _is_matrix(each) and not _is_parameter(each)
         ]
@@ -98,12 +79,11 @@ def _sums_by_hand(call: Call, layer: str) -> bool:
 
 def _sums_up(call: Call) -> bool:
     """Return whether a scatter adds to what is there, else it replaces it."""
-    operation = call.func.overloadpacket
-    return bool(call.argument(3, "accumulate", False)) if operation in _PUTS else operation in _SUMS
+    return bool(call.argument(3, "accumulate", False)) if call.operation.puts else call.operation.sums
 
 
 def _source(call: Call) -> Any:
-    position = 2 if call.func.overloadpacket in _PUTS else 3
+    position = 2 if call.operation.puts else 3
     return call.args[position] if len(call.args) > position else None
 
 
@@ -121,30 +101,30 @@ def _reduces_edges(call: Call) -> bool:
 
 def infer(call: Call, layer: Callable[[], str]) -> Unmasked | None:
     """Return the trace of results that no variable reaches; :data:`BY_RULE` if the rules for edges apply."""
-    operation, out = call.func.overloadpacket, call.out
+    operation, out = call.operation, call.out
     kinds = {_kind(call, each) for each in _tensors(call)}
     found: str | None = None
-    if operation in _GATHERS and _gathers_at_edges(call):
+    if operation.gathers and _gathers_at_edges(call):
         if isinstance(call.trace(call.args[0]), Edges):
             return BY_RULE
         foreign = _kind(call, call.args[0]) == SUMMED and layer() not in _layers(call)
         found = (SUMMED if foreign else GATHERED) if out.is_floating_point() else None
-    elif operation in _SCATTERS and _index_is_edges(call):
+    elif operation.scatters and _index_is_edges(call):
         found = _of_scattered(call)
-    elif operation in _GATHERS and call.trace(call.args[0]) is None:
+    elif operation.gathers and call.trace(call.args[0]) is None:
         found = None  # a table of constants, looked up
-    elif operation in _MATRIX_PRODUCTS and kinds <= {STRUCTURE, None} and None in kinds:
+    elif operation.multiplies and kinds <= {STRUCTURE, None} and None in kinds:
         found = None  # features made of degrees, times parameters
     elif known := kinds & {MASKED, SUMMED, GATHERED, STRUCTURE}:
         found = next(each for each in (MASKED, SUMMED, GATHERED, STRUCTURE) if each in known)
-    elif operation in RULES or torch.Tag.pointwise in call.func.tags or not isinstance(out, Tensor):
+    elif operation.packet in RULES or operation.pointwise or not isinstance(out, Tensor):
         return BY_RULE
     else:
         found = STRUCTURE
     if found is None:
         return None
     earlier = _layers(call) if found == SUMMED else []
-    return Unmasked(found, operation.__name__, earlier[0] if earlier else layer() if found == SUMMED else "")
+    return Unmasked(found, operation.packet.__name__, earlier[0] if earlier else layer() if found == SUMMED else "")
 
 
 def _gathers_at_edges(call: Call) -> bool:
@@ -162,14 +142,14 @@ def _of_scattered(call: Call) -> str | None:
 
 def marked(call: Call, result: Result, layer: Callable[[], str]) -> Result:
     """Return rows with the marks that a call leaves on them."""
-    operation = call.func.overloadpacket
+    operation = call.operation
     if not isinstance(result, Rows):
         return result
-    if operation in _GATHERS and _gathers_at_edges(call):
+    if operation.gathers and _gathers_at_edges(call):
         summed = {mark for mark in result.marks if mark.startswith(SUMMED)}
         here = {SUMMED + layer()} if summed else set()
         return result._replace(marks=result.marks - here | {GATHERED})
-    if operation in _SCATTERS and _sums_up(call) and _index_is_edges(call):
+    if operation.scatters and _sums_up(call) and _index_is_edges(call):
         sums = not call.graph.propagating or MASKED not in result.marks
         return result._replace(marks=frozenset({SUMMED + layer()} if sums and result.broken is None else {}))
     foreign = {SUMMED + each for each in _layers(call)}
@@ -183,7 +163,7 @@ def _layers(call: Call) -> list[str]:
 
 
 def _index_is_edges(call: Call) -> bool:
-    index = call.args[1] if call.func.overloadpacket in _PUTS else call.args[2:3]
+    index = call.args[1] if call.operation.puts else call.args[2:3]
     return any(isinstance(call.trace(each), Edges) for each in index if isinstance(each, Tensor))
 
 
@@ -203,7 +183,7 @@ def is_summed(rows: Rows) -> bool:
     return any(mark.startswith(SUMMED) for mark in rows.marks)
 
 
-def _tensors(call: Call) -> Iterator[Tensor]:
+def _tensors(call: Call) -> list[Tensor]:
     return tensors_in((*call.args, *call.kwargs.values()))
 
 
