@@ -20,6 +20,7 @@ from torch_geometric.nn import MessagePassing
 from captum_goat.interception import check_context, intercepted
 from captum_goat.rules import Rule, input_of
 from captum_goat.standard_rules import frozen_size
+from captum_goat.steps import OnStep, Steps
 from captum_goat.tracking import Messages, RowGraph, Rows, UnsupportedModelError
 
 
@@ -108,6 +109,7 @@ class ActivationPattern:
         rows: The rows of the output; ``None`` when no variable reaches it.
         graph: Which rows read which.
         suspects: Where values that variables reach were taken out of torch.
+        steps: The steps of the pass, if another pass with the same steps has the same rows; else ``None``.
     """
 
     subject: Subject
@@ -118,6 +120,7 @@ class ActivationPattern:
     rows: Rows | None
     graph: RowGraph
     suspects: tuple[str, ...] = ()
+    steps: Steps | None = None
 
     @property
     def factors(self) -> list[Factors]:
@@ -136,7 +139,7 @@ class ActivationPattern:
             found.append(known and known._replace(values=current))
             return current
 
-        output = self._run(keep, [call.factor(mask) for call in self.messages], features)
+        output = self.run(keep, [call.factor(mask) for call in self.messages], features)
         remaining = iter(found)
         calls = [call and call._replace(kept=tuple(next(remaining) for _ in call.kept)) for call in self.calls]
         return replace(self, subject=self.subject._replace(mask=mask, features=features), calls=calls, output=output)
@@ -171,9 +174,19 @@ class ActivationPattern:
             scaled.append((known, scale))
             return known.values * scale
 
-        return Replay(self._run(keep, messages, features), messages, features, scaled)
+        return Replay(self.run(keep, messages, features), messages, features, scaled)
 
-    def _run(self, keep: _OnKeep, messages: list[Tensor], features: Sequence[Tensor]) -> Tensor:
+    def run(
+        self, keep: OnKeep, messages: Sequence[Tensor], features: Sequence[Tensor], on_step: OnStep | None = None
+    ) -> Tensor:
+        """Run the model.
+
+        Args:
+            keep: Says what frozen numbers are this time.
+            messages: The factor of the messages of each call of a message function.
+            features: The attributed inputs.
+            on_step: Called with every step of the model.
+        """
         remaining, calls = iter(messages), _Calls(self.calls, self.left_out, keep)
         differentiable = torch.is_grad_enabled()
 
@@ -185,7 +198,7 @@ class ActivationPattern:
 
         subject = self.subject
         hook = on_message if subject.edge_sets else None
-        with intercepted(subject.model, on_message=hook, on_call=calls.on_call):
+        with intercepted(subject.model, on_message=hook, on_call=calls.on_call, on_step=on_step):
             # A model may change its input in place, which a leaf does not bear: it gets a copy.
             output = tensor_output(subject.forward([each.clone() for each in features]))
             output = output if subject.finish is None else tensor_output(subject.finish(output))
@@ -196,13 +209,13 @@ class ActivationPattern:
 
 
 # Called with numbers of the recorded pass (``None``: constants) and what computes them anew.
-_OnKeep = Callable[[Factors | None, Callable[[], Tensor]], Tensor]
+OnKeep = Callable[[Factors | None, Callable[[], Tensor]], Tensor]
 
 
 class _Calls:
     """The calls of operations with a rule, as they come again."""
 
-    def __init__(self, calls: list[KeptCall | None], left_out: int | None, keep: _OnKeep) -> None:
+    def __init__(self, calls: list[KeptCall | None], left_out: int | None, keep: OnKeep) -> None:
         self._calls = calls
         self._left_out = left_out
         self._keep = keep

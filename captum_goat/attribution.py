@@ -12,6 +12,7 @@ from torch import Tensor
 
 from captum_goat.explained_model import ExplainedModel
 from captum_goat.given_inputs import flattened, restored
+from captum_goat.known_graphs import Memory
 from captum_goat.request import Request
 from captum_goat.targets import Choice
 
@@ -103,6 +104,7 @@ class GOAtAttribution(Attribution):
         super().__init__(forward_func)
         self._explained = ExplainedModel.of(forward_func, mask_type)
         self.field = field
+        self._memory = Memory()
 
     @log_usage()
     def attribute(
@@ -223,7 +225,7 @@ class GOAtAttribution(Attribution):
         """Explain all chosen targets."""
         with torch.inference_mode(False), _full_precision(inputs):
             request = Request.of(self._explained, inputs, arguments)
-            explanations = request.explanations(choice, repeated=self.field == "repeated")
+            explanations = request.explanations(choice, repeated=self.field == "repeated", memory=self._memory)
             parts = zip(*(each.attribute() for each in explanations), strict=True)
             joined = [request.joined(each) for each in parts]
             attributions = [each for each, _ in joined]

@@ -16,14 +16,13 @@ factors but no variable is shared among them, in the same way: it changes with t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from captum_goat.activation_pattern import ActivationPattern, Replay
+from captum_goat.points import points
 
 
 class Contributions(NamedTuple):
@@ -54,26 +53,27 @@ def contributions(
     Returns:
         The shares in each of the selected parts. The model runs as often as for one.
     """
-    mask, features, rows = pattern.subject.mask, pattern.subject.features, pattern.rows
-    dtype = torch.promote_types(mask.dtype, pattern.output.dtype)  # a coarse mask must not make coarse sums
-    shares = [
-        Contributions(
-            torch.zeros_like(mask, dtype=dtype),
-            [torch.zeros_like(each) for each in features],
-            mask.new_zeros(pattern.graph.num_rows, dtype=dtype),
-        )
-        for _ in selects
-    ]
-    if rows is None:
+    shares = [no_contributions(pattern) for _ in selects]
+    if pattern.rows is None:
         return shares
-    for t, weight in _gauss_legendre(rows.degree if inputs else rows.gates):
-        _add_point(pattern, selects, pattern.replay(t, inputs=inputs), weight, to=shares)
-    for s, weight in _gauss_legendre(max(rows.frozen, 0)):
-        _add_point(pattern, selects, pattern.replay(0.0, inputs=False, frozen=s), weight, to=shares)
+    for point in points(pattern.rows, inputs=inputs):
+        replay = pattern.replay(point.t, inputs=inputs and point.frozen is None, frozen=point.frozen)
+        _add_point(pattern, selects, replay, point.weight, to=shares)
     for each in shares:
-        for share, feature in zip(each.features, features, strict=True):
+        for share, feature in zip(each.features, pattern.subject.features, strict=True):
             share *= feature
-    return [each._replace(edges=each.edges * mask) for each in shares]
+    return [each._replace(edges=each.edges * pattern.subject.mask) for each in shares]
+
+
+def no_contributions(pattern: ActivationPattern) -> Contributions:
+    """Return zeros for all variables of a pattern."""
+    mask = pattern.subject.mask
+    dtype = torch.promote_types(mask.dtype, pattern.output.dtype)  # a coarse mask must not make coarse sums
+    return Contributions(
+        torch.zeros_like(mask, dtype=dtype),
+        [torch.zeros_like(each) for each in pattern.subject.features],
+        mask.new_zeros(pattern.graph.num_rows, dtype=dtype),
+    )
 
 
 def _add_point(
@@ -119,12 +119,3 @@ def _scatter(gradient: Tensor | None, ids: Tensor, weight: float, to: Tensor) ->
     if gradient is not None:
         kept = ids >= 0
         to.index_add_(0, ids[kept], gradient.view_as(ids)[kept].to(to.dtype), alpha=weight)
-
-
-@cache
-def _gauss_legendre(degree: int) -> list[tuple[float, float]]:
-    """Return points and weights on [0, 1] that are exact for the derivative of a polynomial of this degree."""
-    if degree == 0:
-        return []
-    points, weights = np.polynomial.legendre.leggauss((degree + 1) // 2)
-    return [(float(t), float(w)) for t, w in zip((points + 1) / 2, weights / 2, strict=True)]

@@ -7,7 +7,7 @@ fields means looking at distinct sets instead of at rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from torch import Tensor
 NO_SET = -1
 _MANY = 32  # what the unions of more sets than this are made of is remembered
 _MOST_SETS = 2**31
+_AT_ONCE = 2**24  # entries that are looked at in one go
+MOST_ENTRIES = 2**28  # that are kept, 8 bytes each
 
 
 class FieldSets:
@@ -31,7 +33,7 @@ class FieldSets:
         self._num_singletons = num_singletons
         self._entries = torch.arange(num_singletons, device=device)
         self._sizes = torch.ones_like(self._entries)
-        self._hashes = _hash(self._entries)
+        self._hashes = hashed(self._entries)
         self._contained = self._entries[:0]  # which sets are in which, as far as it is known, as sorted pairs
 
     def __len__(self) -> int:
@@ -110,21 +112,40 @@ class FieldSets:
     def _unite_several(self, groups: Tensor, sets: Tensor, num_groups: int) -> Tensor:
         """Unite sets; groups whose sets have the same entries, all counted, have the same union."""
         sums = self._hashes.new_zeros(num_groups, 2).index_add_(0, groups, self._hashes[sets])
-        first, inverse = _first_of_equals(sums)
+        first, inverse = first_of_equals(sums)
         number = torch.full_like(inverse, NO_SET)
         number[first] = torch.arange(first.numel(), device=sets.device)
-        kept = number[groups] >= 0
-        which, entries = self.entries_of(sets[kept])
-        return self._add(number[groups[kept]][which], entries, first.numel())[inverse]
+        groups, order = torch.sort(number[groups])
+        sets = sets[order][groups >= 0]
+        groups = groups[groups >= 0]
+        found = [self._unite_part(*part) for part in self._parts(groups, sets)]
+        return torch.cat(found)[inverse]
+
+    def _parts(self, groups: Tensor, sets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Return groups (numbered through, in order) in parts whose sets have no more than so many entries together."""
+        ends = self._sizes[sets].cumsum(0)
+        total = int(ends[-1])
+        if total <= _AT_ONCE:
+            yield groups, sets
+            return
+        last = torch.zeros_like(groups[: int(groups[-1]) + 1]).scatter_reduce_(0, groups, ends, "amax")
+        part = ((last - 1) // _AT_ONCE)[groups]
+        for number in part.unique_consecutive():
+            here = part == number
+            yield groups[here] - groups[here][0], sets[here]
+
+    def _unite_part(self, groups: Tensor, sets: Tensor) -> Tensor:
+        which, entries = self.entries_of(sets)
+        return self._add(groups[which], entries, int(groups[-1]) + 1)
 
     def _add(self, groups: Tensor, entries: Tensor, num_groups: int) -> Tensor:
         """Return the number of the set of each group's entries, new or known (-1: empty)."""
         pairs = torch.unique(groups * self._width + entries)
         groups, entries = pairs // self._width, pairs % self._width
-        hashes = self._hashes.new_zeros(num_groups, 2).index_add_(0, groups, _hash(entries))
+        hashes = self._hashes.new_zeros(num_groups, 2).index_add_(0, groups, hashed(entries))
         sizes = torch.bincount(groups, minlength=num_groups)
         together = torch.cat([self._hashes, hashes])
-        first, inverse = _first_of_equals(together)
+        first, inverse = first_of_equals(together)
         representative = first[inverse][len(self) :]  # the first set with these entries, old or new
         new = (representative >= len(self)) & (sizes > 0)
         fresh = new & (representative == torch.arange(num_groups, device=sizes.device) + len(self))
@@ -132,6 +153,13 @@ class FieldSets:
         number[: len(self)] = torch.arange(len(self), device=sizes.device)
         number[len(self) :][fresh] = torch.arange(int(fresh.sum()), device=sizes.device) + len(self)
         found = number[representative].masked_fill(sizes == 0, NO_SET)
+        if self._entries.numel() + int(sizes[fresh].sum()) > MOST_ENTRIES:
+            raise MemoryError(
+                f"The receptive fields of this graph have more than {MOST_ENTRIES:.1e} entries, too many to keep. This "
+                f"happens where many nodes see many others and each sees something else, as in deep models on graphs "
+                f"with hubs. Explain single nodes, or a part of the graph, or a model with fewer layers; with "
+                f"field='repeated' try field='distinct'."
+            )
         self._entries = torch.cat([self._entries, entries[fresh[groups]]])
         self._sizes = torch.cat([self._sizes, sizes[fresh]])
         self._hashes = torch.cat([self._hashes, hashes[fresh]])
@@ -146,7 +174,7 @@ def repeated_positions(counts: Tensor) -> Tensor:
     return steps[:-1].cumsum(0)
 
 
-def _hash(entries: Tensor) -> Tensor:
+def hashed(entries: Tensor) -> Tensor:
     """Return two hashes of each entry, whose sums tell sets apart (the mixing is that of splitmix64)."""
     columns = []
     for start in (0x1E3779B97F4A7C15, 0x5851F42D4C957F2D):
@@ -157,7 +185,7 @@ def _hash(entries: Tensor) -> Tensor:
     return torch.stack(columns, dim=-1)
 
 
-def _first_of_equals(hashes: Tensor) -> tuple[Tensor, Tensor]:
+def first_of_equals(hashes: Tensor) -> tuple[Tensor, Tensor]:
     """Return the first position of each distinct row of two hashes, and for each row which of these it equals."""
     distinct, inverse = torch.unique(hashes[:, 0], return_inverse=True)
     first = torch.full_like(distinct, len(hashes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -11,8 +12,11 @@ from torch import Tensor
 from captum_goat.activation_pattern import ActivationPattern, Subject
 from captum_goat.contributions import Contributions, contributions
 from captum_goat.graph_inputs import GraphInputs
+from captum_goat.known_graphs import Memory
 from captum_goat.receptive_field import Elements, ReceptiveFields
 from captum_goat.recording import record
+from captum_goat.replicas import Replicated, fits, replicated
+from captum_goat.steps import Steps
 from captum_goat.targets import Target, find_target
 from captum_goat.tracking import UnsupportedModelError
 
@@ -46,6 +50,7 @@ class GraphExplanation:
         finish: Applied to the model's output.
         copies: How many copies of one graph ``graph`` is made of; ``None`` for a graph as the user has it.
         repeated: Whether receptive fields list an edge once per hop.
+        memory: What is known of graphs that were explained before, with the same ``repeated``.
 
     Attributes:
         pattern: What was recorded.
@@ -65,6 +70,7 @@ class GraphExplanation:
         finish: Callable[[Any], Any] | None = None,
         copies: int | None = None,
         repeated: bool = False,
+        memory: Memory | None = None,
     ) -> None:
         def forward(leading: Sequence[Tensor]) -> Any:
             output = graph(leading)
@@ -72,16 +78,24 @@ class GraphExplanation:
 
         edge_sets = () if mask is None else graph.edge_sets
         mask = features[0].new_empty(0) if mask is None else mask
-        self.pattern = record(Subject(graph.model, forward, tuple(features), edge_sets, mask, finish))
-        if copies is not None and self.output.size(0) % copies:
-            raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {self.output.size(0)} rows).")
-        self.targets: list[Target] = [find_target(self.output, each, copies) for each in choice(self.output)]
-        weights = torch.cat([torch.ones_like(mask, dtype=torch.long), *(_row_sums(each != 0) for each in features)])
-        elements = Elements(mask.numel(), weights)
-        both = bool(features) and bool(edge_sets)
-        graph_of_rows = self.pattern.graph
-        self._fields = ReceptiveFields(graph_of_rows, elements, repeated=repeated, own_features=both)
-        reach = [ReceptiveFields(graph_of_rows, elements), self._fields] if both else [self._fields]
+        subject = Subject(graph.model, forward, tuple(features), edge_sets, mask, finish)
+        self._found: Replicated | None = None
+
+        def choose(output: Tensor) -> list[Target]:
+            if copies is not None and output.size(0) % copies:
+                raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {output.size(0)} rows).")
+            return [find_target(output, each, copies) for each in choice(output)]
+
+        known = None if memory is None else memory.recall(subject)
+        if known is not None and known.pattern.steps is not None:
+            self._found = replicated(known.pattern, choose, known.pattern.steps.again())
+        if known is not None and self._found is not None:
+            self.pattern, self.targets = replace(known.pattern, output=self._found.output), self._found.targets
+            self._fields, reach = known.fields, [known.fields]
+        else:
+            self.pattern = record(subject, None if memory is None else Steps())
+            self.targets = choose(self.output)
+            reach = self._find_fields(repeated)
         self._owners: list[Tensor] = []
         for number, target in enumerate(self.targets):
             last = self.targets[number - 1].rows if number else None
@@ -89,6 +103,18 @@ class GraphExplanation:
             self._owners.append(self._owners[-1] if same else self._find_owners(target, reach, copies))
         if features:
             self.pattern = self._with_constants()
+        if memory is not None and self._found is None:
+            memory.keep(self.pattern, self._fields)
+
+    def _find_fields(self, repeated: bool) -> list[ReceptiveFields]:
+        """Find the fields of gates, and return those by which edges and inputs belong to rows of the output."""
+        mask, features, rows = self.pattern.subject.mask, self.pattern.subject.features, self.pattern.graph
+        weights = torch.cat([torch.ones_like(mask, dtype=torch.long), *(_row_sums(each != 0) for each in features)])
+        elements = Elements(mask.numel(), weights)
+        both = bool(features) and bool(self.pattern.subject.edge_sets)
+        wanted = self._gate_blocks() | (self.pattern.rows.sources if self.pattern.rows is not None else frozenset())
+        self._fields = ReceptiveFields(rows, elements, wanted=wanted, repeated=repeated, own_features=both)
+        return [ReceptiveFields(rows, elements, wanted=wanted), self._fields] if both else [self._fields]
 
     @property
     def output(self) -> Tensor:
@@ -105,13 +131,21 @@ class GraphExplanation:
         Raises:
             UnsupportedModelError: If the attributions do not add up.
         """
+        if self._found is None and fits(self.pattern):
+            self._found = replicated(self.pattern, lambda _: self.targets)
+        found = self._found or self._one_after_the_other()
+        self.pattern = replace(self.pattern, output=found.output)
+        shares = zip(self.targets, found.shares, found.calibrations, strict=True)
+        return [
+            self._spread(number, share, calibration, target(found.base))
+            for number, (target, share, calibration) in enumerate(shares)
+        ]
+
+    def _one_after_the_other(self) -> Replicated:
         base = self.pattern.at_zero()
         shares = contributions(self.pattern, self.targets)
         calibrations = contributions(base, self.targets, inputs=False)
-        return [
-            self._spread(number, share, calibration, target(base.output))
-            for number, (target, share, calibration) in enumerate(zip(self.targets, shares, calibrations, strict=True))
-        ]
+        return Replicated(self.output, base.output, self.targets, shares, calibrations)
 
     def _spread(self, number: int, shares: Contributions, calibration: Contributions, base: Tensor) -> Attributions:
         """Give the gates' shares to the edges and features, and check the sums."""

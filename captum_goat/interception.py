@@ -24,6 +24,7 @@ from torch_geometric.nn import MessagePassing
 from captum_goat import standard_rules, winner_rules  # noqa: F401 (registers its rules)
 from captum_goat.model_state import kept_state
 from captum_goat.rules import Rule, find, input_of, is_inplace
+from captum_goat.steps import OnStep
 from captum_goat.tracking import UnsupportedModelError
 
 # Called with the rule of an operation, the operation and its arguments; returns the result.
@@ -32,6 +33,12 @@ OnCall = Callable[[Rule, Callable[..., Any], tuple[Any, ...], dict[str, Any]], A
 OnMessage = Callable[[MessagePassing, Any, Tensor], Tensor]
 
 _CHECKPOINT = inspect.unwrap(checkpoint).__code__
+
+# Functions that tell what kind of tensor one is, and nothing of its values. Models call them more often than others.
+_QUESTIONS: frozenset[Any] = frozenset(
+    [getattr(Tensor, name) for name in ("dim", "size", "numel", "stride", "is_floating_point", "is_complex")]
+    + [getattr(Tensor, name).__get__ for name in ("shape", "dtype", "device", "layout", "ndim", "_version")]
+)
 
 # Two threads that explain at once would trip over each other's hooks.
 _one_at_a_time = threading.RLock()
@@ -45,6 +52,7 @@ def intercepted(
     on_call: OnCall | None = None,
     on_layer: Callable[[tuple[Any, ...]], None] | None = None,
     around_propagate: Callable[[int, bool], None] | None = None,
+    on_step: OnStep | None = None,
 ) -> Iterator[None]:
     """Run ``on_call`` in place of every operation with a rule and ``on_message`` after every message function.
 
@@ -55,9 +63,10 @@ def intercepted(
         on_layer: Called with the arguments of every message passing layer before it runs.
         around_propagate: Called with 1 when message passing begins and with -1 when it ends, and with whether the layer
             is explained.
+        on_step: Called with every function of torch that the model calls, if ``on_call`` is given.
     """
     _check(model)
-    mode = None if on_call is None else _RuleMode(on_call)
+    mode = None if on_call is None else _RuleMode(on_call, on_step)
     with _one_at_a_time, kept_state(model), ExitStack() as stack:
         for name, module in model.named_modules():
             if isinstance(module, MessagePassing):
@@ -216,14 +225,17 @@ def _hook_module(stack: ExitStack, module: Module, rule: Rule, mode: _RuleMode) 
 class _RuleMode(TorchFunctionMode):
     """Run a callback in place of every function that has a rule."""
 
-    def __init__(self, on_call: OnCall) -> None:
+    def __init__(self, on_call: OnCall, on_step: OnStep | None) -> None:
         super().__init__()
         self.on_call = on_call
+        self.on_step = on_step
         self.passing = 0  # inside of a module that has a rule itself
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not self.passing:
+        if not self.passing and func not in _QUESTIONS:
+            if self.on_step is not None:
+                self.on_step(func, args, kwargs)
             if (inside := standard_rules.stepped_into(func)) is not None:
                 with self:
                     return inside(*args, **kwargs)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from captum_goat.edge_groups import edge_groups
 from captum_goat.field_sets import NO_SET, FieldSets
 from captum_goat.tracking import Block, RowGraph
 
@@ -39,14 +40,23 @@ class ReceptiveFields:
         repeated: Whether an edge is listed once for every hop in which it appears, else only once.
         own_features: Whether, of the inputs, a row has only those of the nodes that it stands for (its own node, or the
             nodes that were pooled into it), else those of every node that reaches it.
+        wanted: The blocks whose fields will be asked for.
     """
 
     def __init__(
-        self, graph: RowGraph, elements: Elements, *, repeated: bool = False, own_features: bool = False
+        self,
+        graph: RowGraph,
+        elements: Elements,
+        *,
+        wanted: Iterable[int],
+        repeated: bool = False,
+        own_features: bool = False,
     ) -> None:
         self._own_features = own_features
         self._graph = graph
-        self._elements = elements
+        self._fine = elements
+        self._group_of = _groups(graph, elements, wanted)
+        self._elements = elements = _grouped(elements, self._group_of)
         self._count = max(elements.weights.numel(), 1)
         self._repeated = repeated
         # With hops told apart, element e in hop k (counted from 0) is the entry ``k * count + e``.
@@ -70,7 +80,8 @@ class ReceptiveFields:
         of_set, entries = self._sets.entries_of(used)
         element = entries % self._count
         weight = torch.zeros_like(shared[used]).index_add_(0, of_set, weights[element])
-        return total.index_add_(0, element, (shared[used] / weight)[of_set] * weights[element])
+        total.index_add_(0, element, (shared[used] / weight)[of_set])
+        return total[self._group_of] * self._fine.weights.to(shares.dtype)
 
     def row_weights(self, sources: Iterable[int]) -> Tensor:
         """Return the weight of each row's whole field, by row id; 0 where nothing is attributed."""
@@ -93,7 +104,7 @@ class ReceptiveFields:
         owner[element] = position
         if (owner[element] != position).any() or torch.unique(rows[rows >= 0]).numel() != int((rows >= 0).sum()):
             return None
-        return owner[: self._elements.weights.numel()]
+        return owner[self._group_of]
 
     def _fields_of(self, sources: Iterable[int]) -> Tensor:
         """Return the set that is the field of each row of some blocks, by row id (-1: none, or another block)."""
@@ -135,7 +146,7 @@ class ReceptiveFields:
                 sets.append(self._inherited(block, child, column))
         if block.crosses and block.element is not None:
             inherited = self._sets.unite(torch.cat(children), torch.cat(sets), block.size)
-            return torch.stack([inherited, block.element], dim=1)
+            return torch.stack([inherited, self._grouped(block.element)], dim=1)
         for child, element in self._own(block):
             children.append(child)
             sets.append(element)
@@ -145,11 +156,15 @@ class ReceptiveFields:
         """Return the elements that rows of a block cross, are, or have for their node, as sets of one."""
         found = []
         if block.element is not None:
-            found.append((torch.arange(block.size, device=block.child.device), block.element))
+            found.append((torch.arange(block.size, device=block.child.device), self._grouped(block.element)))
         if self._own_features and block.node is not None:
             own = self._elements.num_edges + block.node[block.child]
             found.append((block.child, own.masked_fill(own >= self._count, NO_SET)))
         return found
+
+    def _grouped(self, elements: Tensor) -> Tensor:
+        """Return the groups of elements (-1: none)."""
+        return self._group_of[elements].where(elements >= 0, NO_SET) if self._group_of.numel() else elements
 
     def _inherited(self, block: Block, child: Tensor, sets: Tensor) -> Tensor:
         """Return what the rows of a block take over of the sets of the rows that they read."""
@@ -198,3 +213,18 @@ class ReceptiveFields:
             here = (parent >= 0) & (parent < read.size)
             child, parent = child[here], parent[here]
         return child, self._fields[source][parent]
+
+
+def _groups(graph: RowGraph, elements: Elements, wanted: Iterable[int]) -> Tensor:
+    """Return the group of each element: edges that go together are one, every input's row is one of its own."""
+    device = elements.weights.device
+    of_edges = edge_groups(graph, elements.num_edges, wanted, device)
+    others = torch.arange(elements.weights.numel() - elements.num_edges, device=device)
+    return torch.cat([of_edges, others + (of_edges.max() + 1 if of_edges.numel() else 0)])
+
+
+def _grouped(elements: Elements, group_of: Tensor) -> Elements:
+    """Return groups as elements."""
+    num_groups = int(group_of.max()) + 1 if group_of.numel() else 0
+    weights = elements.weights.new_zeros(num_groups).index_add_(0, group_of, elements.weights)
+    return Elements(num_groups - (elements.weights.numel() - elements.num_edges), weights)

@@ -14,6 +14,7 @@ from captum_goat.activation_pattern import ActivationPattern, Factors, KeptCall,
 from captum_goat.interception import check_context, intercepted
 from captum_goat.rules import Rewrite, Rule, input_of
 from captum_goat.standard_rules import FACTORS, LEAVES, frozen_size, relu, size_position
+from captum_goat.steps import Steps
 from captum_goat.tracking import (
     Edges,
     EdgeTracker,
@@ -29,13 +30,17 @@ from captum_goat.tracking import (
 
 
 @torch.no_grad()
-def record(subject: Subject) -> ActivationPattern:
+def record(subject: Subject, steps: Steps | None = None) -> ActivationPattern:
     """Run the model once and record its activation pattern.
+
+    Args:
+        subject: What is run.
+        steps: Where to note the steps of the pass.
 
     Raises:
         UnsupportedModelError: If the model does something that cannot be explained exactly.
     """
-    return _Recorder(subject).record()
+    return _Recorder(subject, steps).record()
 
 
 def _name(func: Callable[..., Any]) -> str:
@@ -64,8 +69,10 @@ class _Squash(NamedTuple):
 class _Recorder:
     """One recording: what its callbacks see."""
 
-    def __init__(self, subject: Subject, left_out: int | None = None) -> None:
+    def __init__(self, subject: Subject, steps: Steps | None = None, left_out: int | None = None) -> None:
         self.subject = subject
+        self.steps = steps
+        self.only_relus = True
         self.left_out = left_out
         self.tracker = RowTracker({module: name for name, module in subject.model.named_modules()})
         self.edges = EdgeTracker(self.tracker, subject.edge_sets) if subject.edge_sets else None
@@ -80,6 +87,8 @@ class _Recorder:
         callbacks: dict[str, Any] = {"on_call": self.on_call, "around_propagate": tracker.around_propagate}
         if self.edges is not None:
             callbacks |= {"on_message": self.on_message, "on_layer": self.edges.enter}
+        if self.steps is not None:
+            callbacks["on_step"] = self.steps.note
         features = self.tracked_features()
         with intercepted(subject.model, **callbacks), tracker:
             output = tensor_output(subject.forward(features))
@@ -89,7 +98,7 @@ class _Recorder:
             if subject.finish is not None:
                 output = tensor_output(subject.finish(output))
         if last is not None and self.left_out is None:  # the last step but for a choice of its results
-            return _Recorder(subject, left_out=last).record()
+            return _Recorder(subject, left_out=last).record()  # without its steps, of which there are two lots now
         if self.edges is not None:
             self.edges.check_seen()
         rows = tracker.rows(output)
@@ -99,7 +108,13 @@ class _Recorder:
                 "edge has a share of its own. Make the softmax the last step of the model, or return logits."
             )
         pattern = (subject, self.messages, self.calls, self.left_out, output, rows, tracker.graph)
-        return ActivationPattern(*pattern, tuple(self.suspects))
+        return ActivationPattern(*pattern, tuple(self.suspects), self.reusable_steps())
+
+    def reusable_steps(self) -> Steps | None:
+        """Return the steps, if nothing but them decides about rows: no maximum, no matrix of constants with zeros."""
+        if self.steps is None or not self.only_relus or self.tracker.graph.by_values or not self.steps.settled:
+            return None
+        return self.steps
 
     def logits_of(self, last: int, output: Tensor) -> Tensor | None:
         """Return the input of a softmax or sigmoid whose result is the output just as it is."""
@@ -143,6 +158,7 @@ class _Recorder:
         if rule is LEAVES:
             self.watch_leaving(func, self.tracker.get(args[0]))
         if self.kept:
+            self.only_relus &= rule.rewrite is relu
             check_context(self.subject.mask.device.type)
             self.calls[number] = KeptCall(_name(func), tuple(self.kept), position)
             self.kept = []

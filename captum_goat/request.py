@@ -15,6 +15,7 @@ from captum_goat.feature_groups import sum_features
 from captum_goat.given_inputs import GivenInputs
 from captum_goat.graph_explanation import Attributions, GraphExplanation
 from captum_goat.graph_inputs import GraphInputs
+from captum_goat.known_graphs import Memory
 from captum_goat.masked_model import copies_agree
 from captum_goat.targets import Choice
 
@@ -51,11 +52,14 @@ class Request:
         graph = GraphInputs.of(explained.model, arguments, num_edges=given.num_edges, leading=leading, count=count or 1)
         return cls(graph, given, count, plain, explained.finish)
 
-    def explanations(self, choice: Choice, *, repeated: bool = False) -> list[GraphExplanation]:
+    def explanations(
+        self, choice: Choice, *, repeated: bool = False, memory: Memory | None = None
+    ) -> list[GraphExplanation]:
         """Record the model: once for inputs as they are or for copies side by side, else once per mask."""
         if self.count is None:
             mask, features = self._flat_mask(self.given.masks), self.given.features
-            return [self._explain(self.graph.with_leading(features), choice, mask, features, repeated=repeated)]
+            graph, options = self.graph.with_leading(features), {"repeated": repeated, "memory": memory}
+            return [self._explain(graph, choice, mask, features, **options)]
         singles = self._singles()
         choices = [choice.of_mask(number, self.count) for number in range(self.count)]
         if self.count > 1 and self.finish is None:

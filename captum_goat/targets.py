@@ -46,8 +46,8 @@ class Choice:
             return list(self._targets)
         if output.dim() > 2:
             raise ValueError(
-                f"Expected an output [rows] or [rows, classes], to tell its classes (got {list(output.shape)}). Name the "
-                f"targets."
+                f"Expected an output [rows] or [rows, classes], to tell its classes (got "
+                f"{list(output.shape)}). Name the targets."
             )
         if output.dim() < 2:
             return [None]

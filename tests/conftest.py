@@ -92,4 +92,5 @@ def fields_of_edges(pattern: ActivationPattern, *, repeated: bool = False) -> Re
     """Return the receptive fields of a pattern in which only edges are variables."""
     mask = pattern.subject.mask
     elements = Elements(mask.numel(), torch.ones_like(mask, dtype=torch.long))
-    return ReceptiveFields(pattern.graph, elements, repeated=repeated)
+    blocks = frozenset[int]().union(*(each.rows.sources for each in pattern.factors))
+    return ReceptiveFields(pattern.graph, elements, wanted=blocks, repeated=repeated)

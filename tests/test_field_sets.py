@@ -23,13 +23,15 @@ def contents(sets: FieldSets, numbers: Tensor) -> list[frozenset[int]]:
     return [frozenset(each) for each in found]
 
 
+@pytest.mark.parametrize("at_once", [2**24, 5], ids=["", "in small parts"])
 @pytest.mark.parametrize("many", [32, 1], ids=["", "all unions remembered"])
 @pytest.mark.parametrize("weak", [False, True], ids=["two hashes", "a first hash that is no good"])
-def test_unions_are_those_of_python(weak: bool, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unions_are_those_of_python(weak: bool, many: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(field_sets, "_MANY", many)
+    monkeypatch.setattr(field_sets, "_AT_ONCE", at_once)
     if weak:
-        good = field_sets._hash
-        monkeypatch.setattr(field_sets, "_hash", lambda entries: good(entries) * torch.tensor([0, 1]))
+        good = field_sets.hashed
+        monkeypatch.setattr(field_sets, "hashed", lambda entries: good(entries) * torch.tensor([0, 1]))
     rng = random.Random(0)
     sets = FieldSets(12, 12, torch.device("cpu"))
     known = [frozenset({k}) for k in range(12)]
@@ -56,3 +58,11 @@ def test_changed_entries() -> None:
     without = sets.changed(shifted, lambda entry: entry.where(entry != 7, -1))
     assert contents(sets, without) == [{5, 6}, set(), set()]
     assert torch.equal(sets.changed(shifted, lambda entry: entry), shifted), "equal sets have equal numbers"
+
+
+def test_too_many_entries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(field_sets, "MOST_ENTRIES", 9)
+    sets = FieldSets(4, 4, torch.device("cpu"))
+    sets.unite(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 2, 3]), 2)
+    with pytest.raises(MemoryError, match=r"more than 9.0e\+00 entries"):
+        sets.unite(torch.tensor([0, 0, 0]), torch.tensor([0, 1, 2]), 1)

@@ -288,7 +288,7 @@ def test_owners_of_rows_that_share_edges_are_refused() -> None:
     graph.blocks.append(Block(0, 2, none, none, frozenset(), torch.tensor([0, 1]), crosses=True))
     graph.blocks.append(Block(2, 2, torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), frozenset({0})))
     graph.num_rows = 4
-    fields = ReceptiveFields(graph, Elements(2, torch.ones(2, dtype=torch.long)))
+    fields = ReceptiveFields(graph, Elements(2, torch.ones(2, dtype=torch.long)), wanted={0, 1})
     assert torch.equal(fields.owners(torch.tensor([0, 1]), {0}), torch.tensor([0, 1]))
     assert fields.owners(torch.tensor([2, 3]), {1}) is None
     assert torch.equal(fields.owners(torch.tensor([-1, 3]), {1}), torch.tensor([-1, 1]))

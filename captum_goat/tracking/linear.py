@@ -163,6 +163,7 @@ def _product(call: Call, left: Tensor, right: Tensor) -> Rows | None:
 def _sparse_product(graph: RowGraph, matrix: Tensor, rows: Rows) -> Rows:
     """Return the rows of a constant matrix times rows: each reads those where the matrix is not 0."""
     child, parent = torch.nonzero(matrix, as_tuple=True)
+    graph.by_values = True
     picked = rows._replace(ids=rows.ids.reshape(-1)[parent])
     shape = torch.Size([matrix.size(0), 1] if rows.ids.dim() == 2 else [matrix.size(0)])
     return graph.reduce(picked, child, shape)

@@ -1,0 +1,44 @@
+"""The points at which a gated replay is run, and their weights."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from captum_goat.tracking import Rows
+
+
+class Point(NamedTuple):
+    """One point of an integral.
+
+    Attributes:
+        t: The scale of edges, features and gates.
+        frozen: The scale of frozen factors that are no gates, which are the variables then; ``None`` for 1.
+        weight: The point's weight.
+    """
+
+    t: float
+    frozen: float | None
+    weight: float
+
+
+def points(rows: Rows, *, inputs: bool) -> list[Point]:
+    """Return the points that are needed for an output.
+
+    Args:
+        rows: The rows of the output, which know its degree as a polynomial.
+        inputs: ``False`` if only gates are variables.
+    """
+    of_variables = [Point(t, None, weight) for t, weight in _gauss_legendre(rows.degree if inputs else rows.gates)]
+    return of_variables + [Point(0.0, s, weight) for s, weight in _gauss_legendre(max(rows.frozen, 0))]
+
+
+@cache
+def _gauss_legendre(degree: int) -> list[tuple[float, float]]:
+    """Return points and weights on [0, 1] that are exact for the derivative of a polynomial of this degree."""
+    if degree == 0:
+        return []
+    points, weights = np.polynomial.legendre.leggauss((degree + 1) // 2)
+    return [(float(t), float(w)) for t, w in zip((points + 1) / 2, weights / 2, strict=True)]

@@ -1,0 +1,90 @@
+"""The steps of a forward pass, to tell whether another one takes the same.
+
+Which rows read which is decided by the operations of a pass, their whole numbers and their indices, not by the values
+of floating point tensors. So a pass with the same steps has the rows of the first one, and needs not be followed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+# Called with every function of torch that a model calls, and its arguments.
+OnStep = Callable[[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], None]
+
+
+class OtherStepsError(Exception):
+    """A pass does not take the steps of the one before."""
+
+
+class _Step(NamedTuple):
+    function: Callable[..., Any]
+    arguments: list[Any]
+
+
+class Steps:
+    """The steps of one pass."""
+
+    def __init__(self) -> None:
+        self._steps: list[_Step] = []
+        self._versions: list[tuple[Tensor, int]] = []
+
+    def note(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Add a step."""
+        arguments = [_summary(each) for each in _leaves(args, kwargs)]
+        self._steps.append(_Step(function, arguments))
+        self._versions += [(each, each._version) for each in arguments if isinstance(each, Tensor)]
+
+    @property
+    def settled(self) -> bool:
+        """Whether no index that was noted has been written to since."""
+        return all(each._version == version for each, version in self._versions)
+
+    def again(self) -> OnStep:
+        """Return a function that compares the steps of another pass with these.
+
+        It raises :class:`OtherStepsError` at the first that differs.
+        """
+        remaining = iter(self._steps)
+
+        def compare(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+            step = next(remaining, None)
+            leaves = _leaves(args, kwargs)
+            if step is None or step.function != function or len(leaves) != len(step.arguments):
+                raise OtherStepsError
+            for known, value in zip(step.arguments, leaves, strict=True):
+                if not _same(known, value):
+                    raise OtherStepsError
+
+        return compare
+
+
+def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    found: list[Any] = []
+    for each in (*args, *kwargs.items()) if kwargs else args:
+        if isinstance(each, list | tuple):
+            found += _leaves(each, {})
+        elif isinstance(each, slice):
+            found += _leaves((each.start, each.stop, each.step), {})
+        else:
+            found.append(each)
+    return found
+
+
+def _summary(value: Any) -> Any:
+    """Return what must be the same in another pass: indices and masks, the sizes of other tensors, and the rest."""
+    if isinstance(value, Tensor):
+        return value.shape if value.is_floating_point() else value
+    return value if isinstance(value, str | int | float | type(None) | torch.dtype | torch.device) else type(value)
+
+
+def _same(known: Any, value: Any) -> bool:
+    if not isinstance(value, Tensor):
+        summary = _summary(value)
+        return type(known) is type(summary) and bool(known == summary)
+    if value.is_floating_point():
+        return isinstance(known, torch.Size) and known == value.shape
+    return known is value or (isinstance(known, Tensor) and known.shape == value.shape and torch.equal(known, value))
