@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,9 +18,10 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
+from captum_goat.gates import FrozenGates
 from captum_goat.interception import check_context, intercepted
 from captum_goat.rules import Rule, input_of
-from captum_goat.standard_rules import frozen_size
+from captum_goat.standard_rules import frozen_size, relu, relu_as
 from captum_goat.steps import OnStep, Steps
 from captum_goat.tracking import Messages, RowGraph, Rows, UnsupportedModelError
 
@@ -38,6 +40,11 @@ class Factors(NamedTuple):
     rows: Rows
     variable: Tensor
     gates: bool
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it is known that all rows are variable."""
+        return self.rows.frozen < 0
 
     def scale(self, t: float) -> Tensor:
         """Return t for every row that is variable and 1 for the others."""
@@ -146,9 +153,12 @@ class ActivationPattern:
 
     def with_variable(self, variable: Callable[[Factors], Tensor]) -> ActivationPattern:
         """Return the pattern with other rows as variables."""
+
+        def changed(each: Factors) -> Factors:
+            return each._replace(variable=variable(each), rows=each.rows._replace(frozen=max(each.rows.frozen, 0)))
+
         calls = [
-            call and call._replace(kept=tuple(each and each._replace(variable=variable(each)) for each in call.kept))
-            for call in self.calls
+            call and call._replace(kept=tuple(each and changed(each) for each in call.kept)) for call in self.calls
         ]
         return replace(self, calls=calls)
 
@@ -170,14 +180,28 @@ class ActivationPattern:
                 return values()
             if known.gates != (frozen is None):
                 return known.values * known.scale(t) if known.gates else known.values
+            return known.values * scale_of(known)
+
+        def scale_of(known: Factors) -> Tensor:
             scale = known.scale(t if frozen is None else frozen).requires_grad_()
             scaled.append((known, scale))
-            return known.values * scale
+            return scale
 
-        return Replay(self.run(keep, messages, features), messages, features, scaled)
+        def gate(known: Factors, value: Tensor) -> Tensor:
+            arguments = value, scale_of(known), known.values, t, known.everywhere
+            found: Tensor = FrozenGates.apply(*arguments)  # type: ignore[no-untyped-call]
+            return found
+
+        output = self.run(keep, messages, features, gate=gate if frozen is None and t != 0.0 else None)
+        return Replay(output, messages, features, scaled)
 
     def run(
-        self, keep: OnKeep, messages: Sequence[Tensor], features: Sequence[Tensor], on_step: OnStep | None = None
+        self,
+        keep: OnKeep,
+        messages: Sequence[Tensor],
+        features: Sequence[Tensor],
+        on_step: OnStep | None = None,
+        gate: OnGate | None = None,
     ) -> Tensor:
         """Run the model.
 
@@ -186,8 +210,9 @@ class ActivationPattern:
             messages: The factor of the messages of each call of a message function.
             features: The attributed inputs.
             on_step: Called with every step of the model.
+            gate: Does what a ReLU with frozen gates does; ``None`` to multiply by what ``keep`` returns.
         """
-        remaining, calls = iter(messages), _Calls(self.calls, self.left_out, keep)
+        remaining, calls = iter(messages), _Calls(self.calls, self.left_out, keep, gate)
         differentiable = torch.is_grad_enabled()
 
         def on_message(layer: MessagePassing, edge_index: Any, values: Tensor) -> Tensor:
@@ -212,13 +237,18 @@ class ActivationPattern:
 OnKeep = Callable[[Factors | None, Callable[[], Tensor]], Tensor]
 
 
+# Called with the gates of a ReLU and its input; returns its result.
+OnGate = Callable[[Factors, Tensor], Tensor]
+
+
 class _Calls:
     """The calls of operations with a rule, as they come again."""
 
-    def __init__(self, calls: list[KeptCall | None], left_out: int | None, keep: OnKeep) -> None:
+    def __init__(self, calls: list[KeptCall | None], left_out: int | None, keep: OnKeep, gate: OnGate | None) -> None:
         self._calls = calls
         self._left_out = left_out
         self._keep = keep
+        self._gate = gate
         self._number = -1
 
     def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -239,6 +269,8 @@ class _Calls:
             return frozen_size(keep, func, args, kwargs, call.position)
         if rule.rewrite is None:
             raise _changed("other operations")
+        if rule.rewrite is relu and self._gate is not None and (known := call.kept[0]) is not None:
+            return relu_as(partial(self._gate, known), func, args, kwargs)
         return rule.rewrite(keep, func, args, kwargs)
 
     def check_done(self) -> None:

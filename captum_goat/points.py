@@ -31,12 +31,12 @@ def points(rows: Rows, *, inputs: bool) -> list[Point]:
         rows: The rows of the output, which know its degree as a polynomial.
         inputs: ``False`` if only gates are variables.
     """
-    of_variables = [Point(t, None, weight) for t, weight in _gauss_legendre(rows.degree if inputs else rows.gates)]
-    return of_variables + [Point(0.0, s, weight) for s, weight in _gauss_legendre(max(rows.frozen, 0))]
+    of_variables = [Point(t, None, weight) for t, weight in gauss_legendre(rows.degree if inputs else rows.gates)]
+    return of_variables + [Point(0.0, s, weight) for s, weight in gauss_legendre(max(rows.frozen, 0))]
 
 
 @cache
-def _gauss_legendre(degree: int) -> list[tuple[float, float]]:
+def gauss_legendre(degree: int) -> list[tuple[float, float]]:
     """Return points and weights on [0, 1] that are exact for the derivative of a polynomial of this degree."""
     if degree == 0:
         return []

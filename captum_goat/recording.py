@@ -148,7 +148,7 @@ class _Recorder:
             return input_of(args, kwargs).clone()
         if rule is FACTORS and (position := self.size_position(func, args, kwargs)) is not None:
             out = frozen_size(self.keep, func, args, kwargs, position)
-        elif rule.rewrite is not None and self.applies(rule, (*args, *kwargs.values())):
+        elif rule.rewrite is not None and self.applies(rule, func, args, kwargs):
             out = self.rewritten(rule.rewrite, func, args, kwargs)
         else:
             out = func(*args, **kwargs)
@@ -192,9 +192,11 @@ class _Recorder:
                 )
         return out
 
-    def applies(self, rule: Rule, arguments: Sequence[Any]) -> bool:
+    def applies(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Return whether a rule is needed, because variables reach the arguments, and will do."""
-        traces = [self.tracker.get(each) for each in arguments]
+        if rule.when is not None and not rule.when(func, args, kwargs):
+            return False
+        traces = [self.tracker.get(each) for each in (*args, *kwargs.values())]
         structure = any(isinstance(each, Unmasked) and each.kind == "structure" for each in traces)
         if structure and not rule.unary and any(isinstance(each, Rows) for each in traces):
             raise by_hand("with a matrix that is made of the edges", self.tracker.place())

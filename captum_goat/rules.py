@@ -76,12 +76,15 @@ class Rule(NamedTuple):
         squashes: Whether the operation is left out where it is the very last step of a model.
         cuts: Whether the result is a constant, so that the arguments need not be polynomials.
         unary: Whether only the first argument may depend on variables.
+        when: Called with the operation and its arguments; returns whether the call is to be rewritten. ``None`` for
+            every call.
     """
 
     rewrite: Rewrite | None
     squashes: bool = False
     cuts: bool = False
     unary: bool = False
+    when: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], bool] | None = None
 
 
 _RULES: dict[Any, Rule] = {}

@@ -48,12 +48,19 @@ register(spellings("log_softmax"), Rule(None, squashes=True))
 
 def relu(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
     """Rewrite a ReLU: P is 1 where it lets its input pass."""
+
+    def gated(value: Tensor) -> Tensor:
+        return value * keep(lambda: (value > 0).to(value.dtype), gate=True, reads=lambda: value)
+
+    return relu_as(gated, func, args, kwargs)
+
+
+def relu_as(gate: Callable[[Tensor], Tensor], func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    """Do something else in place of a ReLU, in place if it is."""
     value: Tensor = input_of(args, kwargs)
-    inplace = is_inplace(func, args, kwargs)
-    out = (value.clone() if inplace else value) * keep(
-        lambda: (value > 0).to(value.dtype), gate=True, reads=lambda: value
-    )
-    return value.copy_(out) if inplace else out
+    if is_inplace(func, args, kwargs):
+        return value.copy_(gate(value.clone()))
+    return gate(value)
 
 
 def _clamp(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
@@ -130,24 +137,33 @@ def _group_norm(
     return _affine(normal, _per_channel(weight, input), _per_channel(bias, input))
 
 
-def _statistics_norm(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
-    """Rewrite a batch or instance norm: linear with running statistics, else with a frozen scale."""
+_INSTANCES = (F.instance_norm, torch.instance_norm)
+
+
+def _given(func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Keywords:
+    """Return the arguments of a batch or instance norm by their names."""
     statistics, parameters = ("running_mean", "running_var"), ("weight", "bias")
     functional = func in (F.batch_norm, F.instance_norm)
     order = (*statistics, *parameters) if functional else (*parameters, *statistics)
-    given = dict(zip(("input", *order, "training", "momentum", "eps"), args, strict=False)) | kwargs
-    instances = func in (F.instance_norm, torch.instance_norm)
-    computes = given.get("training", given.get("use_input_stats", instances))
-    if not computes:
-        result: Tensor = func(*args, **kwargs)
-        return result
+    return dict(zip(("input", *order, "training", "momentum", "eps"), args, strict=False)) | kwargs
+
+
+def _computes_statistics(func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> bool:
+    """Return whether a norm computes statistics of its input; with running ones it is linear."""
+    given = _given(func, args, kwargs)
+    return bool(given.get("training", given.get("use_input_stats", func in _INSTANCES)))
+
+
+def _statistics_norm(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    """Rewrite a batch or instance norm with a frozen scale."""
+    given = _given(func, args, kwargs)
     value = given["input"]
-    dims = [d for d in range(value.dim()) if d != 1 and not (instances and d == 0)]
+    dims = [d for d in range(value.dim()) if d != 1 and not (func in _INSTANCES and d == 0)]
     normal = _standardized(keep, value, dims, given.get("eps", 1e-5))
     return _affine(normal, _per_channel(given.get("weight"), value), _per_channel(given.get("bias"), value))
 
 
-register((F.instance_norm, torch.instance_norm, F.batch_norm, torch.batch_norm), Rule(_statistics_norm))
+register((*_INSTANCES, F.batch_norm, torch.batch_norm), Rule(_statistics_norm, when=_computes_statistics))
 
 
 def _standardized(keep: Keep, value: Tensor, dims: list[int], eps: float) -> Tensor:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from conftest import make_gnn, random_edges, record_edges
 
-from captum_goat import contributions as module
 from captum_goat.activation_pattern import ActivationPattern
 from captum_goat.contributions import Contributions, contributions
+from captum_goat.points import gauss_legendre
 
 
 def pattern_of(kind: str) -> ActivationPattern:
@@ -46,8 +46,8 @@ def test_more_points_change_nothing_and_fewer_do(kind: str) -> None:
 
 @pytest.mark.parametrize("degree", range(1, 12))
 def test_points_integrate_polynomials_exactly(degree: int) -> None:
-    points = module._gauss_legendre(degree)
+    points = gauss_legendre(degree)
     assert len(points) == (degree + 1) // 2
     for power in range(degree):
         assert sum(w * t**power for t, w in points) == pytest.approx(1 / (power + 1), rel=1e-13)
-    assert module._gauss_legendre(0) == []
+    assert gauss_legendre(0) == []
