@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from captum_goat.benchmark.paper.measurements import Key, Measurements, measure,
 from captum_goat.benchmark.paper.results import Row, mean_and_error, read_rows, rows_of, write_rows
 from captum_goat.benchmark.paper.study import Results
 from captum_goat.benchmark.paper.tasks import Task, in_turn
+from captum_goat.benchmark.paper.time_limit import TimeLimitError, time_limit
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import search_prefix
 from captum_goat.models import GraphClassifier, Split, TrainingResult
@@ -195,3 +197,20 @@ def test_measurements_have_one_number_per_graph() -> None:
     assert all(values.shape == (3, 8) for values in found.embeddings.values())
     policies = {key.nodes for key in found.values if key.metric == "fidelity_plus"}
     assert policies == {"stay", "leave"}
+
+
+def test_a_graph_that_takes_too_long_is_given_up() -> None:
+    start = time.process_time()
+
+    def work() -> None:
+        with time_limit(0.05):
+            while time.process_time() < start + 5:
+                pass
+
+    with pytest.raises(TimeLimitError):
+        work()
+    assert time.process_time() < start + 4
+    with time_limit(0.05):
+        pass
+    with time_limit(float("inf")):
+        pass

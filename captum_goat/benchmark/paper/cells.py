@@ -74,6 +74,15 @@ class Store:
         content = {name: _with_words(values) for name, values in _contents(found).items()}
         self._write(explainer, "measurements", MEASUREMENT_FORMAT, content)
 
+    def read_given_up(self, explainer: str) -> str | None:
+        """Return why an explainer was given up, or ``None`` if it was not."""
+        content = self._read(explainer, "given_up", EXPLANATION_FORMAT)
+        return None if content is None else str(content["reason"])
+
+    def write_given_up(self, explainer: str, reason: str) -> None:
+        """Keep the reason why an explainer was given up."""
+        self._write(explainer, "given_up", EXPLANATION_FORMAT, {"reason": reason})
+
     def _path(self, explainer: str, what: str) -> Path:
         return self.folder / f"{explainer}.{what}.pt"
 

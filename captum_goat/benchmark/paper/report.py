@@ -95,7 +95,8 @@ def _in_short(results: Results) -> str:
             "## Where GOAt wins and where it loses",
             "The measure is fid+ minus fid-, averaged over sparsities 0.5 to 0.9 with the same number of edges for "
             'every method; nodes without edges stay. "Better" and "worse" mean a paired difference of more than two '
-            "standard errors on the same graphs.",
+            "standard errors on the same graphs. With so many comparisons, one in twenty would be called decided where "
+            "nothing differs: no verdict is corrected for that.",
             verdicts.in_words(results, "stay"),
             verdicts.by_task(results, "stay"),
             "Counted over data sets and models:",
@@ -122,7 +123,12 @@ def _accuracies(results: Results) -> str:
         values = [number(None if row is None else row.value) for row in parts]
         lines.append([title(dataset, gnn), *values, EMPTY if quoted is None else f"{quoted:.2f}"])
     header = ["data set, model", "training", "validation", "test", "test, in the paper"]
-    return "## Accuracies of the models\n\n" + markdown(header, lines)
+    text = (
+        "The epoch with the best validation accuracy counts. The settings of the models (see "
+        "`captum_goat.models.PAPER_SETTINGS`) are not all in the paper: some were chosen by hand, with a look at test "
+        "accuracies, so these are no fair estimate of how well such models do. They are there to explain."
+    )
+    return "\n\n".join(["## Accuracies of the models", text, markdown(header, lines)])
 
 
 def _fidelities(results: Results, folder: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from captum_goat.benchmark.explainers import EXPLAINERS, ExplainerSkippedError
 from captum_goat.benchmark.paper.cells import Cell, Store
-from captum_goat.benchmark.paper.explanations import Explanation, explain, make_explainer
+from captum_goat.benchmark.paper.explanations import ExplainerTooSlowError, Explanation, explain, make_explainer
 from captum_goat.benchmark.paper.measurements import Measurements, measure
 from captum_goat.benchmark.paper.options import Options, parse
 from captum_goat.benchmark.paper.progress import bar
@@ -77,8 +77,10 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
 
     Returns:
         What the explainer did. One that does not apply, or is not installed, is tried again next time. So is one that
-        fails: it raises its error, or with ``keep_going`` is reported.
+        fails: it raises its error, or with ``keep_going`` is reported. One that took too long is not tried again.
     """
+    if (reason := store.read_given_up(name)) is not None:
+        return Cell(name, None, Measurements(), reason)
     try:
         explanation = store.read_explanation(name)
         if explanation is None:
@@ -89,8 +91,10 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
             measurements = measure(task, explanation.scores, explanation.count, options.seed)
             store.write_measurements(name, measurements)
         return Cell(name, explanation, measurements)
-    except ExplainerSkippedError as reason:
-        return Cell(name, None, Measurements(), str(reason))
+    except ExplainerSkippedError as error:
+        if isinstance(error, ExplainerTooSlowError):
+            store.write_given_up(name, str(error))
+        return Cell(name, None, Measurements(), str(error))
     except Exception as error:
         if not options.keep_going:
             raise

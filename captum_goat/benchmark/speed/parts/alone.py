@@ -1,0 +1,70 @@
+"""One small graph at a time, beside integrated gradients: the overhead of a call, and completeness."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from captum_goat import EdgeMaskedModel
+from captum_goat.benchmark.cost import NUM_NODES
+from captum_goat.benchmark.explainers.graphs import Graphs
+from captum_goat.benchmark.paper.tables import GNN_TITLES
+from captum_goat.benchmark.speed.graphs import explained, graph_model, molecule
+from captum_goat.benchmark.speed.methods import GOAT, INTEGRATED_PYG, METHODS, STEPS, UNIT, Explain
+from captum_goat.benchmark.speed.options import Options
+from captum_goat.benchmark.speed.results import Check, Row, Section
+from captum_goat.benchmark.speed.rounds import in_turn
+from captum_goat.benchmark.speed.tables import seconds, table
+
+LEAST_SPEED_UP, LEAST_EXACTNESS = 15.0, 1000.0
+COMPARED = (GOAT, INTEGRATED_PYG)
+
+
+def measure(options: Options) -> Section:
+    """Measure graphs of 30 nodes, every one of them new."""
+    graphs = [explained(molecule(options.seed + number)) for number in range(options.alone + 1)]
+    rows, checks, lines = list[Row](), list[Check](), list[list[str]]()
+    for gnn in options.gnns:
+        model = graph_model(gnn, options.hidden, options.seed)
+        explain = {name: METHODS[name].prepare(model) for name in (*COMPARED, UNIT)}
+        times = in_turn(explain, graphs.__getitem__, options.alone)
+        masked = EdgeMaskedModel(model)
+        errors = {name: _errors(masked, explain[name], graphs[1:]) for name in COMPARED}
+        for name in explain:
+            rows.append(Row("alone", "molecule", gnn, 0, name, "seconds", times.median(name)))
+        for name, each in errors.items():
+            rows.append(Row("alone", "molecule", gnn, 0, name, "mean_completeness_error", float(each.mean())))
+            rows.append(Row("alone", "molecule", gnn, 0, name, "largest_completeness_error", float(each.max())))
+        speed_up = times.ratio(INTEGRATED_PYG, GOAT)
+        exactness = float(errors[INTEGRATED_PYG].mean() / errors[GOAT].mean())
+        title = GNN_TITLES[gnn]
+        checks.append(Check(f"speed-up over IntegratedGradients, {title}, one graph", speed_up, LEAST_SPEED_UP, False))
+        checks.append(
+            Check(f"ratio of completeness errors, {title}, one graph", exactness, LEAST_EXACTNESS, False, note="means")
+        )
+        lines.append([title, *(seconds(times.median(name)) for name in (UNIT, *COMPARED)), f"{speed_up:.1f}"])
+        lines[-1] += [f"{float(errors[name].mean()):.1e}" for name in COMPARED]
+    header = ["model", "unit", *(METHODS[name].title for name in COMPARED), "speed-up", "GOAt's error", "the other's"]
+    return Section(
+        f"One graph of {NUM_NODES} nodes", f"{_introduction(options)}\n\n{table(header, lines)}", rows, checks
+    )
+
+
+def _errors(masked: EdgeMaskedModel, explain: Explain, graphs: list[Graphs]) -> Tensor:
+    """Return by how much the scores of each graph miss what its edges change in the output."""
+    found = []
+    for each in graphs:
+        mask = torch.ones(each.num_edges)
+        with torch.no_grad():
+            ends = [each.of_target(masked(mask * t, *each.inputs)).double().sum() for t in (0.0, 1.0)]
+        found.append((explain(each).detach().double().sum() - (ends[1] - ends[0])).abs())
+    return torch.stack(found)
+
+
+def _introduction(options: Options) -> str:
+    return (
+        f"{options.alone} random graphs, each explained once by each method in turn, so that no call meets a graph "
+        f"that was there before. IntegratedGradients takes {STEPS} steps through PyG's `to_captum_model`. The speed-up "
+        "is the median of the graphs' own ratios. The completeness error is what the sum of the attributions misses of "
+        "f(graph) - f(graph without edges); means over the graphs."
+    )
