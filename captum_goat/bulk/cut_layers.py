@@ -1,0 +1,83 @@
+"""Only messages that can still reach a root: fewer from layer to layer, and almost none in the last one."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.nn import MessagePassing
+
+from captum_goat.tracking import RowGraph
+
+
+def hops_behind(graph: RowGraph, sources: frozenset[int]) -> list[int]:
+    """Return, for every call of a message function, how many more hops there may be between it and an output.
+
+    Args:
+        graph: Which rows read which.
+        sources: The blocks of the output's rows.
+    """
+    behind = [0 if number in sources else -1 for number in range(len(graph.blocks))]
+    for number in reversed(range(len(graph.blocks))):
+        block = graph.blocks[number]
+        for source in block.sources if behind[number] >= 0 else ():
+            behind[source] = max(behind[source], behind[number] + block.crosses)
+    return [hops for hops, block in zip(behind, graph.blocks, strict=True) if block.crosses]
+
+
+class TrimmedLayers:
+    """A model whose layers leave out messages to nodes that are too far from every root for what they are told.
+
+    A node that is d hops away from a root is listened to in a layer only if d hops or more follow. What a layer
+    computes from all edges before it passes messages, degrees and attention above all, stays as it is.
+
+    Args:
+        model: The model.
+        hops_behind: How many more hops there are behind every call of a layer.
+        distance: How far every node is from a root.
+    """
+
+    def __init__(self, model: Module, hops_behind: list[int], distance: Tensor) -> None:
+        self._model = model
+        self._hops_behind = hops_behind
+        self._distance = distance
+        self._kept: list[Tensor] = []  # the messages of each call, found in the first forward pass
+        self._calls = 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Trim the model's layers, until the context ends."""
+        thread = threading.get_ident()
+
+        def begin(model: Module, inputs: Any) -> None:
+            if threading.get_ident() == thread:
+                self._calls = 0
+
+        def trim(layer: MessagePassing, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            return self._trimmed(layer, *inputs) if threading.get_ident() == thread else None
+
+        with ExitStack() as stack:
+            stack.callback(self._model.register_forward_pre_hook(begin).remove)
+            for module in self._model.modules():
+                if isinstance(module, MessagePassing) and module.explain is not False:
+                    stack.callback(module.register_propagate_forward_pre_hook(trim).remove)
+            yield
+
+    def _trimmed(self, layer: MessagePassing, edges: Tensor, size: Any, given: dict[str, Any]) -> tuple[Any, ...]:
+        call = self._calls
+        self._calls += 1
+        if call == len(self._kept):
+            target = edges[1 if layer.flow == "source_to_target" else 0]
+            self._kept.append((self._distance[target] <= max(self._hops_behind[call], 0)).nonzero().view(-1))
+        kept, names = self._kept[call], inspect.signature(layer.message).parameters
+        found = {}
+        for name, value in given.items():
+            of_nodes = f"{name}_i" in names or f"{name}_j" in names or name not in names
+            of_edges = not of_nodes and isinstance(value, Tensor) and value.dim() and len(value) == edges.size(1)
+            found[name] = value.index_select(0, kept) if of_edges else value
+        return edges.index_select(1, kept), size, found

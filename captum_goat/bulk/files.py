@@ -1,0 +1,78 @@
+"""The kinds of files that attributions are saved to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from captum_goat.bulk import tensor_file
+from captum_goat.bulk.part_folder import PartFolder, Record
+from captum_goat.bulk.saved import SavedAttributions
+
+SUFFIXES = (".pt", ".parquet")
+
+
+class FileFormat(NamedTuple):
+    """How a kind of file is written and read."""
+
+    write: Callable[[PartFolder, int, dict[str, Any], Path], None]
+    read: Callable[[Path], SavedAttributions]
+
+
+def file_format(path: Path) -> FileFormat:
+    """Return the kind of file that a name stands for.
+
+    Raises:
+        ValueError: If it stands for none.
+        ImportError: If it is Parquet and pyarrow is missing.
+    """
+    if path.suffix == ".pt":
+        return FileFormat(tensor_file.write, tensor_file.TensorFile)
+    if path.suffix == ".parquet":
+        if find_spec("pyarrow") is None:
+            raise ImportError("Parquet files need pyarrow: pip install captum-goat[parquet]")
+        from captum_goat.bulk import parquet_file
+
+        return FileFormat(parquet_file.write, parquet_file.ParquetAttributions)
+    raise ValueError(f"Expected a file that ends in {' or '.join(SUFFIXES)} (got {path.name}).")
+
+
+def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
+    """Open a file of attributions.
+
+    Args:
+        path: A ``.pt`` or ``.parquet`` file that :func:`~captum_goat.bulk.explain_dataset` has written.
+
+    Returns:
+        A sequence with one :class:`~captum_goat.bulk.GraphAttributions` per graph, read when it is asked for; ``meta``
+        says how they came about.
+
+    Examples::
+
+        >>> from captum_goat.bulk import load_attributions
+        >>> saved = load_attributions("attributions.pt")  # doctest: +SKIP
+        >>> saved[7].attributions  # doctest: +SKIP
+    """
+    return file_format(Path(path)).read(Path(path))
+
+
+def merge(folder: PartFolder, count: int, record: Record, path: Path) -> None:
+    """Put parts together to a file, which appears when it is whole, and delete them.
+
+    Args:
+        folder: Where the parts are.
+        count: How many there are.
+        record: What run they are from.
+        path: The file.
+    """
+    edges, largest = 0, 0.0
+    for part in folder.read_all(count):
+        edges += part["attributions"].size(0)
+        largest = max(largest, float(part["deltas"].abs().max()))
+    whole = folder.path / f"whole{path.suffix}"
+    file_format(path).write(folder, count, {**record, "edges": edges, "largest_error": largest}, whole)
+    whole.replace(path)
+    folder.remove()

@@ -1,0 +1,126 @@
+"""The graphs of a data set by number, and batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, SequentialSampler
+from torch_geometric.data import Batch, Data
+
+from captum_goat.edge_scores import plain_edges
+
+BATCH_SIZE = 128  # where neither the caller nor a DataLoader says otherwise
+
+
+class GraphBatch(NamedTuple):
+    """Graphs that follow each other in the data set.
+
+    Attributes:
+        number: Which batch this is.
+        graphs: The graphs.
+        batch: The graphs as PyG puts them together.
+    """
+
+    number: int
+    graphs: list[Data]
+    batch: Data
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of edges of every graph."""
+        return [graph.edge_index.size(1) for graph in self.graphs]
+
+    def own_edges(self) -> Tensor:
+        """Return the edges ``[2, E]`` on the CPU, every graph's nodes counted from 0 on."""
+        first: Tensor = self.batch.ptr[:-1].cpu().repeat_interleave(torch.tensor(self.sizes))
+        return plain_edges(self.batch.edge_index) - first
+
+
+@dataclass(frozen=True)
+class GraphSource:
+    """A data set that is read in batches.
+
+    Attributes:
+        dataset: The graphs.
+        batch_size: How many graphs make a batch.
+        collate: Puts graphs together.
+        num_workers: How many processes read graphs ahead.
+    """
+
+    dataset: Any
+    batch_size: int
+    collate: Callable[[list[Data]], Data]
+    num_workers: int = 0
+
+    @classmethod
+    def of(cls, dataset: Any, batch_size: int | None) -> GraphSource:
+        """Look at what the user gave: a data set, a list of graphs, or a ``DataLoader``."""
+        collate, num_workers = Batch.from_data_list, 0
+        if isinstance(dataset, DataLoader):
+            loader = dataset
+            if loader.batch_size is None or not isinstance(loader.sampler, SequentialSampler):
+                raise ValueError(
+                    "Expected a DataLoader that takes the graphs in order, with a batch_size (got one with "
+                    f"{type(loader.sampler).__name__} and batch_size {loader.batch_size}). Attributions go by the "
+                    "numbers of the graphs: use shuffle=False, or pass the data set."
+                )
+            dataset, collate, num_workers = loader.dataset, loader.collate_fn, loader.num_workers
+            batch_size = batch_size or loader.batch_size
+        if isinstance(dataset, Data) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+            raise TypeError(
+                f"Expected a data set, a list of graphs or a DataLoader, with a length (got {type(dataset).__name__})."
+            )
+        batch_size = BATCH_SIZE if batch_size is None else batch_size
+        if batch_size < 1 or not len(dataset):
+            raise ValueError(
+                f"Expected at least one graph, and one per batch (got {len(dataset)} graphs and batch_size "
+                f"{batch_size})."
+            )
+        return cls(dataset, batch_size, collate, num_workers)
+
+    @property
+    def num_graphs(self) -> int:
+        """How many graphs there are."""
+        return len(self.dataset)
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches they make."""
+        return -(-self.num_graphs // self.batch_size)
+
+    def members(self, number: int) -> range:
+        """Return the numbers of the graphs in a batch."""
+        return range(number * self.batch_size, min((number + 1) * self.batch_size, self.num_graphs))
+
+    def read(self, numbers: Sequence[int]) -> Iterator[GraphBatch]:
+        """Yield batches, in the given order."""
+        loader: DataLoader[Any] = DataLoader(
+            self.dataset,
+            batch_sampler=[self.members(number) for number in numbers],  # type: ignore[misc]
+            collate_fn=_Together(self.collate),
+            num_workers=self.num_workers,
+        )
+        for number, (graphs, batch) in zip(numbers, loader, strict=True):
+            yield GraphBatch(number, graphs, batch)
+
+
+class _Together:
+    """A function of graphs that returns them beside their batch; a class, so that workers can be sent it."""
+
+    def __init__(self, collate: Callable[[list[Data]], Data]) -> None:
+        self.collate = collate
+
+    def __call__(self, graphs: list[Data]) -> tuple[list[Data], Data]:
+        for graph in graphs:
+            if not isinstance(graph, Data):
+                raise TypeError(
+                    f"Expected graphs that are torch_geometric.data.Data (got {type(graph).__name__}). Explain others, "
+                    "heterogeneous ones among them, one at a time or batch by batch with GOAtAttribution."
+                )
+            if graph.edge_index is None:
+                raise ValueError(f"Expected graphs with an edge_index (got {graph}).")
+        return graphs, self.collate(graphs)

@@ -1,0 +1,144 @@
+"""Attributions of a data set as one Parquet file: one row per edge.
+
+Columns: ``graph``, ``edge`` (its number in the graph), ``source``, ``target_node``, ``attribution`` (for all classes
+``attribution_0``, ...), and, the same in all rows of a graph, ``target_class`` (if one was explained), ``output`` or
+``output_0``, ... and ``delta`` or ``delta_0``, .... A graph without edges has one row, with nulls for what edges have.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captum_goat.bulk.part_folder import PartFolder
+from captum_goat.bulk.saved import GraphAttributions, SavedAttributions
+
+KEY = b"captum_goat"  # of what the file says about itself
+ROWS_AT_ONCE = 2**17  # in a row group, if it takes several parts to fill it
+
+
+class ParquetAttributions(SavedAttributions):
+    """A Parquet file, of which one row group at a time is in memory.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from pyarrow import parquet
+
+        self._file = parquet.ParquetFile(path, memory_map=True)
+        metadata = self._file.metadata
+        if KEY not in (metadata.metadata or {}):
+            raise ValueError(f"Expected attributions in {path} (got something else).")
+        self.meta = json.loads(metadata.metadata[KEY])
+        groups = range(metadata.num_row_groups)
+        self._starts = [metadata.row_group(group).column(0).statistics.min for group in groups]
+        self._loaded: tuple[int, Any] | None = None
+
+    def _graph(self, number: int) -> GraphAttributions:
+        from pyarrow import compute
+
+        group = bisect_right(self._starts, number) - 1
+        if self._loaded is None or self._loaded[0] != group:
+            self._loaded = group, self._file.read_row_group(group)
+        table = self._loaded[1]
+        rows = table.filter(compute.equal(table["graph"], number))
+        edges = rows.filter(compute.is_valid(rows["edge"]))
+        target = _column(rows, "target_class")
+        return GraphAttributions(
+            _columns(edges, "attribution"),
+            torch.stack([_columns(edges, name).long() for name in ("source", "target_node")]),
+            None if target is None else target[0],
+            _columns(rows, "output")[0],
+            _columns(rows, "delta")[0],
+        )
+
+
+def write(folder: PartFolder, count: int, meta: dict[str, Any], path: Path) -> None:
+    """Put parts together, one after the other: as much is in memory as one row group takes.
+
+    Args:
+        folder: Where the parts are.
+        count: How many there are.
+        meta: What the file is to say about itself.
+        path: The file.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    writer: Any = None
+    waiting: list[Any] = []
+    for number, table in enumerate(_tables(folder, count)):
+        waiting.append(table)
+        if number < count - 1 and sum(each.num_rows for each in waiting) < ROWS_AT_ONCE:
+            continue
+        group = pa.concat_tables(waiting)
+        if writer is None:
+            writer = parquet.ParquetWriter(path, group.schema.with_metadata({KEY: json.dumps(meta).encode()}))
+        writer.write_table(group, row_group_size=max(1, group.num_rows))
+        waiting = []
+    writer.close()
+
+
+def _tables(folder: PartFolder, count: int) -> Iterator[Any]:
+    graphs = 0
+    for part in folder.read_all(count):
+        yield _table(part, graphs)
+        graphs += part["sizes"].size(0)
+
+
+def _table(part: dict[str, Any], first: int) -> Any:
+    """Return a part as a table.
+
+    Args:
+        part: The part.
+        first: The number of its first graph.
+    """
+    import pyarrow as pa
+
+    sizes: Tensor = part["sizes"]
+    rows = sizes.clamp(min=1)
+    graph = torch.arange(len(sizes)).repeat_interleave(rows)
+    edge = torch.arange(len(graph)) - (rows.cumsum(0) - rows)[graph]
+    real = edge < sizes[graph]
+    source, target_node = part["edge_index"]
+    per_edge = {"source": source, "target_node": target_node, **_named("attribution", part["attributions"])}
+    per_graph = {**_named("output", part["outputs"]), **_named("delta", part["deltas"])}
+    if part["targets"] is not None:
+        per_graph = {"target_class": part["targets"], **per_graph}
+    missing = (~real).numpy()
+    columns = {"graph": pa.array((graph + first).numpy()), "edge": pa.array(edge.int().numpy(), mask=missing)}
+    for name, values in per_edge.items():
+        spread = values.new_zeros(len(graph))
+        spread[real] = values
+        columns[name] = pa.array(spread.numpy(), mask=missing)
+    columns |= {name: pa.array(values[graph].numpy()) for name, values in per_graph.items()}
+    return pa.table(columns)
+
+
+def _named(name: str, values: Tensor) -> dict[str, Tensor]:
+    """Return the columns of a tensor by name, in numbers that Parquet has."""
+    plain = values if values.dtype in (torch.float32, torch.float64) else values.float()
+    return {name: plain} if plain.dim() == 1 else {f"{name}_{k}": column for k, column in enumerate(plain.unbind(1))}
+
+
+def _columns(table: Any, name: str) -> Tensor:
+    """Return a column, or all that have a number after the name side by side."""
+    found = _column(table, name)
+    if found is not None:
+        return found
+    columns: list[Tensor] = []
+    while (column := _column(table, f"{name}_{len(columns)}")) is not None:
+        columns.append(column)
+    return torch.stack(columns, dim=1)
+
+
+def _column(table: Any, name: str) -> Tensor | None:
+    return torch.from_numpy(table[name].to_numpy().copy()) if name in table.column_names else None

@@ -1,0 +1,94 @@
+"""Several processes that share the work, as ``torchrun`` starts them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+T = TypeVar("T")
+# Who has finished waits for the slowest. If one dies, torchrun ends all of them; nobody has to find out by waiting.
+PATIENCE = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes of this run.
+
+    Attributes:
+        rank: The number of this process.
+        count: How many there are.
+    """
+
+    rank: int = 0
+    count: int = 1
+
+    @classmethod
+    def current(cls) -> Ranks:
+        """Return the processes of ``torch.distributed``, or this one alone if that is not initialised."""
+        if dist.is_available() and dist.is_initialized():
+            return cls(dist.get_rank(), dist.get_world_size())
+        return cls()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that does what is done once."""
+        return self.rank == 0
+
+    def share(self, items: Sequence[T]) -> list[T]:
+        """Return this process's share of the items: every item is in exactly one process's share."""
+        return list(items[self.rank :: self.count])
+
+    def once(self, action: Callable[[], T]) -> T:
+        """Let the first process do something, and return to all of them what it returned.
+
+        Raises:
+            Exception: What the action raised, in all processes.
+        """
+        if self.count == 1:
+            return action()
+        outcome: list[Any] = [None, None]
+        if self.is_first:
+            try:
+                outcome[0] = action()
+            except Exception as error:
+                outcome[1] = error
+        dist.broadcast_object_list(outcome, src=0)
+        if outcome[1] is not None:
+            raise outcome[1]
+        result: T = outcome[0]
+        return result
+
+    def wait(self) -> None:
+        """Wait until all processes have come here."""
+        if self.count > 1:
+            dist.barrier()
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[torch.device]:
+    """Join the other processes if ``torchrun`` started this one, and leave them in the end.
+
+    Args:
+        device: Where the model is to run; for ``cuda`` without a number every process of a machine gets its own GPU.
+
+    Yields:
+        The device of this process.
+    """
+    if "WORLD_SIZE" not in os.environ or dist.is_initialized():
+        yield device
+        return
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if device.index is None else device
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    try:
+        yield device
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bulk_models import numbered_graphs, watched_model
+from torch import nn
+from torch_geometric.data import Batch, Data, InMemoryDataset
+
+import captum_goat.__main__
+from captum_goat.bulk import command_line, explain_dataset, explain_nodes, load_attributions
+from captum_goat.bulk.graph_files import load_graphs
+from captum_goat.bulk.model_files import load_model
+from captum_goat.datasets import ba_shapes
+from captum_goat.models import GraphClassifier, NodeClassifier
+
+GRAPHS = numbered_graphs(6)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with weights and graphs."""
+    monkeypatch.chdir(tmp_path)
+    torch.save(watched_model().state_dict(), "weights.pt")
+    torch.save(GRAPHS, "graphs.pt")
+    return tmp_path
+
+
+def command(*more: str, out: str = "attributions.pt", **options: str) -> list[str]:
+    given = {"model": "weights.pt", "class": "bulk_models:Watched", "data": "graphs.pt", "out": out} | options
+    return [*(word for name, value in given.items() for word in (f"--{name}", value)), "--quiet", *more]
+
+
+def test_attributions_of_a_saved_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(command("--batch-size", "4")) == 0
+    summary = capsys.readouterr().out
+    assert "6 graphs in" in summary
+    assert "graphs per second), largest completeness error" in summary
+    expected = explain_dataset(watched_model(), GRAPHS, batch_size=4, progress=False)
+    for one, other in zip(load_attributions("attributions.pt"), expected, strict=True):
+        assert torch.equal(one.attributions, other.edge_mask)
+
+
+@pytest.mark.parametrize(("text", "target"), [("label", "label"), ("all", "all"), ("2", 2)])
+def test_options(text: str, target: Any, folder: Path) -> None:
+    assert command_line.main(command("--target", text, "--field", "repeated", "--undirected")) == 0
+    options: Any = {"target": target, "field": "repeated", "undirected": True, "progress": False}
+    expected = explain_dataset(watched_model(), GRAPHS, **options)
+    for one, other in zip(load_attributions("attributions.pt"), expected, strict=True):
+        assert torch.equal(one.attributions, other.edge_mask)
+
+
+def test_interrupted_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("WATCHED_RAISE", "4")
+        assert command_line.main(command("--batch-size", "2")) == 130
+    assert "Call again to go on" in capsys.readouterr().err
+    assert command_line.main(command("--batch-size", "3")) == 1
+    assert "differs in batch_size" in capsys.readouterr().err
+    assert command_line.main(command("--batch-size", "3", "--restart")) == 0
+
+
+def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, arguments = ba_shapes(num_base=30, num_motifs=4), {"conv": "gcn", "hidden_channels": 4, "num_classes": 4}
+    arguments |= {"in_channels": 10, "num_layers": 2}
+    model = NodeClassifier(**arguments).eval()  # type: ignore[arg-type]
+    torch.save(model.state_dict(), "nodes.pt")
+    torch.save(data, "graph.pt")
+    given = {"model": "nodes.pt", "class": "captum_goat.models:NodeClassifier", "data": "graph.pt"}
+    given |= {"arguments": json.dumps(arguments)}
+    assert command_line.main(command("--nodes", "31", "7", **given)) == 0
+    assert "2 nodes in" in capsys.readouterr().out
+    saved, expected = load_attributions("attributions.pt"), explain_nodes(model, data, [31, 7])
+    assert saved.meta["nodes"] == [31, 7]
+    for position, each in enumerate(saved):
+        edges, attributions = expected[position]
+        assert torch.equal(each.attributions, attributions)
+        assert torch.equal(each.edge_index, data.edge_index[:, edges])
+    assert command_line.main(command("--nodes", **given)) == 0
+    assert len(load_attributions("attributions.pt")) == data.num_nodes
+    assert command_line.main(command("--nodes", "1", **given | {"data": "graphs.pt"})) == 1
+    assert "Expected one graph" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"out": "attributions.csv"}, "ends in .pt or .parquet"),
+        ({"model": "none.pt"}, "Expected a model in none.pt (got no such file)"),
+        ({"model": "graphs.pt"}, "Expected weights and nothing else in graphs.pt (got torch_geometric.data"),
+        ({"data": "weights.pt"}, "Expected graphs, torch_geometric.data.Data, in weights.pt (got OrderedDict)"),
+        ({"data": "nowhere"}, "Expected nowhere to be a file, or a folder"),
+        ({"class": "bulk_models"}, "Expected a class as module:ClassName (got 'bulk_models')"),
+        ({"class": "bulk_models:Other"}, "Expected bulk_models:Other to be importable"),
+        ({"class": "no_such_module:Other"}, "No module named 'no_such_module'"),
+        ({"class": "torch:ones", "arguments": "[2]"}, "Expected torch:ones to make a torch.nn.Module (got Tensor)"),
+        ({"class": "torch.nn:Linear", "arguments": "[2, 3]"}, "Expected the weights of torch.nn:Linear in weights.pt"),
+        ({"class": "torch.nn:Linear", "arguments": '{"size": 3}'}, "unexpected keyword argument"),
+        ({"arguments": "{"}, "Expected --arguments in JSON"),
+        ({"arguments": "3"}, "Expected --arguments to be a JSON object or list (got '3')"),
+    ],
+)
+def test_refusals(wrong: dict[str, str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(command(**wrong)) == 1
+    assert message in capsys.readouterr().err
+    assert sorted(file.name for file in folder.iterdir()) == ["graphs.pt", "weights.pt"]
+
+
+def test_wrong_targets(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command_line.main(command("--target", "best"))
+    assert "expected predicted, label, all, none or a class (got 'best')" in capsys.readouterr().err
+
+
+def test_pickled_models_are_read_when_trusted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save(watched_model(), "model.pt")
+    options = [word for word in command(model="model.pt") if word not in ("--class", "bulk_models:Watched")]
+    assert command_line.main(options) == 1
+    assert "--trust-pickle if the file has the whole model" in capsys.readouterr().err
+    assert command_line.main([*options, "--trust-pickle"]) == 0
+    assert "Warning: --trust-pickle executes whatever code" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"Expected a whole model in .*weights.pt \(got OrderedDict\)"):
+        load_model(folder / "weights.pt", trust_pickle=True)
+
+
+def test_programs_are_refused(folder: Path) -> None:
+    exported = torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))
+    torch.export.save(exported, folder / "model.pt2")
+    with pytest.raises(ValueError, match=r"got an exported program\). GOAt follows the messages of MessagePassing"):
+        load_model(folder / "model.pt2", trust_pickle=True)
+
+
+def test_weights_in_checkpoints(folder: Path) -> None:
+    arguments = ["gin", 4, 8, 3]
+    model = GraphClassifier(*arguments)  # type: ignore[arg-type]
+    torch.save({"epoch": 3, "state_dict": model.state_dict()}, "checkpoint.pt")
+    name = "captum_goat.models:GraphClassifier"
+    loaded = load_model(folder / "checkpoint.pt", name, json.dumps(arguments))
+    assert not loaded.training
+    for name, weight in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight)
+
+
+def assert_graphs(found: Any, expected: list[Data]) -> None:
+    assert len(found) == len(expected)
+    for number, graph in enumerate(expected):
+        assert sorted(found[number].keys()) == sorted(graph.keys())
+        for name in graph.keys():  # noqa: SIM118
+            assert torch.equal(found[number][name], graph[name])
+
+
+def test_what_torch_takes_for_safe_stays_the_same(folder: Path) -> None:
+    before = torch.serialization.get_safe_globals()
+    assert Data in before
+    load_graphs(folder / "graphs.pt")
+    assert set(torch.serialization.get_safe_globals()) == set(before)
+
+
+def test_kinds_of_graph_files(tmp_path: Path) -> None:
+    file, folder = tmp_path / "graphs.pt", tmp_path / "root"
+    for content in (GRAPHS, InMemoryDataset.collate(GRAPHS)):
+        torch.save(content, file)
+        assert_graphs(load_graphs(file), GRAPHS)
+    (folder / "processed").mkdir(parents=True)
+    for graphs in (GRAPHS, GRAPHS[:1]):
+        InMemoryDataset.save(graphs, str(folder / "processed" / "data.pt"))
+        assert_graphs(load_graphs(folder), graphs)
+    torch.save(GRAPHS[0], file)
+    assert_graphs(load_graphs(file), GRAPHS[:1])
+    torch.save(Batch.from_data_list(GRAPHS), file)
+    with pytest.raises(ValueError, match=r"got torch_geometric.data.batch.DynamicInheritanceGetter.*to_data_list"):
+        load_graphs(file)
+    assert_graphs(load_graphs(file, trust_pickle=True), GRAPHS)
+
+
+@pytest.mark.parametrize("inside", ["raw", "."])
+def test_text_files_of_the_tu_collection(inside: str, tmp_path: Path) -> None:
+    from torch_geometric.datasets import TUDataset
+
+    raw = tmp_path / "TOY" / inside
+    raw.mkdir(parents=True)
+    lines = {
+        "A": ["1, 2", "2, 1", "3, 4", "4, 3", "4, 5"],
+        "graph_indicator": [1, 1, 2, 2, 2],
+        "graph_labels": [1, -1],
+        "node_labels": [0, 2, 1, 1, 0],
+        "node_attributes": [0.5, 1.5, 2.5, 3.5, 4.5],
+        "edge_labels": [0, 0, 1, 1, 0],
+    }
+    for name, numbers in lines.items():
+        (raw / f"TOY_{name}.txt").write_text("\n".join(map(str, numbers)) + "\n")
+    found = list(load_graphs(tmp_path / "TOY"))
+    assert [graph.x.argmax(dim=1).tolist() for graph in found] == [[0, 2], [1, 1, 0]]
+    assert [graph.edge_index.tolist() for graph in found] == [[[0, 1], [1, 0]], [[0, 1, 1], [1, 0, 2]]]
+    if inside == "raw":
+        expected = list(TUDataset(str(tmp_path), "TOY"))  # which also writes processed/data.pt
+        assert_graphs(found, expected)
+        assert_graphs(load_graphs(tmp_path / "TOY"), expected)
+
+
+@pytest.mark.parametrize(("words", "code", "text"), [([], 0, "usage"), (["--help"], 0, "usage"), (["play"], 2, "play")])
+def test_commands(
+    words: list[str], code: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["captum_goat", *words])
+    assert captum_goat.__main__.main() == code
+    captured = capsys.readouterr()
+    assert text in captured.out + captured.err
+
+
+def test_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["captum_goat", "explain", "--help"])
+    with pytest.raises(SystemExit):
+        captum_goat.__main__.main()
+    assert "--trust-pickle" in capsys.readouterr().out

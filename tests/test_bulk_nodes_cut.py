@@ -1,0 +1,212 @@
+"""Cutting computation graphs out of a graph, and which way of cutting models need."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from conftest import random_edges, randomize
+from test_bulk_nodes_exact import MODELS, graph, model
+from torch import Tensor, nn
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data
+from torch_geometric.nn import GraphNorm, SAGEConv
+
+import captum_goat.bulk.cut_check as cut_check
+from captum_goat import GOAtAttribution
+from captum_goat.bulk.cut_check import CheckedCuts
+from captum_goat.bulk.cut_data import GraphData
+from captum_goat.bulk.cut_graphs import cut_graphs, joint_surroundings, spans_more
+from captum_goat.bulk.cut_index import Direction, NeighborIndex
+from captum_goat.bulk.nodes import NodeExplainer
+from captum_goat.datasets import ba_shapes, computation_graphs
+from captum_goat.tracking import UnsupportedModelError
+
+
+def sparse_graph(num_nodes: int = 20_000, *, seed: int = 0) -> Data:
+    """Return a large graph in which nodes have three incoming edges on average."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(num_nodes, 4, generator=generator, dtype=torch.float64)
+    return Data(x=x, edge_index=random_edges(num_nodes, 3 * num_nodes, seed=seed))
+
+
+@pytest.mark.parametrize("direction", ["in", "out", "both"])
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_edges_at_nodes(direction: Direction, is_sorted: bool) -> None:
+    edges = random_edges(10, 30, seed=0)
+    edges = edges[:, edges[1].argsort(stable=True)] if is_sorted else edges
+    index = NeighborIndex(edges.int(), 12, direction)
+    nodes = torch.tensor([3, 11, 0, 3])
+    found = index.edges_at(nodes)
+    assert torch.equal(torch.bincount(found.position, minlength=4), index.degree(nodes))
+    ends = {"in": [(1, 0)], "out": [(0, 1)], "both": [(1, 0), (0, 1)]}[direction]
+    for position, node in enumerate(nodes.tolist()):
+        here = found.position == position
+        expected = [(int(e), int(edges[b, e])) for a, b in ends for e in (edges[a] == node).nonzero()]
+        assert list(zip(found.edge[here].tolist(), found.neighbor[here].tolist(), strict=True)) == expected
+
+
+def test_wrong_edges() -> None:
+    with pytest.raises(ValueError, match=r"Expected edges of shape \[2, num_edges\]"):
+        NeighborIndex(torch.zeros(3, 2, dtype=torch.long), 3)
+    with pytest.raises(ValueError, match=r"Expected edges between nodes 0 to 2 \(got nodes 0 to 3\)"):
+        NeighborIndex(EdgeIndex([[0, 1], [3, 2]]), 3)
+
+
+@pytest.mark.parametrize("num_hops", [1, 2, 3])
+def test_cut_edges_are_those_of_computation_graphs(num_hops: int) -> None:
+    data = graph()
+    index, roots = NeighborIndex(data.edge_index, 44), torch.tensor([3, 17, 3, 40, 8])
+    expected = computation_graphs(data, roots, num_hops)
+    for margin in (0, 1):
+        cut = cut_graphs(index, roots, num_hops, margin)
+        own = len(cut.owner)
+        assert torch.equal(cut.nodes[cut.roots], roots)
+        assert torch.equal(cut.nodes[cut.edge_index[:, :own]], data.edge_index[:, cut.edges[:own]])
+        assert torch.equal(cut.nodes[cut.edge_index[1]], data.edge_index[1, cut.edges])
+        for position, each in enumerate(expected):
+            assert torch.equal(cut.edges[:own][cut.owner == position], each.e_id)
+        received = torch.bincount(cut.edge_index[1], minlength=len(cut.nodes))
+        degree = torch.bincount(data.edge_index[1], minlength=44)[cut.nodes]
+        inside = cut.distance < num_hops
+        assert torch.equal(received[inside], degree[inside])
+        assert torch.equal(received[~inside], margin * degree[~inside])
+        assert cut.nodes[~inside].unique().numel() == int((~inside).sum())  # one copy serves all roots
+
+
+def test_distances() -> None:
+    path = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+    cut = cut_graphs(NeighborIndex(path, 5), torch.tensor([4]), num_hops=3)
+    assert dict(zip(cut.nodes.tolist(), cut.distance.tolist(), strict=True)) == {4: 0, 3: 1, 2: 2, 1: 3}
+    cut = cut_graphs(NeighborIndex(path, 5, "both"), torch.tensor([2]), num_hops=1, margin=1)
+    assert dict(zip(cut.nodes.tolist(), cut.distance.tolist(), strict=True)) == {2: 0, 1: 1, 3: 1, 0: 2, 4: 2}
+    assert cut.edges.tolist() == [0, 1, 2, 3]
+
+
+def test_as_many_roots_as_fit() -> None:
+    data = sparse_graph(2000)
+    index, roots = NeighborIndex(data.edge_index, 2000), torch.arange(200)
+    sizes = torch.bincount(cut_graphs(index, roots, 2).owner, minlength=200)
+    for limit in (1, 100, 1000):
+        cut = cut_graphs(index, roots, 2, max_edges=limit)
+        fitting = int((sizes.cumsum(0) <= limit).sum())
+        assert 1 <= len(cut.roots) == max(fitting, 1)
+        assert torch.equal(torch.bincount(cut.owner, minlength=len(cut.roots)), sizes[: len(cut.roots)])
+    hub = torch.stack([torch.arange(1, 2000), torch.zeros(1999, dtype=torch.long)])
+    spokes = torch.stack([torch.zeros(9, dtype=torch.long), torch.arange(1, 10)])
+    index = NeighborIndex(torch.cat([hub, spokes], dim=1), 2000)
+    assert len(cut_graphs(index, torch.arange(1, 10), 1, margin=1, max_edges=100).roots) == 1  # the hub's edges count
+
+
+def test_surroundings() -> None:
+    data = sparse_graph(2000)
+    index, roots = NeighborIndex(data.edge_index, 2000), torch.tensor([5, 900])
+    around = joint_surroundings(index, roots, 2)
+    assert torch.equal(around.nodes[around.roots], roots)
+    assert torch.equal(around.nodes[around.edge_index], data.edge_index[:, around.edges])
+    inner = torch.cat([each.n_id for each in computation_graphs(data.update({"y": torch.zeros(2000)}), roots, 2)])
+    touching = torch.isin(data.edge_index, inner).any(dim=0)
+    assert torch.equal(around.edges, touching.nonzero().view(-1))
+    size = len(cut_graphs(index, roots[:1], 3).edges)
+    assert not spans_more(index, roots[:1], 3, size)
+    assert spans_more(index, roots[:1], 3, size - 1)
+
+
+WAYS = {
+    "gcn": ("in", 1, True),
+    "sage": ("in", 0, True),
+    "gin": ("in", 0, True),
+    "gat": ("in", 0, True),
+    "appnp": ("in", 1, True),
+    "against_edges": ("out", 1, True),
+    "two_ways": ("both", 1, True),
+    "outward": ("both", 1, True),
+    "directed": ("both", 1, True),
+}
+
+
+@pytest.mark.parametrize("check", [True, None], ids=["whole graph", "samples"])
+@pytest.mark.parametrize("name", WAYS)
+def test_models_are_cut_as_they_need(name: str, check: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cut_check, "MOST_COMPARED", 1000)
+    cuts = CheckedCuts(GraphData(model(name), sparse_graph(2000)), check=check)
+    cuts.cut(torch.arange(64))
+    assert cuts.way[:3] == WAYS[name]
+
+
+class Seen(nn.Module):
+    """Notes how many nodes a model is given."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.sizes, self.training = inner, list[int](), False
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        self.sizes.append(len(x))
+        out: Tensor = self.inner(x, edge_index)
+        return out
+
+
+@pytest.mark.parametrize("name", ["gcn", "sage"])
+def test_large_graphs_are_never_run_as_a_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cut_check, "MOST_COMPARED", 10_000)
+    data, seen = sparse_graph(), Seen(model(name))
+    explainer = NodeExplainer(seen, data)
+    assert max(seen.sizes) < data.num_nodes
+    seen.sizes.clear()
+    found = explainer([7, 12_345])
+    assert max(seen.sizes) < 1000
+    mask = torch.ones(data.num_edges, dtype=torch.float64)
+    for position, node in enumerate([7, 12_345]):
+        target = (node, int(found.targets[position]))
+        expected = GOAtAttribution(model(name)).attribute(mask, target, (data.x, data.edge_index))
+        torch.testing.assert_close(found.edge_mask(position), expected, rtol=0, atol=1e-9)
+
+
+def test_large_graphs_are_refused_to_models_that_look_at_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cut_check, "MOST_COMPARED", 1000)
+
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = SAGEConv(4, 3), GraphNorm(3)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            out: Tensor = self.norm(self.conv(x, edge_index))
+            return out
+
+    with pytest.raises(UnsupportedModelError, match="cut out, it has another one than in the whole graph"):
+        NodeExplainer(randomize(Normed().double(), 0), sparse_graph(2000))
+
+
+def test_dense_graphs_are_run_as_a_whole_if_there_is_no_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cut_check, "MOST_COMPARED", 0)
+    monkeypatch.setattr(cut_check, "_MOST_AROUND", (1,))
+    seen = Seen(model("gcn"))
+    NodeExplainer(seen, graph(undirected=True))
+    assert max(seen.sizes) == 44
+
+
+def test_ba_shapes_takes_few_passes() -> None:
+    torch.manual_seed(0)
+    data, seen = ba_shapes(), Seen(MODELS["gcn"]().eval())
+    data.x = data.x[:, :4]
+    found = NodeExplainer(seen, data)()
+    assert len(found) == 700
+    assert len(seen.sizes) < 60
+    mask = torch.ones(data.num_edges)
+    for node in (0, 350, 699):
+        target = (node, int(found.targets[node]))
+        expected = GOAtAttribution(seen.inner).attribute(mask, target, (data.x, data.edge_index))
+        torch.testing.assert_close(found.edge_mask(node), expected, rtol=0, atol=1e-6)
+
+
+def test_layers_that_cannot_be_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError
+
+    expected = NodeExplainer(model("gcn"), graph())([1, 2])
+    monkeypatch.setattr(cut_check.TrimmedLayers, "_trimmed", refuse)
+    explainer = NodeExplainer(model("gcn"), graph())
+    found = explainer([1, 2])
+    assert not explainer._cuts.way.trims
+    torch.testing.assert_close(found.attributions, expected.attributions)

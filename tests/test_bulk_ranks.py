@@ -1,0 +1,66 @@
+"""Several processes that share the work, one of which is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from bulk_models import numbered_graphs, watched_model
+
+from captum_goat.bulk import explain_dataset
+from captum_goat.bulk.ranks import Ranks
+
+FIRSTS = [0, 4, 8, 12, 16, 20]  # the first graphs of the batches: every other one is for the second process
+PATIENCE = 400  # seconds; a busy machine takes long to start processes
+
+
+def run_two(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = ["-m", "captum_goat", "explain", "--model", "weights.pt", "--class", "bulk_models:Watched"]
+    options = ["--data", "graphs.pt", "--out", "two.pt", "--batch-size", "4", "--quiet"]
+    return subprocess.run(
+        [*launcher, *command, *options],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent), **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
+    model, graphs = watched_model(), numbered_graphs(22)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    torch.save(graphs, tmp_path / "graphs.pt")
+    explain_dataset(model, graphs, batch_size=4, progress=False, out=tmp_path / "one.pt")
+
+    killed = run_two(tmp_path, WATCHED_KILL=str(FIRSTS[5]))
+    assert killed.returncode != 0
+    assert not (tmp_path / "two.pt").exists()
+    finished = {int(file.stem) for file in (tmp_path / "two.pt.parts").glob("*.pt")}
+    assert {1, 3} <= finished < set(range(6)), killed.stderr
+
+    resumed = run_two(tmp_path, WATCHED_LOG=str(tmp_path / "log.txt"))
+    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.stdout.count("22 graphs in ") == 1
+    explained = {int(line) for line in (tmp_path / "log.txt").read_text().split()}
+    assert explained == {FIRSTS[number] for number in range(6) if number not in finished}
+    assert (tmp_path / "two.pt").read_bytes() == (tmp_path / "one.pt").read_bytes()
+    assert not (tmp_path / "two.pt.parts").exists()
+
+
+def test_every_item_is_in_one_share() -> None:
+    shares = [Ranks(rank, 3).share(range(10)) for rank in range(3)]
+    assert sorted(item for share in shares for item in share) == list(range(10))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_several_processes_need_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ranks, "current", classmethod(lambda cls: cls(0, 2)))
+    with pytest.raises(ValueError, match=r"Expected out=\.\.\., a file"):
+        explain_dataset(watched_model(), numbered_graphs(2), progress=False)
