@@ -2,6 +2,7 @@
 
 from captum_goat import rules
 from captum_goat.attribution import GOAtAttribution
+from captum_goat.bulk import explain_dataset, explain_nodes, load_attributions
 from captum_goat.explainer import GOAtExplainer
 from captum_goat.feature_groups import average_features, undirected_feature_mask
 from captum_goat.masked_model import EdgeMaskedModel
@@ -13,6 +14,9 @@ __all__ = [
     "GOAtExplainer",
     "UnsupportedModelError",
     "average_features",
+    "explain_dataset",
+    "explain_nodes",
+    "load_attributions",
     "rules",
     "undirected_feature_mask",
 ]

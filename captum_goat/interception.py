@@ -64,26 +64,27 @@ def intercepted(
             is explained.
         on_step: Called with every function of torch that the model calls, if ``on_call`` is given.
     """
-    _check(model)
+    modules = dict(model.named_modules())
+    _check(modules)
     mode = None if on_call is None else _RuleMode(on_call, on_step)
-    with _one_at_a_time, kept_state(model), ExitStack() as stack:
-        for name, module in model.named_modules():
+    with _one_at_a_time, kept_state(list(modules.values())), ExitStack() as stack:
+        for name, module in modules.items():
             if isinstance(module, MessagePassing):
                 explained = module.explain is not False
                 _hook_messages(stack, name, module, _unseen(mode, on_message) if explained else None, around_propagate)
                 if explained and on_layer is not None:
                     _hook_layer(stack, module, _unseen(mode, on_layer))
         if mode is not None:
-            for module in model.modules():
+            for module in modules.values():
                 if (rule := find(type(module))) is not None:
                     _hook_module(stack, module, rule, mode)
             stack.enter_context(mode)
         yield
 
 
-def _check(model: Module) -> None:
+def _check(modules: dict[str, Module]) -> None:
     """Refuse models whose inside cannot be seen or is not their own."""
-    for name, module in model.named_modules():
+    for name, module in modules.items():
         where = f"'{name}'" if name else "the model"
         if isinstance(module, torch.jit.ScriptModule):
             raise UnsupportedModelError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import is_
 from typing import Any
 
 import torch
@@ -11,22 +12,26 @@ from torch.nn import Module
 
 
 @contextmanager
-def kept_state(model: Module) -> Iterator[None]:
+def kept_state(modules: Sequence[Module]) -> Iterator[None]:
     """Give the attributes and buffers of a model's modules back the values that they had before.
 
     A forward may keep results for later, as a cache or for a look at them, and may count calls. Runs with masked edges
     must leave none of that behind. Modules with hooks are left alone: what hooks keep, such as those of Captum's
     DeepLift, is for whoever has put them there.
+
+    Args:
+        modules: All modules of the model.
     """
-    own = [module for module in model.modules() if not module._forward_hooks and not module._forward_pre_hooks]
+    own = [module for module in modules if not module._forward_hooks and not module._forward_pre_hooks]
     attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in own]
-    values = [(buffer, buffer._version, buffer.detach().clone()) for buffer in model.buffers()]
+    buffers = {id(each): each for module in modules for each in module._buffers.values() if each is not None}
+    values = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers.values()]
     try:
         yield
     finally:
-        for module, before, buffers in attributes:
+        for module, before, tensors in attributes:
             _restore(vars(module), before)
-            _restore(module._buffers, buffers)
+            _restore(module._buffers, tensors)
         with torch.no_grad():
             for buffer, version, value in values:
                 if buffer._version != version:
@@ -34,6 +39,8 @@ def kept_state(model: Module) -> Iterator[None]:
 
 
 def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
+    if len(now) == len(before) and all(map(is_, now.values(), before.values())):
+        return
     for name in [name for name in now if name not in before]:
         del now[name]
     for name, value in before.items():

@@ -85,6 +85,11 @@ def molecule(seed: int, num_nodes: int = NUM_NODES) -> Data:
     return _tree_with_rings(num_nodes, num_nodes - 1 + rings, seed)
 
 
+def with_features(data: Data, seed: int) -> Data:
+    """Return a graph with other random features."""
+    return Data(x=torch.randn(data.x.shape, generator=torch.Generator().manual_seed(seed)), edge_index=data.edge_index)
+
+
 def molecules(count: int, seed: int = 0) -> list[Data]:
     """Return graphs of various sizes, those of molecules: 10 to 50 nodes."""
     sizes = torch.randint(10, 51, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
