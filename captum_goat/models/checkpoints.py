@@ -46,7 +46,8 @@ def fingerprint(model: Module, data: Data | Sequence[Data], settings: Mapping[st
     def add(*parts: object) -> None:
         for part in parts:
             if isinstance(part, Tensor):
-                array = part.detach().cpu().contiguous().numpy()
+                plain = part.detach().cpu().contiguous()
+                array = (plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain).numpy()
                 digest.update(f"{array.dtype}{array.shape}".encode())
                 digest.update(array.tobytes())
             else:
