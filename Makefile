@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # torch goes first and alone: its pinned version must be there before anything else asks for "torch".
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: demo test lint cost clean
+.PHONY: demo test lint docs cost speed clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m captum_goat.demo
@@ -17,6 +17,12 @@ lint: $(VENV)/.linters
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+
+speed: $(VENV)/.installed
+	$(BIN)/python -m captum_goat.benchmark speed --out docs
 
 cost: $(VENV)/.installed
 	$(BIN)/python -m captum_goat.benchmark.cost
@@ -33,4 +39,4 @@ $(VENV)/.linters: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo docs/_build

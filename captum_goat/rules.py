@@ -48,7 +48,18 @@ __all__ = ["Keep", "Rule", "forget", "freeze", "gate", "rule", "scale"]
 
 
 class Keep(Protocol):
-    """Keeps numbers of the recorded pass, and gives them back in every replay."""
+    """Keeps numbers of the recorded pass, and gives them back in every replay.
+
+    A function with a :func:`rule` is given one. To try the function out, anything will do that computes the numbers.
+
+    Examples::
+
+        >>> import torch
+        >>> def halved(keep, x):
+        ...     return x * keep(lambda: 1 / (2 * torch.ones_like(x)))
+        >>> halved(lambda values, **options: values(), torch.tensor([3.0]))
+        tensor([1.5000])
+    """
 
     def __call__(
         self, values: Callable[[], Tensor], *, gate: bool = False, reads: Callable[[], Tensor] | None = None
@@ -78,6 +89,12 @@ class Rule(NamedTuple):
         unary: Whether only the first argument may depend on variables.
         when: Called with the operation and its arguments; returns whether the call is to be rewritten. ``None`` for
             every call.
+
+    Examples::
+
+        >>> from captum_goat.rules import Rule
+        >>> Rule(rewrite=None, squashes=True)  # stays as it is, but is left out where it is the last step
+        Rule(rewrite=None, squashes=True, cuts=False, unary=False, when=None)
     """
 
     rewrite: Rewrite | None
@@ -106,7 +123,21 @@ def find(operation: Any) -> Rule | None:
 
 
 def forget(*operations: Any) -> None:
-    """Take the rules of operations away."""
+    """Take the rules of operations away.
+
+    Args:
+        *operations: Classes of modules, or functions of torch. Those without a rule are passed over.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat import rules
+        >>> class Snake(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         return x + torch.sin(x) ** 2
+        >>> rules.gate(Snake)
+        >>> rules.forget(Snake)  # its models are refused again
+    """
     for operation in operations:
         _RULES.pop(operation, None)
 
@@ -116,12 +147,43 @@ def gate(*operations: Any) -> None:
 
     Args:
         *operations: Classes of modules, or functions of torch, with the activation's input as first argument.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.nn import GCNConv, Sequential
+        >>> from captum_goat import GOAtAttribution, rules
+        >>> class Snake(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         return x + torch.sin(x) ** 2
+        >>> rules.gate(Snake)
+        >>> _ = torch.manual_seed(0)
+        >>> model = Sequential("x, edge_index", [(GCNConv(2, 2), "x, edge_index -> x"), Snake()]).eval()
+        >>> graph = torch.ones(2, 2), torch.tensor([[0], [1]])
+        >>> attributions, delta = GOAtAttribution(model).attribute(torch.ones(1), (1, 0), graph, True)
+        >>> bool(delta.abs() < 1e-6)
+        True
+        >>> rules.forget(Snake)
     """
     register(operations, Rule(_own_gate, unary=True))
 
 
 def scale(*operations: Any) -> None:
-    """Make ``out / in`` a frozen factor: for norms that only scale their input."""
+    """Make ``out / in`` a frozen factor: for norms that only scale their input.
+
+    Args:
+        *operations: Classes of modules, or functions of torch, with what is scaled as first argument.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat import rules
+        >>> class SoftNorm(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         return x / torch.log1p(x.square().sum(dim=-1, keepdim=True).exp())
+        >>> rules.scale(SoftNorm)
+        >>> rules.forget(SoftNorm)
+    """
 
     def rewrite(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         value = input_of(args, kwargs)
@@ -131,12 +193,46 @@ def scale(*operations: Any) -> None:
 
 
 def freeze(*operations: Any) -> None:
-    """Make the whole result a frozen factor: for attention coefficients."""
+    """Make the whole result a frozen factor: for attention coefficients.
+
+    Args:
+        *operations: Classes of modules, or functions of torch.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat import rules
+        >>> class Temperature(torch.nn.Module):
+        ...     def forward(self, scores):
+        ...         weights = (scores / 0.5).exp()
+        ...         return weights / weights.sum(dim=-1, keepdim=True)
+        >>> rules.freeze(Temperature)
+        >>> rules.forget(Temperature)
+    """
     register(operations, Rule(frozen_result, cuts=True))
 
 
 def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function ``(keep, *arguments)`` that rewrites an operation; a module is its own first argument."""
+    """Register a function ``(keep, *arguments)`` that rewrites an operation; a module is its own first argument.
+
+    Args:
+        *operations: Classes of modules, or functions of torch.
+
+    Returns:
+        A decorator, which leaves the function as it is.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat import rules
+        >>> class Squared(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         return x * x.abs()
+        >>> @rules.rule(Squared)
+        ... def squared(keep, module, x):
+        ...     return x * keep(lambda: x.abs(), gate=True)
+        >>> rules.forget(Squared)
+    """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         def rewrite(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

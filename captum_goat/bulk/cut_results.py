@@ -17,6 +17,14 @@ class NodeAttributions(NamedTuple):
     Attributes:
         edges: The edges of the node's computation graph, as numbers in the whole graph, in ascending order.
         attributions: The attribution of each of them, ``[edges]``, or ``[edges, C]`` for all classes.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.bulk import NodeAttributions
+        >>> edges, attributions = NodeAttributions(torch.tensor([3, 8]), torch.tensor([0.1, 0.7]))
+        >>> edges[attributions.argmax()]
+        tensor(8)
     """
 
     edges: Tensor
@@ -38,6 +46,21 @@ class NodeExplanations:
         ptr: Where the edges of each node begin and end, ``[K + 1]``.
         edges: The edges, as numbers in the whole graph, one node's after another's, ``[M]``.
         attributions: Their attributions, ``[M]``, or ``[M, C]`` for all classes.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.nn import GCN
+        >>> from captum_goat.bulk import explain_nodes
+        >>> data = Data(x=torch.ones(4, 2), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> explanations = explain_nodes(GCN(2, 8, num_layers=2, out_channels=2).eval(), data, nodes=[3, 1])
+        >>> explanations
+        NodeExplanations(2 nodes, 3 edges)
+        >>> explanations[0].edges, explanations[1].edges
+        (tensor([1, 2]), tensor([0]))
+        >>> explanations.edge_mask(1).shape, explanations.subgraph(0).n_id
+        (torch.Size([3]), tensor([3, 1, 2]))
     """
 
     data: Data

@@ -52,9 +52,16 @@ def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
 
     Examples::
 
-        >>> from captum_goat.bulk import load_attributions
-        >>> saved = load_attributions("attributions.pt")  # doctest: +SKIP
-        >>> saved[7].attributions  # doctest: +SKIP
+        >>> import tempfile
+        >>> from captum_goat.bulk import explain_dataset, load_attributions
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> model, graphs = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(4)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = explain_dataset(model, graphs, out=f"{folder}/attributions.pt", progress=False)
+        ...     saved = load_attributions(f"{folder}/attributions.pt")
+        ...     saved[3].attributions.shape == (graphs[3].num_edges,)
+        True
     """
     return file_format(Path(path)).read(Path(path))
 

@@ -101,6 +101,17 @@ class NodeExplainer:
 
     Attributes:
         num_hops: From how far away, in edges, a node's output is computed.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.nn import GCN
+        >>> from captum_goat.bulk import NodeExplainer
+        >>> from captum_goat.datasets import tree_grid
+        >>> model = GCN(in_channels=10, hidden_channels=8, num_layers=2, out_channels=2).eval()
+        >>> explainer = NodeExplainer(model, tree_grid())
+        >>> explainer.num_hops, len(explainer([600])), len(explainer([601, 602], target=1))
+        (2, 1, 2)
     """
 
     def __init__(

@@ -18,6 +18,15 @@ class GraphAttributions(NamedTuple):
         target: The explained class; ``None`` where all are explained or there are none.
         output: The model's output, ``[C]`` or one number, without a last softmax or sigmoid.
         delta: The completeness error, one number, or ``[C]`` for all classes.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.bulk import GraphAttributions
+        >>> one, edges = torch.tensor(1), torch.tensor([[0, 1, 2], [1, 2, 0]])
+        >>> graph = GraphAttributions(torch.tensor([0.1, 0.7, 0.2]), edges, one, torch.zeros(2), torch.tensor(0.0))
+        >>> graph.edge_index[:, graph.attributions.argmax()]  # the edge that speaks for class 1 most
+        tensor([1, 2])
     """
 
     attributions: Tensor
@@ -33,6 +42,18 @@ class SavedAttributions(Sequence[GraphAttributions]):
     Attributes:
         meta: How they came about: the options, the numbers of graphs and edges, and ``largest_error``, the largest
             completeness error.
+
+    Examples::
+
+        >>> import tempfile
+        >>> from captum_goat.bulk import explain_dataset
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> model, graphs = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(4)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     saved = explain_dataset(model, graphs, out=f"{folder}/attributions.pt", progress=False)
+        ...     len(saved), saved.meta["target"], [graph.edge_index.shape[0] for graph in saved[:2]]
+        (4, 'predicted', [2, 2])
     """
 
     meta: dict[str, Any]

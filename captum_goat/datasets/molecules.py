@@ -25,7 +25,7 @@ RAW_FILES = ("A", "graph_indicator", "graph_labels", "node_labels", "edge_labels
 def load_mutagenicity(
     root: str | PathLike[str], *, unpack_to: str | PathLike[str] | None = None, download: bool = False
 ) -> list[Data]:
-    """Load Mutagenicity: 4337 molecules, class 0 the mutagens and class 1 the others.
+    r"""Load Mutagenicity: 4337 molecules, class 0 the mutagens and class 1 the others.
 
     Where ``Mutagenicity_edge_gt.txt`` is among the raw files, which is not in the TU collection itself, the graphs get
     its ground truth: ``edge_label`` is True for the N-O bonds of NO2 groups and the N-H bonds of NH2 groups, which are
@@ -45,8 +45,18 @@ def load_mutagenicity(
 
     Examples::
 
+        >>> import tempfile
+        >>> from pathlib import Path
         >>> from captum_goat.datasets import load_mutagenicity
-        >>> graphs = load_mutagenicity("data")  # doctest: +SKIP
+        >>> bonds = ["1, 2", "2, 1", "3, 4", "4, 3"]
+        >>> files = {"A": bonds, "graph_indicator": "1122", "graph_labels": "01", "node_labels": "0111"}
+        >>> with tempfile.TemporaryDirectory() as folder:  # here with two molecules of two atoms
+        ...     raw = Path(folder, "Mutagenicity", "raw")
+        ...     raw.mkdir(parents=True)
+        ...     for file, lines in files.items():
+        ...         _ = (raw / f"Mutagenicity_{file}.txt").write_text("\n".join([*lines, ""]))
+        ...     load_mutagenicity(folder)[0]
+        Data(edge_index=[2, 2], x=[2, 2], y=[1])
     """
     return _load("Mutagenicity", root, unpack_to, download)
 
@@ -54,7 +64,7 @@ def load_mutagenicity(
 def load_nci1(
     root: str | PathLike[str], *, unpack_to: str | PathLike[str] | None = None, download: bool = False
 ) -> list[Data]:
-    """Load NCI1: 4110 molecules, by whether they act against lung cancer cells. There is no ground truth.
+    r"""Load NCI1: 4110 molecules, by whether they act against lung cancer cells. There is no ground truth.
 
     Args:
         root: The folder with ``NCI1/raw/NCI1_A.txt`` and the other raw files, or with the archive ``NCI1.tar.xz`` of
@@ -68,8 +78,18 @@ def load_nci1(
 
     Examples::
 
+        >>> import tempfile
+        >>> from pathlib import Path
         >>> from captum_goat.datasets import load_nci1
-        >>> graphs = load_nci1("data", download=True)  # doctest: +SKIP
+        >>> bonds = ["1, 2", "2, 1", "3, 4", "4, 3"]
+        >>> files = {"A": bonds, "graph_indicator": "1122", "graph_labels": "01", "node_labels": "0111"}
+        >>> with tempfile.TemporaryDirectory() as folder:  # here with two molecules of two atoms
+        ...     raw = Path(folder, "NCI1", "raw")
+        ...     raw.mkdir(parents=True)
+        ...     for file, lines in files.items():
+        ...         _ = (raw / f"NCI1_{file}.txt").write_text("\n".join([*lines, ""]))
+        ...     load_nci1(folder)[0]
+        Data(edge_index=[2, 2], x=[2, 2], y=[1])
     """
     return _load("NCI1", root, unpack_to, download)
 

@@ -30,6 +30,13 @@ class DatasetInfo:
         num_features: The number of node features.
         has_ground_truth: Whether edges are labelled (of Mutagenicity, if the file is there).
         generate: Makes the graphs from a seed; ``None`` if they can only be read.
+
+    Examples::
+
+        >>> from captum_goat.datasets import DATASETS
+        >>> info = DATASETS["ba_shapes"]
+        >>> info.title, info.task_level, info.num_classes
+        ('BA-Shapes', 'node', 4)
     """
 
     name: str
@@ -49,6 +56,13 @@ class GraphDataset:
         info: What it is.
         graphs: Its graphs; only one if nodes are classified.
         origin: Whether it was generated or read from the published files.
+
+    Examples::
+
+        >>> from captum_goat.datasets import DATASETS, GraphDataset, ba_2motifs
+        >>> dataset = GraphDataset(DATASETS["ba_2motifs"], ba_2motifs(num_graphs=4), "generated")
+        >>> len(dataset.graphs), dataset.info.num_features
+        (4, 10)
     """
 
     info: DatasetInfo

@@ -32,7 +32,16 @@ from captum_goat.metrics.selection import select_edges
 
 
 class FidelityCurve(NamedTuple):
-    """Fidelities over sparsities."""
+    """Fidelities over sparsities.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.metrics import FidelityCurve
+        >>> curve = FidelityCurve(torch.tensor([0.5, 0.9]), plus=torch.tensor([[0.8], [0.6]]), minus=torch.zeros(2, 1))
+        >>> curve.plus.mean(dim=1)  # over the graphs
+        tensor([0.8000, 0.6000])
+    """
 
     sparsities: Tensor  # [S]
     plus: Tensor  # [S, G]
@@ -101,7 +110,7 @@ def fidelity_minus(
     .. math:: \mathrm{fid}_- = f(G)_c - f(S)_c
 
     Args:
-        model: As for :func:`fidelity_plus`, which has an example of both.
+        model: As for :func:`fidelity_plus`, whose example has both.
         data: The graph, or the batch of G graphs.
         selected: The edges of the explanation, bool ``[E]``.
         target: As for :func:`fidelity_plus`.
@@ -110,6 +119,17 @@ def fidelity_minus(
 
     Returns:
         One number per graph, ``[G]``.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.metrics import fidelity_minus
+        >>> from captum_goat.models import GraphClassifier
+        >>> (graph,) = ba_2motifs(num_graphs=1)
+        >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
+        >>> fidelity_minus(model, graph, torch.ones(graph.num_edges, dtype=torch.bool))  # all edges are kept
+        tensor([0.])
     """
     selected = check_selected(selected, data)
     return Prediction.of(model, data, target, nodes, measure).drop(selected)

@@ -14,7 +14,16 @@ from captum_goat.metrics.reduced_graphs import Measure, NodePolicy, Prediction
 
 
 class Prefix(NamedTuple):
-    """The chosen prefix of every graph's ranked edges."""
+    """The chosen prefix of every graph's ranked edges.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.metrics import Prefix
+        >>> found = Prefix(torch.tensor([True, False, True]), length=torch.tensor([2]), gain=torch.tensor([0.6]))
+        >>> found.selected.nonzero().squeeze(1)
+        tensor([0, 2])
+    """
 
     selected: Tensor  # bool [E]
     length: Tensor  # [G], in edges as select_edges counts them

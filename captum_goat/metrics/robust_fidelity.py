@@ -14,7 +14,15 @@ from captum_goat.metrics.reduced_graphs import Measure, NodePolicy, Prediction
 
 
 class RobustFidelity(NamedTuple):
-    """Robust fidelities of each graph."""
+    """Robust fidelities of each graph.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.metrics import RobustFidelity
+        >>> RobustFidelity(plus=torch.tensor([0.5]), minus=torch.tensor([0.25])).delta
+        tensor([0.2500])
+    """
 
     plus: Tensor  # [G]
     minus: Tensor  # [G]

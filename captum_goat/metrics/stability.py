@@ -19,7 +19,16 @@ from captum_goat.metrics.embeddings import check_classes
 
 
 class TopExplanations(NamedTuple):
-    """The most frequent explanations of each class, the most frequent first."""
+    """The most frequent explanations of each class, the most frequent first.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.metrics import top_explanations
+        >>> found = top_explanations(torch.tensor([4, 7, 7]), k=2)  # one class of three samples
+        >>> found.group.tolist(), found.example.tolist()
+        ([[7, 4]], [[1, 0]])
+    """
 
     group: Tensor  # [C, k], the number of the explanation
     coverage: Tensor  # [C, k], its share of the class

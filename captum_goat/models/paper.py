@@ -26,7 +26,14 @@ PAPER_GNNS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is made and trained; the names are those of :func:`~captum_goat.models.train_model`."""
+    """How a model is made and trained; the names are those of :func:`~captum_goat.models.train_model`.
+
+    Examples::
+
+        >>> from captum_goat.models import Settings
+        >>> Settings(epochs=100, lr=0.005)
+        Settings(epochs=100, lr=0.005, hidden_channels=32, dropout=0.5, weight_decay=0.0, batch_size=64)
+    """
 
     epochs: int
     lr: float

@@ -21,7 +21,16 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 class Split(NamedTuple):
-    """Which graphs, or which nodes of a graph, are for what: their numbers."""
+    """Which graphs, or which nodes of a graph, are for what: their numbers.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.models import Split
+        >>> train, validation, test = Split(*torch.arange(10).split([8, 1, 1]))
+        >>> test
+        tensor([9])
+    """
 
     train: Tensor
     validation: Tensor
@@ -38,6 +47,15 @@ class TrainingResult(NamedTuple):
         split: Which graphs or nodes these sets are.
         best_epoch: The epoch from which the weights are; 0 if no epoch was better than the weights from before.
         from_cache: Whether the weights were read and not trained.
+
+    Examples::
+
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier, train_model
+        >>> model = GraphClassifier("gcn", 10, 8, 2)
+        >>> result = train_model(model, ba_2motifs(10), epochs=0, progress=False)
+        >>> result.best_epoch, result.from_cache, len(result.split.test)
+        (0, False, 1)
     """
 
     train_accuracy: float

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 
 class UnsupportedModelError(RuntimeError):
-    """The model does something that GOAt cannot explain exactly."""
+    """The model does something that GOAt cannot explain exactly.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.nn import GCNConv, Sequential
+        >>> from captum_goat import GOAtAttribution, UnsupportedModelError
+        >>> layers = [(GCNConv(2, 2), "x, edge_index -> x"), torch.sin]
+        >>> model = Sequential("x, edge_index", layers).eval()
+        >>> try:
+        ...     GOAtAttribution(model).attribute(torch.ones(1), (1, 0), (torch.ones(2, 2), torch.tensor([[0], [1]])))
+        ... except UnsupportedModelError as error:
+        ...     print(str(error).split(" is applied")[0])
+        'sin' in the model (Sequential)
+    """
 
 
 def no_rule(operation: str, place: str) -> UnsupportedModelError:

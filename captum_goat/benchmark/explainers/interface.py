@@ -16,11 +16,33 @@ from captum_goat.benchmark.explainers.graphs import Graphs
 
 
 class ExplainerSkippedError(Exception):
-    """An explainer does not apply to a model, or a package that it needs is not installed; the message says which."""
+    """An explainer does not apply to a model, or a package that it needs is not installed; the message says which.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.benchmark.explainers import EXPLAINERS, ExplainerSkippedError
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(1)
+        >>> try:
+        ...     EXPLAINERS["attention"]()(model, graph, target=torch.tensor([0]))
+        ... except ExplainerSkippedError as error:
+        ...     print(error)
+        Expected a model with attention layers, such as GATConv (got none).
+    """
 
 
 class EdgeExplainer(Protocol):
-    """What the benchmark asks of an explainer."""
+    """What the benchmark asks of an explainer.
+
+    Examples::
+
+        >>> from captum_goat.benchmark.explainers import EXPLAINERS, EdgeExplainer
+        >>> explainer: EdgeExplainer = EXPLAINERS["integrated_gradients"]()
+        >>> explainer.name, explainer.complete
+        ('integrated_gradients', True)
+    """
 
     @property
     def name(self) -> str:
@@ -53,6 +75,22 @@ class Explainer(ABC):
         slow: Whether a benchmark should explain a sample of the graphs only.
         copies: How many copies of a batch the method lays side by side, so that it is given no more graphs at once than
             fit into memory.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.utils import degree
+        >>> from captum_goat.benchmark.explainers import Explainer
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> class Hubs(Explainer):  # edges that go to hubs have high scores
+        ...     name, citation = "hubs", "none"
+        ...     def scores(self, model, graphs):
+        ...         targets = graphs.edge_index[1]
+        ...         return degree(targets)[targets]
+        >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(1)
+        >>> Hubs()(model, graph, target=torch.tensor([0])).shape
+        torch.Size([50])
     """
 
     name: ClassVar[str]
