@@ -16,7 +16,8 @@ from captum.attr import visualization
 from torch import Tensor
 
 from captum_goat.edge_scores import Sign, edge_scores, magnitude_scale, node_count, with_sign
-from captum_goat.visualization import label_nodes, new_figure, show
+from captum_goat.pictures.adjacency import label_nodes
+from captum_goat.pictures.figures import new_figure, show
 from captum_goat.visualization_inputs import CHANNELS, to_image_attr, to_text_record, to_timeseries_attr
 
 if TYPE_CHECKING:

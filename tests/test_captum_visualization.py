@@ -1,9 +1,6 @@
-"""Run this file to draw the examples in docs/images again."""
-
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -23,7 +20,6 @@ from captum_goat.captum_visualization import (
     visualize_adjacency_attr,
     visualize_node_attr,
 )
-from captum_goat.visualization import visualize_graph_attr
 
 matplotlib.use("Agg")
 
@@ -33,28 +29,6 @@ ATTRIBUTIONS = torch.tensor([2.0, -1.0, 0.5, 0.0, 2.0])
 MATRIX = np.array([[0.0, 4.0, 0.0], [-1.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
 NO_EDGES, NO_ATTRIBUTIONS = torch.empty(2, 0, dtype=torch.long), torch.empty(0)
 OLD_MATPLOTLIB = hasattr(matplotlib.cm, "get_cmap")
-
-
-def draw_examples(folder: Path) -> list[Path]:
-    """Draw a molecule with attributions made up for the purpose, as a graph and as Captum's heat map."""
-    bonds = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (0, 6), (6, 7), (6, 8), (3, 9)]
-    scores = torch.tensor([0.9, -0.3, 0.15, 0.1, -0.4, 0.8, 2.6, 1.9, 1.7, -1.2])
-    there = torch.tensor(bonds).t()
-    edge_index, attributions = torch.cat([there, there.flip(0)], dim=1), torch.cat([0.6 * scores, 0.4 * scores])
-    options: dict[str, Any] = {"node_labels": "CCCCCCNOON", "show_colorbar": True, "use_pyplot": False}
-    options["title"] = "4-nitroaniline (made-up attributions)"
-    graph, _ = visualize_graph_attr(attributions, edge_index, fig_size=(6, 4), **options)
-    matrix, _ = visualize_adjacency_attr(attributions, edge_index, cmap="RdBu", fig_size=(5, 5.6), **options)
-    paths = [folder / "graph_attr.png", folder / "adjacency_attr.png"]
-    for figure, path in zip((graph, matrix), paths, strict=True):
-        figure.savefig(path, dpi=100, bbox_inches="tight")
-    return paths
-
-
-def test_examples_are_small_pictures(tmp_path: Path) -> None:
-    for path in draw_examples(tmp_path):
-        assert path.read_bytes().startswith(b"\x89PNG")
-        assert 8_000 < path.stat().st_size < 150_000
 
 
 def test_image_is_the_adjacency_matrix() -> None:
@@ -261,7 +235,3 @@ def test_arguments_that_do_not_fit(function: Any, options: dict[str, Any], messa
     with pytest.raises(ValueError, match=message):
         function(**({"attributions": ATTRIBUTIONS, "edge_index": EDGE_INDEX} | options))
     assert not pyplot.get_fignums()
-
-
-if __name__ == "__main__":
-    print(*draw_examples(Path(__file__).parents[1] / "docs" / "images"))

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+from importlib.util import find_spec
+from itertools import combinations
+from typing import Any, get_args
+
 import numpy as np
 import pytest
 import torch
 
 from captum_goat.datasets import ba_2motifs
-from captum_goat.graph_layout import edge_lines, node_positions, point_on
+from captum_goat.pictures import layouts
+from captum_goat.pictures.edge_paths import edge_lines, point_on
+from captum_goat.pictures.layouts import LayoutName, node_positions
 
+LAYOUTS = [name for name in get_args(LayoutName) if name != "molecule" or find_spec("rdkit")]
 PATH = np.array([[0, 1], [1, 2], [2, 3]])
 
 
 def test_path_is_drawn_straight_and_even() -> None:
-    points = node_positions(PATH, None, 4)
+    points = node_positions(PATH, 4)
     steps = np.linalg.norm(np.diff(points, axis=0), axis=1)
     assert steps == pytest.approx(np.full(3, steps.mean()), rel=1e-2)
     assert np.linalg.norm(points[3] - points[0]) == pytest.approx(steps.sum(), rel=1e-2)
@@ -20,7 +27,7 @@ def test_path_is_drawn_straight_and_even() -> None:
 
 def test_house_is_unfolded() -> None:
     house = ba_2motifs(num_graphs=2)[1]
-    points = node_positions(house.edge_index.t().numpy(), None, house.num_nodes)
+    points = node_positions(house.edge_index.t().numpy(), house.num_nodes)
     square, roof = points[20:24], points[24]
     # The roof lies on the other side of the wall 20 - 21 than the floor 22 - 23.
     wall = square[1] - square[0]
@@ -28,19 +35,90 @@ def test_house_is_unfolded() -> None:
     assert ((roof - square[0]) @ normal) * ((square[2] - square[0]) @ normal) < 0
 
 
-def test_separate_parts_stay_apart() -> None:
+def boxes_overlap(points: np.ndarray, first: list[int], second: list[int]) -> bool:
+    low = [points[part].min(axis=0) for part in (first, second)]
+    high = [points[part].max(axis=0) for part in (first, second)]
+    return bool(((low[0] < high[1]) & (low[1] < high[0])).all())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_parts_lie_side_by_side_with_edges_of_one_length(layout: Any) -> None:
     triangle, path = [(0, 1), (1, 2), (0, 2)], [(3, 4), (4, 5), (5, 6), (6, 7), (7, 8)]
-    points = node_positions(np.array(triangle + path), None, 9)
-    lengths = [np.linalg.norm(points[source] - points[target]) for source, target in triangle + path]
-    gaps = np.linalg.norm(points[:3, None] - points[None, 3:], axis=-1)
-    assert min(lengths) > 0.1
-    assert gaps.min() > 2 * max(lengths)
+    points = node_positions(np.array(triangle + path), 12, layout)  # three nodes are on their own
+    parts = [[0, 1, 2], [3, 4, 5, 6, 7, 8], [9], [10], [11]]
+    assert np.isfinite(points).all()
+    for first, second in combinations(parts, 2):
+        assert not boxes_overlap(points, first, second)
+        gaps = np.linalg.norm(points[first][:, None] - points[second][None], axis=-1)
+        assert gaps.min() > 1
+    for edges in (triangle, path):
+        lengths = [np.linalg.norm(points[source] - points[target]) for source, target in edges]
+        assert np.mean(lengths) == pytest.approx(1)
+
+
+def test_many_parts_fill_a_page() -> None:
+    edges = np.array([(2 * pair, 2 * pair + 1) for pair in range(50)])
+    width, height = np.ptp(node_positions(edges, 120), axis=0)
+    assert 0.8 < width / height < 2.2
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_are_the_same_every_time_and_have_their_own_shapes(layout: Any) -> None:
+    house = ba_2motifs(num_graphs=2)[1]
+    edges = house.edge_index.t().numpy()
+    np.random.seed(1)
+    points = node_positions(edges, house.num_nodes, layout)
+    np.random.seed(2)
+    np.testing.assert_array_equal(points, node_positions(edges, house.num_nodes, layout))
+    default = node_positions(edges, house.num_nodes)
+    assert (np.abs(points - default).max() < 1e-9) == (layout == "kamada_kawai")
+
+
+def test_circular_layout_is_a_circle() -> None:
+    points = node_positions(PATH, 4, "circular")
+    radii = np.linalg.norm(points - points.mean(axis=0), axis=1)
+    assert radii == pytest.approx([radii[0]] * 4)
+
+
+def test_molecule_layout_draws_rings_that_are_regular() -> None:
+    pytest.importorskip("rdkit")
+    ring = np.array([(index, (index + 1) % 6) for index in range(6)])
+    points = node_positions(ring, 6, "molecule", ["C"] * 5 + ["N"])
+    lengths = np.linalg.norm(points[ring[:, 0]] - points[ring[:, 1]], axis=1)
+    assert lengths == pytest.approx([1] * 6, abs=1e-3)
+    across = np.linalg.norm(points[:3] - points[3:], axis=1)
+    assert across == pytest.approx([2] * 3, abs=1e-3)
+
+
+def test_large_graphs_are_laid_out_by_springs(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("scipy")
+    monkeypatch.setattr(layouts, "LARGE", 20)
+    path = np.stack([np.arange(24), np.arange(1, 25)], axis=1)
+    np.testing.assert_array_equal(node_positions(path, 25), node_positions(path, 25, "spring"))
+    with pytest.warns(UserWarning, match="takes long for 25 connected nodes; layout='spring' is faster"):
+        node_positions(path, 25, "kamada_kawai")
+    node_positions(path[:10], 25, "kamada_kawai")  # no part is large
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("num_nodes", [0, 1, 2])
+def test_graphs_without_edges(layout: Any, num_nodes: int) -> None:
+    points = node_positions(np.zeros((0, 2), dtype=int), num_nodes, layout)
+    assert points.shape == (num_nodes, 2)
+    assert len(np.unique(points, axis=0)) == num_nodes
+
+
+def test_layouts_that_do_not_exist() -> None:
+    with pytest.raises(ValueError, match=r"layout to be one of 'kamada_kawai', .* positions \(got 'sprung'\)"):
+        node_positions(PATH, 4, "sprung")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"pos to be finite \(got infinite or nan"):
+        node_positions(PATH, 4, np.full((4, 2), np.nan))
 
 
 def test_given_positions() -> None:
     points = np.array([[0.0, 1.0], [2.0, 3.0]])
     for pos in (points, torch.from_numpy(points).requires_grad_(), {1: (2, 3), 0: [0, 1]}):
-        np.testing.assert_array_equal(node_positions(PATH[:1], pos, 2), points)
+        np.testing.assert_array_equal(node_positions(PATH[:1], 2, pos), points)
 
 
 @pytest.mark.parametrize("size", [1.0, 100.0])

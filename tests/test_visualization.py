@@ -14,7 +14,8 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from captum_goat.visualization import NEUTRAL, visualize_graph_attr
+from captum_goat.pictures.palette import NEUTRAL
+from captum_goat.visualization import visualize_graph_attr
 
 matplotlib.use("Agg")
 

@@ -1,0 +1,1 @@
+"""What :mod:`captum_goat.visualization` draws with: layouts, colours, lines and molecules."""

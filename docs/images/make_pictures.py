@@ -1,0 +1,177 @@
+"""Draw the pictures in this folder again, from models that are trained and explained for the purpose.
+
+Run ``python docs/images/make_pictures.py --data FOLDER``, where the folder has ``Mutagenicity.tar.xz`` or its raw files
+(see ``captum_goat.datasets.load_mutagenicity``). It takes a minute or two, and needs the extras ``demo`` and
+``molecules``. The examples are not chosen by hand: they are the first of the test set that the model gets right.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch_geometric.data import Data
+
+from captum_goat.benchmark.explainers import EXPLAINERS
+from captum_goat.captum_visualization import visualize_adjacency_attr
+from captum_goat.datasets import ba_2motifs, load
+from captum_goat.demo import METHODS, explained_outputs
+from captum_goat.models import GraphClassifier, Settings, train_model, train_paper_model
+from captum_goat.pictures.layouts import node_positions
+from captum_goat.visualization import (
+    one_hot_atoms,
+    visualize_graph_attr,
+    visualize_graph_attr_multiple,
+    visualize_molecule_attr,
+    visualize_molecule_attr_multiple,
+)
+
+MUTAGEN, HOUSE = 0, 1  # classes
+
+
+class Example(NamedTuple):
+    """A graph, its model, and what the methods say of it."""
+
+    graph: Data
+    model: torch.nn.Module
+    output: float  # how much the edges change the output
+    attributions: dict[str, Tensor]
+
+
+def example(model: GraphClassifier, graphs: list[Data], suits: Callable[[Data], bool]) -> Example:
+    """Explain the first graph that suits and is classified correctly."""
+    predicted = explained_outputs(model, graphs).predicted.tolist()
+    graph = next(each for each, label in zip(graphs, predicted, strict=True) if label == int(each.y) and suits(each))
+    explained = explained_outputs(model, [graph])
+    attributions = {name: method(model, explained) for name, method in METHODS.items()}
+    return Example(graph, model, float(explained.differences), attributions)
+
+
+def house_example() -> Example:
+    """Train the demo's GIN on BA-2Motifs, and explain a graph with a house."""
+    graphs = ba_2motifs()
+    torch.manual_seed(0)
+    model = GraphClassifier("gin", in_channels=10, hidden_channels=32, num_classes=2)
+    result = train_model(model, graphs, epochs=60)
+    print(f"BA-2Motifs: test accuracy {result.test_accuracy:.3f}")
+    return example(model, [graphs[index] for index in result.split.test.tolist()], lambda graph: int(graph.y) == HOUSE)
+
+
+def mutagen_example(data: Path, unpack_to: Path | None) -> Example:
+    """Train a GIN on Mutagenicity, and explain a mutagen with a nitro or amino group."""
+    dataset = load("mutagenicity", data, unpack_to=unpack_to)
+    settings = Settings(epochs=40, lr=0.002, hidden_channels=64)
+    model, result = train_paper_model(dataset, "gin", settings=settings)
+    print(f"Mutagenicity: test accuracy {result.test_accuracy:.3f}")
+    test = [dataset.graphs[index] for index in result.split.test.tolist()]
+    return example(model, test, lambda graph: int(graph.y) == MUTAGEN and bool(graph.edge_label.any()))
+
+
+def titles(explained: Example) -> list[str]:
+    """Say what the attributions add up to."""
+    return [f"{name}: adds up to {float(each.sum()):.2f}" for name, each in explained.attributions.items()]
+
+
+def of_molecule(graph: Data) -> dict[str, Any]:
+    """Return what is known of a molecule of Mutagenicity."""
+    return {"atoms": one_hot_atoms(graph.x), "bond_types": graph.edge_attr, "ground_truth": graph.edge_label}
+
+
+def roof_up(graph: Data) -> NDArray[Any]:
+    """Return RDKit's layout of a graph, in which rings are regular, with the house's roof (the last node) on top."""
+    points = node_positions(graph.edge_index.t().numpy(), graph.num_nodes, "molecule")
+    return points if points[-1, 1] > points[-5:, 1].mean() else points * [1, -1]
+
+
+def hero(house: Example, mutagen: Example) -> Figure:
+    """Draw both examples as GOAt and as IntegratedGradients explain them."""
+    fig = Figure(figsize=(10.5, 7.6), layout="constrained")
+    upper, lower = fig.subfigures(2, height_ratios=(1.25, 1), hspace=0.03)
+    for row, question, explained in (
+        (upper, "Which edges tell a GIN that the graph contains a house?", house),
+        (lower, "Which bonds tell a GIN that the molecule is mutagenic?", mutagen),
+    ):
+        row.suptitle(f"{question}  They change its output by {explained.output:.2f}.", fontsize=13, fontweight="bold")
+    options: dict[str, Any] = {"titles": titles(house), "ground_truth": house.graph.edge_label, "show_legend": False}
+    axes = upper.subplots(1, 2)
+    visualize_graph_attr_multiple(
+        house.attributions, house.graph, layout=roof_up(house.graph), plt_fig_axis=(upper, axes), **options
+    )
+    options = {"titles": titles(mutagen), "show_legend": False, **of_molecule(mutagen.graph)}
+    visualize_molecule_attr_multiple(
+        mutagen.attributions, mutagen.graph, plt_fig_axis=(lower, lower.subplots(1, 2)), **options
+    )
+    handles, _ = axes[0].get_legend_handles_labels()
+    fig.legend(
+        handles, ["what is known to decide (ground truth)"], loc="outside lower center", frameon=False, fontsize=11
+    )
+    return fig
+
+
+def methods(house: Example) -> Figure:
+    """Draw the house as four methods explain it whose numbers can be compared."""
+    target = torch.tensor([HOUSE])
+    more = {"ShapleyValueSampling": "shapley_value_sampling", "DEGREE": "degree"}
+    attributions = house.attributions | {
+        title: EXPLAINERS[name]()(house.model, house.graph, target) for title, name in more.items()
+    }
+    fig, _ = visualize_graph_attr_multiple(
+        attributions,
+        house.graph,
+        layout=roof_up(house.graph),
+        ground_truth=house.graph.edge_label,
+        fig_size=(13, 3.6),
+        use_pyplot=False,
+    )
+    return fig
+
+
+def pictures(house: Example, mutagen: Example) -> Iterator[tuple[str, Figure]]:
+    """Draw all pictures, with the names of their files."""
+    yield "hero", hero(house, mutagen)
+    yield "methods", methods(house)
+    graph, attributions = mutagen.graph, mutagen.attributions["GOAt"]
+    options: dict[str, Any] = {"show_colorbar": True, "use_pyplot": False}
+    known = of_molecule(graph)
+    fig, _ = visualize_molecule_attr(attributions, graph, **known, **options, fig_size=(7, 4), show_legend=True)
+    yield "molecule_attr", fig
+    del known["bond_types"]
+    fig, _ = visualize_graph_attr(
+        attributions, graph, **known, **options, layout="molecule", fig_size=(7, 4), show_legend=True
+    )
+    yield "graph_attr", fig
+    options |= {"node_labels": known["atoms"], "cmap": "RdBu", "title": "GOAt on the same molecule"}
+    fig, _ = visualize_adjacency_attr(attributions, graph.edge_index, **options, fig_size=(5, 5.6))
+    yield "adjacency_attr", fig
+
+
+def save(fig: Figure, path: Path) -> None:
+    """Save a figure with 256 colours, as a small file, and say how small."""
+    file = BytesIO()
+    fig.savefig(file, dpi=130, bbox_inches="tight", facecolor="white")
+    Image.open(file).convert("RGB").quantize(256, kmeans=5, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+
+
+def main() -> None:
+    """Train, explain and draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with Mutagenicity")
+    parser.add_argument("--unpack-to", type=Path, help="where it is unpacked (default: the same folder)")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="folder of the pictures")
+    options = parser.parse_args()
+    for name, fig in pictures(house_example(), mutagen_example(options.data, options.unpack_to)):
+        save(fig, options.output / f"{name}.png")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()
