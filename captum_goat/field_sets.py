@@ -31,10 +31,11 @@ class FieldSets:
     def __init__(self, num_singletons: int, width: int, device: torch.device) -> None:
         self._width = width
         self._num_singletons = num_singletons
-        self._entries = torch.arange(num_singletons, device=device)
-        self._sizes = torch.ones_like(self._entries)
-        self._hashes = hashed(self._entries)
-        self._contained = self._entries[:0]  # which sets are in which, as far as it is known, as sorted pairs
+        singletons = torch.arange(num_singletons, device=device)
+        self._keys = singletons * (width + 1)  # set * width + entry, of one set after the other
+        self._sizes = torch.ones_like(singletons)
+        self._hashes = hashed(singletons)
+        self._contained = singletons[:0]  # which sets are in which, as far as it is known, as sorted pairs
 
     def __len__(self) -> int:
         return self._sizes.numel()
@@ -55,6 +56,7 @@ class FieldSets:
         alone = counts[groups] == 1
         united[groups[alone]] = sets[alone]
         groups, sets = self._without_contained(groups[~alone], sets[~alone], united)
+        groups, sets = self._without_pairs(groups, sets, united)
         if groups.numel():
             several, position = torch.unique(groups, return_inverse=True)
             united[several] = self._unite_several(position, sets, several.numel())
@@ -74,6 +76,22 @@ class FieldSets:
         alone = torch.bincount(groups, minlength=united.numel())[groups] == 1
         united[groups[alone]] = sets[alone]
         return groups[~alone], sets[~alone]
+
+    def _without_pairs(self, groups: Tensor, sets: Tensor, united: Tensor) -> tuple[Tensor, Tensor]:
+        """Unite groups of two sets of which one is in the other: a node with the sum of its neighbours, most often."""
+        two = torch.bincount(groups, minlength=united.numel())[groups] == 2
+        if not two.any():
+            return groups, sets
+        pairs, of_pair = sets[two].view(-1, 2), groups[two].view(-1, 2)[:, 0]
+        first_is_larger = self._sizes[pairs[:, 0]] >= self._sizes[pairs[:, 1]]
+        large, small = (torch.where(way, pairs[:, 0], pairs[:, 1]) for way in (first_is_larger, ~first_is_larger))
+        which, entries = self.entries_of(small)
+        wanted = large[which] * self._width + entries
+        position = torch.searchsorted(self._keys, wanted).clamp(max=self._keys.numel() - 1)
+        missing = torch.zeros_like(small).index_add_(0, which, (self._keys[position] != wanted).long())
+        united[of_pair] = large.where(missing == 0, NO_SET)
+        left = united[groups] == NO_SET
+        return groups[left], sets[left]
 
     def _note_contained(self, unions: Tensor, groups: Tensor, sets: Tensor, num_groups: int) -> None:
         """Remember of what the unions of many sets, such as pooled graphs, are made."""
@@ -107,7 +125,7 @@ class FieldSets:
         which = repeated_positions(counts)
         starts = (self._sizes.cumsum(0) - self._sizes)[sets]
         offset = torch.arange(which.numel(), device=which.device) - (counts.cumsum(0) - counts)[which]
-        return which, self._entries[starts[which] + offset]
+        return which, self._keys[starts[which] + offset] % self._width
 
     def _unite_several(self, groups: Tensor, sets: Tensor, num_groups: int) -> Tensor:
         """Unite sets; groups whose sets have the same entries, all counted, have the same union."""
@@ -153,14 +171,15 @@ class FieldSets:
         number[: len(self)] = torch.arange(len(self), device=sizes.device)
         number[len(self) :][fresh] = torch.arange(int(fresh.sum()), device=sizes.device) + len(self)
         found = number[representative].masked_fill(sizes == 0, NO_SET)
-        if self._entries.numel() + int(sizes[fresh].sum()) > MOST_ENTRIES:
+        if self._keys.numel() + int(sizes[fresh].sum()) > MOST_ENTRIES:
             raise MemoryError(
                 f"The receptive fields of this graph have more than {MOST_ENTRIES:.1e} entries, too many to keep. This "
                 f"happens where many nodes see many others and each sees something else, as in deep models on graphs "
                 f"with hubs. Explain single nodes, or a part of the graph, or a model with fewer layers; with "
                 f"field='repeated' try field='distinct'."
             )
-        self._entries = torch.cat([self._entries, entries[fresh[groups]]])
+        kept = fresh[groups]
+        self._keys = torch.cat([self._keys, number[len(self) :][groups[kept]] * self._width + entries[kept]])
         self._sizes = torch.cat([self._sizes, sizes[fresh]])
         self._hashes = torch.cat([self._hashes, hashes[fresh]])
         return found
