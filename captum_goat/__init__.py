@@ -6,12 +6,14 @@ from captum_goat.bulk import explain_dataset, explain_nodes, load_attributions
 from captum_goat.explainer import GOAtExplainer
 from captum_goat.feature_groups import average_features, undirected_feature_mask
 from captum_goat.masked_model import EdgeMaskedModel
+from captum_goat.peeling import Peeling
 from captum_goat.tracking import UnsupportedModelError
 
 __all__ = [
     "EdgeMaskedModel",
     "GOAtAttribution",
     "GOAtExplainer",
+    "Peeling",
     "UnsupportedModelError",
     "average_features",
     "explain_dataset",

@@ -31,6 +31,7 @@ from captum_goat.benchmark.explainers.gradients import (
     Saliency,
 )
 from captum_goat.benchmark.explainers.interface import EdgeExplainer, Explainer, ExplainerSkippedError
+from captum_goat.benchmark.explainers.peeled import PeeledGOAt, PeeledRandom, PeeledUpperHalfGradients
 from captum_goat.benchmark.explainers.pgm import PGMExplainerOfPyG
 from captum_goat.benchmark.explainers.pyg import AttentionOfPyG, GNNExplainerOfPyG, GraphMaskOfPyG, PGExplainerOfPyG
 from captum_goat.benchmark.explainers.relevance import GNNLRP
@@ -46,7 +47,10 @@ EXPLAINERS: dict[str, type[Explainer]] = {
     for each in (
         GOAt,
         RepeatedGOAt,
+        PeeledGOAt,
+        PeeledUpperHalfGradients,
         Random,
+        PeeledRandom,
         EdgeOcclusion,
         Saliency,
         InputXGradient,

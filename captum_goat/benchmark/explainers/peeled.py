@@ -1,0 +1,166 @@
+"""Methods that are peeled: attributed again and again, each time without the edges whose places are known."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from captum.attr import Attribution, GradientAttribution
+from torch import Tensor
+from torch.nn import Module
+
+from captum_goat import EdgeMaskedModel, GOAtAttribution
+from captum_goat.benchmark.explainers.graphs import Graphs
+from captum_goat.benchmark.explainers.interface import Explainer
+from captum_goat.benchmark.explainers.randomness import seed_of, seeded
+from captum_goat.peeling import Peeling
+from captum_goat.peeling_graph import as_tuple
+from captum_goat.peeling_order import Order
+from captum_goat.peeling_removal import Removal
+from captum_goat.points import gauss_legendre
+from captum_goat.targets import find_target
+
+
+class UpperHalfGradients(GradientAttribution):
+    r"""Integrated gradients, upper half: the mean gradient on the second half of the way from no messages to all.
+
+    .. math:: m_e \cdot 2 \int_{1/2}^1 \frac{\partial f}{\partial m_e}(t\, m)\, dt
+
+    Near the whole graph a model does what it was trained for, near no messages it may do anything. It does not add up.
+
+    Args:
+        forward_func: A function of a mask, such as :class:`~captum_goat.EdgeMaskedModel`.
+        points: The number of Gauss-Legendre points.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.benchmark.explainers.peeled import UpperHalfGradients
+        >>> UpperHalfGradients(lambda mask: (mask**2).sum()).attribute(torch.tensor([1.0, 2.0]))  # 2 m * 0.75 m
+        tensor([1.5000, 6.0000])
+    """
+
+    def __init__(self, forward_func: Any, points: int = 4) -> None:
+        super().__init__(forward_func)
+        self.points = points
+
+    def attribute(self, inputs: Tensor, target: Any = None, additional_forward_args: Any = None) -> Tensor:
+        """Attribute the sum of the targets' outputs to the mask, one point after the other.
+
+        Args:
+            inputs: The mask, of any shape that the function takes; ``[E]`` for a whole batch of graphs.
+            target: The class of every graph or mask, as for :class:`~captum_goat.GOAtAttribution`.
+            additional_forward_args: The function's other arguments.
+
+        Returns:
+            The attributions, of the shape of ``inputs``.
+        """
+        found = torch.zeros_like(inputs)
+        for point, weight in gauss_legendre(2 * self.points):
+            mask = (inputs.detach() * (1.0 + point) / 2.0).requires_grad_()
+            output = self.forward_func(mask, *as_tuple(additional_forward_args))
+            output = output.view(1) if output.dim() == 0 else output
+            (gradient,) = torch.autograd.grad(find_target(output, target)(output).sum(), mask)
+            found += weight * gradient
+        return (found * inputs).detach()
+
+
+class RandomNumbers(Attribution):
+    """Uniform random numbers from 0 to 1, drawn anew in every call."""
+
+    def attribute(self, inputs: Tensor, target: Any = None, additional_forward_args: Any = None) -> Tensor:
+        """Return one number per entry of the mask."""
+        return torch.rand_like(inputs)
+
+
+class Peeled(Explainer):
+    """A method in rounds, each without the edges that earlier ones took away; scores are places in the order found.
+
+    Args:
+        rounds: The number of rounds, and of attributions.
+    """
+
+    batched = True
+    order: ClassVar[Order] = "most_important_first"
+    removal: ClassVar[Removal] = "cut"  # as metrics take edges away
+
+    def __init__(self, rounds: int = 5) -> None:
+        self.rounds = rounds
+
+    def scores(self, model: Module, graphs: Graphs) -> Tensor:
+        """Return the places of all graphs' edges, from 1 for the most important one down, shared among its columns."""
+        mask = torch.ones(graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
+        peeling = Peeling(self.method(model), self.rounds, self.order, removal=self.removal)
+        scores: Tensor = peeling.attribute(mask, graphs.target, graphs.inputs, show_progress=False)
+        # Metrics sum over the columns of an edge, and not all edges have as many: a self-loop has one.
+        return graphs.shared(scores.new_zeros(len(graphs.edges.graph)).scatter_(0, graphs.edges.number, scores))
+
+    @abstractmethod
+    def method(self, model: Module) -> Attribution:
+        """Return the method that is peeled."""
+
+
+class PeeledGOAt(Peeled):
+    """GOAt, in rounds from the most important edges on.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.benchmark.explainers.peeled import PeeledGOAt
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> (graph,) = ba_2motifs(num_graphs=1)
+        >>> model = GraphClassifier("gcn", in_channels=10, hidden_channels=8, num_classes=2).eval()
+        >>> scores = PeeledGOAt()(model, graph, target=torch.tensor([0]))
+        >>> 2 * scores.max(), len(scores.unique())  # shared by two directions; 25 edges
+        (tensor(1.), 25)
+    """
+
+    name = "goat_peeled"
+    citation = "Lu et al.: GOAt, ICLR 2024; here in rounds"
+
+    def method(self, model: Module) -> Attribution:
+        """Return GOAt."""
+        return GOAtAttribution(model)
+
+
+class PeeledUpperHalfGradients(Peeled):
+    """Integrated gradients, upper half, peeled from the most and from the least important edges on."""
+
+    name = "ig_half_peeled_both"
+    citation = "Sundararajan, Taly, Yan: Axiomatic Attribution for Deep Networks, ICML 2017; here in rounds, upper half"
+    order = "both"
+
+    def __init__(self, rounds: int = 8) -> None:
+        super().__init__(rounds)
+
+    def method(self, model: Module) -> Attribution:
+        """Return integrated gradients, upper half."""
+        return UpperHalfGradients(EdgeMaskedModel(model))
+
+
+class PeeledRandom(Peeled):
+    """Uniform random numbers, in rounds: to see that rounds alone find nothing.
+
+    Args:
+        rounds: The number of rounds.
+        seed: Where random numbers start; every graph has its own, alone and in a batch.
+    """
+
+    name = "random_peeled"
+    citation = "none"
+    batched = False
+
+    def __init__(self, rounds: int = 5, seed: int = 0) -> None:
+        super().__init__(rounds)
+        self.seed = seed
+
+    def scores(self, model: Module, graphs: Graphs) -> Tensor:
+        """Return random places."""
+        with seeded(seed_of(graphs, self.seed)):
+            return super().scores(model, graphs)
+
+    def method(self, model: Module) -> Attribution:
+        """Return random numbers."""
+        return RandomNumbers(EdgeMaskedModel(model))
