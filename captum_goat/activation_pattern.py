@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,51 +17,12 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
+from captum_goat.adjacency import Gathering, Presence, entered
 from captum_goat.gates import FrozenGates
 from captum_goat.interception import check_context, intercepted
-from captum_goat.rules import Rule, input_of
-from captum_goat.standard_rules import frozen_size, relu, relu_as
+from captum_goat.kept_calls import Factors, KeptCall, KeptCalls, OnGate, OnKeep, changed_steps
 from captum_goat.steps import OnStep, Steps
-from captum_goat.tracking import Messages, RowGraph, Rows, UnsupportedModelError
-
-
-class Factors(NamedTuple):
-    """Numbers of the recorded pass that are frozen in a replay.
-
-    Attributes:
-        values: The numbers; for the gates of a ReLU 1 where it let its input pass, else 0.
-        rows: Their rows.
-        variable: Which of the rows some edge or feature reaches; the others are constants.
-        gates: Whether they are gates, which are variables; else they are constants.
-    """
-
-    values: Tensor
-    rows: Rows
-    variable: Tensor
-    gates: bool
-
-    @property
-    def everywhere(self) -> bool:
-        """Whether it is known that all rows are variable."""
-        return self.rows.frozen < 0
-
-    def scale(self, t: float) -> Tensor:
-        """Return t for every row that is variable and 1 for the others."""
-        return torch.ones_like(self.variable, dtype=self.values.dtype).masked_fill_(self.variable, t)
-
-
-class KeptCall(NamedTuple):
-    """One call of an operation with a rule, at which numbers were kept.
-
-    Attributes:
-        operation: Its name.
-        kept: The numbers, in the order in which the rule asks for them; ``None`` for those that no variable reaches.
-        position: For multiplications and divisions the argument that is frozen.
-    """
-
-    operation: str
-    kept: tuple[Factors | None, ...]
-    position: int | None
+from captum_goat.tracking import Messages, RowGraph, Rows
 
 
 class Replay(NamedTuple):
@@ -70,7 +30,7 @@ class Replay(NamedTuple):
 
     Attributes:
         output: The model's output with all variables scaled by t.
-        messages: The factor of each message, a leaf tensor per call of a message function.
+        messages: The factor of each message, or the presence of each edge, a leaf tensor per place where it enters.
         features: The attributed inputs, scaled, as leaf tensors.
         factors: The frozen numbers that are scaled, with their scales, a leaf tensor with one number per row.
     """
@@ -92,6 +52,7 @@ class Subject(NamedTuple):
             type; empty if edges are constants.
         mask: The factor of each edge's messages, one set after the other; empty if edges are constants.
         finish: Applied to the model's output.
+        adjacency: Whether the mask is the presence of each edge, else a factor of its messages.
     """
 
     model: Module
@@ -100,6 +61,7 @@ class Subject(NamedTuple):
     edge_sets: tuple[Tensor, ...]
     mask: Tensor
     finish: Callable[[Any], Any] | None = None
+    adjacency: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +70,7 @@ class ActivationPattern:
 
     Attributes:
         subject: What was run.
-        messages: The calls of message functions.
+        messages: The calls of message functions; or the sums in which the presence of edges enters.
         calls: The calls of operations with a rule; ``None`` for those that are replayed as they are.
         left_out: The number of the call of a softmax or sigmoid that was the model's last step and is left out;
             ``None`` if there was no such step.
@@ -117,10 +79,11 @@ class ActivationPattern:
         graph: Which rows read which.
         suspects: Where values that variables reach were taken out of torch.
         steps: The steps of the pass, if another pass with the same steps has the same rows; else ``None``.
+        sums: Of sums at places of an index, whether the presence of edges enters; ``None`` if messages are masked.
     """
 
     subject: Subject
-    messages: list[Messages]
+    messages: Sequence[Messages | Presence]
     calls: list[KeptCall | None]
     left_out: int | None
     output: Tensor
@@ -128,6 +91,18 @@ class ActivationPattern:
     graph: RowGraph
     suspects: tuple[str, ...] = ()
     steps: Steps | None = None
+    sums: tuple[bool, ...] | None = None
+
+    @property
+    def is_polynomial(self) -> bool:
+        """Whether a replay is a polynomial: it is not where the presence of edges enters normalisations."""
+        return not any(isinstance(each, Presence) and not each.linear for each in self.messages)
+
+    @property
+    def eps(self) -> float:
+        """The relative precision of the output: that of degrees, if they are counted less precisely."""
+        dtypes = [self.output.dtype, *(each.dtype for each in self.messages if isinstance(each, Presence))]
+        return max(torch.finfo(each).eps for each in dtypes)
 
     @property
     def factors(self) -> list[Factors]:
@@ -161,6 +136,19 @@ class ActivationPattern:
             call and call._replace(kept=tuple(each and changed(each) for each in call.kept)) for call in self.calls
         ]
         return replace(self, calls=calls)
+
+    @torch.no_grad()
+    def with_starts(self) -> ActivationPattern:
+        """Return the pattern, without the starts of the edges' presence (see :class:`Presence`) if they do not fit.
+
+        They fit normalisations of messages, which are 0 at the start anyway. What else depends on the edges must start
+        as it is without them.
+        """
+        plain = [each._replace(start=None) if isinstance(each, Presence) else each for each in self.messages]
+        without = replace(self, messages=plain)
+        first, second = (each.replay(0.0, inputs=False).output for each in (self, without))
+        near = torch.finfo(first.dtype).eps ** 0.5
+        return self if torch.allclose(first, second, rtol=near, atol=near * float(first.abs().max())) else without
 
     def replay(self, t: float, *, inputs: bool, frozen: float | None = None) -> Replay:
         """Run the model with the pattern frozen and all variables scaled by t.
@@ -207,75 +195,41 @@ class ActivationPattern:
 
         Args:
             keep: Says what frozen numbers are this time.
-            messages: The factor of the messages of each call of a message function.
+            messages: The factor of the messages of each call of a message function, or of each sum.
             features: The attributed inputs.
             on_step: Called with every step of the model.
             gate: Does what a ReLU with frozen gates does; ``None`` to multiply by what ``keep`` returns.
         """
-        remaining, calls = iter(messages), _Calls(self.calls, self.left_out, keep, gate)
+        remaining, calls = iter(messages), KeptCalls(self.calls, self.left_out, keep, gate)
         differentiable = torch.is_grad_enabled()
 
         def on_message(layer: MessagePassing, edge_index: Any, values: Tensor) -> Tensor:
             check_context(subject.mask.device.type, differentiable=differentiable)
             for factor in remaining:
                 return values * factor
-            raise _changed("more messages")
+            raise changed_steps("more messages")
 
-        subject = self.subject
-        hook = on_message if subject.edge_sets else None
-        with intercepted(subject.model, on_message=hook, on_call=calls.on_call, on_step=on_step):
+        def on_sum(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            enters = next(sums, None)
+            if enters is None:
+                raise changed_steps("more sums")
+            if not enters:
+                return func(*args, **kwargs)
+            check_context(subject.mask.device.type, differentiable=differentiable)
+            return entered(Gathering.of(func, args, kwargs), next(remaining))
+
+        subject, sums = self.subject, iter(self.sums or ())
+        hooks: dict[str, Any] = {"on_call": calls.on_call, "on_step": on_step}
+        if subject.edge_sets:
+            hooks |= {"on_message": on_message} if self.sums is None else {"on_sum": on_sum}
+        with intercepted(subject.model, **hooks):
             # A model may change its input in place, which a leaf does not bear: it gets a copy.
             output = tensor_output(subject.forward([each.clone() for each in features]))
             output = output if subject.finish is None else tensor_output(subject.finish(output))
         calls.check_done()
-        for _ in remaining:
-            raise _changed("fewer messages")
+        for _ in (*remaining, *sums):
+            raise changed_steps("fewer messages")
         return output
-
-
-# Called with numbers of the recorded pass (``None``: constants) and what computes them anew.
-OnKeep = Callable[[Factors | None, Callable[[], Tensor]], Tensor]
-
-
-# Called with the gates of a ReLU and its input; returns its result.
-OnGate = Callable[[Factors, Tensor], Tensor]
-
-
-class _Calls:
-    """The calls of operations with a rule, as they come again."""
-
-    def __init__(self, calls: list[KeptCall | None], left_out: int | None, keep: OnKeep, gate: OnGate | None) -> None:
-        self._calls = calls
-        self._left_out = left_out
-        self._keep = keep
-        self._gate = gate
-        self._number = -1
-
-    def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._number += 1
-        if self._number >= len(self._calls):
-            raise _changed("more operations")
-        if self._number == self._left_out:
-            return input_of(args, kwargs).clone()  # which may still be written to
-        call = self._calls[self._number]
-        if call is None:
-            return func(*args, **kwargs)
-        kept = iter(call.kept)
-
-        def keep(values: Callable[[], Tensor], **_: Any) -> Tensor:
-            return self._keep(next(kept), values)
-
-        if call.position is not None:
-            return frozen_size(keep, func, args, kwargs, call.position)
-        if rule.rewrite is None:
-            raise _changed("other operations")
-        if rule.rewrite is relu and self._gate is not None and (known := call.kept[0]) is not None:
-            return relu_as(partial(self._gate, known), func, args, kwargs)
-        return rule.rewrite(keep, func, args, kwargs)
-
-    def check_done(self) -> None:
-        if self._number + 1 != len(self._calls):
-            raise _changed("fewer operations")
 
 
 def tensor_output(output: Any) -> Tensor:
@@ -286,10 +240,3 @@ def tensor_output(output: Any) -> Tensor:
             f"Expected a model that returns one floating point tensor (got {kind}). Wrap it in one that does."
         )
     return output
-
-
-def _changed(what: str) -> UnsupportedModelError:
-    return UnsupportedModelError(
-        f"The model computed {what} when it was run again than when it was recorded. GOAt needs a model that takes the "
-        f"same steps in every call, whatever the values of its edges and of earlier calls."
-    )

@@ -10,6 +10,7 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
+from captum_goat.convergence_delta import completeness_error, full_precision
 from captum_goat.explained_model import ExplainedModel
 from captum_goat.given_inputs import flattened, restored
 from captum_goat.known_graphs import Memory
@@ -74,6 +75,15 @@ class GOAtAttribution(Attribution):
             ``"repeated"`` counts an edge once for every hop in which it appears, as the authors' code does.
         mask_type: What is attributed, in PyG's words: ``"edge"``, the default for models with message passing;
             ``"node"``; or ``"node_and_edge"``.
+        at: Where an edge mask enters, as for :class:`~captum_goat.EdgeMaskedModel`: ``"message"``, the default and the
+            paper's meaning, after degree normalisation; or ``"adjacency"``, as the presence of the edges, so that
+            attributions add up to what deleting all edges does. Then every edge also shares by what it does to the
+            degrees, and the integral is that of a smooth function: from 8 on, the number of points is doubled until the
+            completeness error is below ``eps ** 0.75`` (2e-12 in double, 6e-6 in single precision) of the sum of sizes.
+            With 128 it must be what ``"message"`` allows, too. Gates are shared by the edges whose messages reach them.
+        gates: ``"equal"`` shares a gate equally among its edges, as the paper does; ``"proportional"`` in proportion to
+            the sizes of the edges' own shares. Measured by fidelity, it did mostly better on BA-2Motifs, and on
+            normalised GCNs with ``at="adjacency"``, and worse on other models of molecules.
 
     Examples::
 
@@ -98,12 +108,18 @@ class GOAtAttribution(Attribution):
         field: Literal["distinct", "repeated"] = "distinct",
         *,
         mask_type: Literal["edge", "node", "node_and_edge"] | None = None,
+        at: Literal["message", "adjacency"] | None = None,
+        gates: Literal["equal", "proportional"] = "equal",
     ) -> None:
         if field not in ("distinct", "repeated"):
             raise ValueError(f"Expected field to be 'distinct' or 'repeated' (got {field!r}).")
+        if gates not in ("equal", "proportional"):
+            raise ValueError(f"Expected gates to be 'equal' or 'proportional' (got {gates!r}).")
         super().__init__(forward_func)
-        self._explained = ExplainedModel.of(forward_func, mask_type)
+        self._explained = ExplainedModel.of(forward_func, mask_type, at)
         self.field = field
+        self.gates = gates
+        self._checked = False
         self._memory = Memory()
 
     @log_usage()
@@ -223,9 +239,13 @@ class GOAtAttribution(Attribution):
 
     def _explain(self, inputs: Any, choice: Choice, arguments: Any, feature_mask: Any = None) -> _Explained:
         """Explain all chosen targets."""
-        with torch.inference_mode(False), _full_precision(inputs):
+        with torch.inference_mode(False), full_precision(inputs):
             request = Request.of(self._explained, inputs, arguments)
-            explanations = request.explanations(choice, repeated=self.field == "repeated", memory=self._memory)
+            if request.adjacency and not self._checked:
+                request.check_deletion()
+                self._checked = True
+            options = {"repeated": self.field == "repeated", "proportional": self.gates == "proportional"}
+            explanations = request.explanations(choice, memory=self._memory, **options)
             parts = zip(*(each.attribute() for each in explanations), strict=True)
             joined = [request.joined(each) for each in parts]
             attributions = [each for each, _ in joined]
@@ -256,27 +276,8 @@ class GOAtAttribution(Attribution):
         Returns:
             One number per graph or per mask: ``sum(attributions) - (f(end_point) - f(start_point))``.
         """
-        ends, scores = flattened(end_point), flattened(attributions, end_point)
-        if [each.shape for each in scores] != [each.shape for each in ends]:
-            raise ValueError(
-                f"Expected attributions of the inputs' shapes {[list(each.shape) for each in ends]} (got "
-                f"{[list(each.shape) for each in scores]})."
-            )
-        given = flattened(start_point, end_point)
-        if len(given) not in (1, len(ends)):
-            raise ValueError(f"Expected one start point per input, or one for all (got {len(given)} for {len(ends)}).")
-        starts = [
-            torch.as_tensor(0.0 if start is None else start, device=end.device).to(end.dtype).expand(end.shape)
-            for start, end in zip(given * (len(ends) // len(given)), ends, strict=True)
-        ]
-        points = end_point, restored(end_point, starts)
-        with _full_precision(end_point):
-            last, first = (Request.of(self._explained, point, additional_forward_args) for point in points)
-            explained = last.explanations(Choice([target]))
-            sums = [each.sums(*part) for each, part in zip(explained, last.parts(scores, len(explained)), strict=True)]
-            end_value = torch.cat([each.values() for each in explained])
-            start_value = torch.cat([each.values() for each in first.explanations(Choice([target]))])
-        return torch.cat(sums) - (end_value - start_value)
+        points = start_point, end_point
+        return completeness_error(self._explained, attributions, points, Choice([target]), additional_forward_args)
 
     @property
     def multiplies_by_inputs(self) -> bool:
@@ -291,9 +292,3 @@ class GOAtAttribution(Attribution):
     def get_name(cls) -> str:
         """Return the method's name."""
         return "GOAt"
-
-
-def _full_precision(inputs: Any) -> torch.autocast:
-    """Switch off an autocast around the call: what it rounds away would be missing in the sums."""
-    devices = [each.device.type for each in flattened(inputs) if isinstance(each, Tensor)]
-    return torch.autocast(devices[0] if devices else "cpu", enabled=False)

@@ -9,6 +9,9 @@ becomes :math:`z\,t^{c(z)}`, so
 The integrand is a polynomial of degree D - 1, D the largest c(z), and Gauss-Legendre quadrature with
 :math:`\lceil D/2 \rceil` points integrates it without error: no product is ever written down.
 
+Where the presence of edges enters degrees (:mod:`captum_goat.adjacency`), the integrand is no polynomial but smooth,
+and the number of points is chosen by whether the shares add up.
+
 Frozen factors that are no gates (the scale of a norm, attention) are constants in this. Only a product that has such
 factors but no variable is shared among them, in the same way: it changes with the edges, and they are why.
 """
@@ -22,6 +25,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.activation_pattern import ActivationPattern, Replay
+from captum_goat.adjacency import Presence
 from captum_goat.points import points
 
 
@@ -41,7 +45,11 @@ class Contributions(NamedTuple):
 
 @torch.enable_grad()
 def contributions(
-    pattern: ActivationPattern, selects: Sequence[Callable[[Tensor], Tensor]], *, inputs: bool = True
+    pattern: ActivationPattern,
+    selects: Sequence[Callable[[Tensor], Tensor]],
+    *,
+    inputs: bool = True,
+    smooth: int | None = None,
 ) -> list[Contributions]:
     """Share parts of the output out to the edges, features and gates of a pattern.
 
@@ -49,6 +57,7 @@ def contributions(
         pattern: The recorded pattern.
         selects: Each picks something that is explained from the model's output.
         inputs: ``False`` when the edges' and features' own shares are known to be 0, because they are.
+        smooth: For a replay that is no polynomial the number of points.
 
     Returns:
         The shares in each of the selected parts. The model runs as often as for one.
@@ -56,7 +65,7 @@ def contributions(
     shares = [no_contributions(pattern) for _ in selects]
     if pattern.rows is None:
         return shares
-    for point in points(pattern.rows, inputs=inputs):
+    for point in points(pattern.rows, inputs=inputs, smooth=smooth):
         replay = pattern.replay(point.t, inputs=inputs and point.frozen is None, frozen=point.frozen)
         _add_point(pattern, selects, replay, point.weight, to=shares)
     for each in shares:
@@ -105,10 +114,14 @@ def _add_gradients(
     to: Contributions,
 ) -> None:
     for each, _ in replay.factors:
-        _scatter(gradients.pop(0), each.rows.ids.masked_fill(~each.variable, -1), weight, to.rows)
+        ids = each.rows.ids if each.everywhere else each.rows.ids.masked_fill(~each.variable, -1)
+        _scatter(gradients.pop(0), ids, weight, to.rows)
     if inputs:
         for call in pattern.messages:
-            _scatter(gradients.pop(0), call.edges, weight, to.edges)
+            gradient = gradients.pop(0)
+            if isinstance(call, Presence) and gradient is not None:
+                gradient = call.along_path(gradient)
+            _scatter(gradient, call.edges, weight, to.edges)
         for share in to.features:
             if (gradient := gradients.pop(0)) is not None:
                 share.add_(gradient, alpha=weight)
@@ -116,6 +129,6 @@ def _add_gradients(
 
 def _scatter(gradient: Tensor | None, ids: Tensor, weight: float, to: Tensor) -> None:
     """Add a gradient to the entries ``ids`` (-1: constants)."""
-    if gradient is not None:
-        kept = ids >= 0
-        to.index_add_(0, ids[kept], gradient.view_as(ids)[kept].to(to.dtype), alpha=weight)
+    if gradient is not None and to.numel():
+        flat, values = ids.reshape(-1), gradient.reshape(-1).to(to.dtype)
+        to.index_add_(0, flat.clamp(min=0), values.masked_fill(flat < 0, 0.0), alpha=weight)

@@ -11,7 +11,7 @@ from torch_geometric.explain.algorithm.captum import CaptumHeteroModel, CaptumMo
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.given_inputs import Metadata
-from captum_goat.masked_model import EdgeMaskedModel
+from captum_goat.masked_model import EdgeMaskedModel, check_at
 
 _MASK_TYPES = ("edge", "node", "node_and_edge")
 
@@ -24,18 +24,22 @@ class ExplainedModel(NamedTuple):
         mask_type: ``"edge"``, ``"node"``, ``"node_and_edge"``, or ``None`` where the arguments must tell.
         finish: Applied to the model's output for one graph.
         metadata: The node and edge types in whose order inputs are given; ``None`` where the arguments must tell.
+        at: Where an edge mask enters: ``"message"`` or ``"adjacency"``.
     """
 
     model: Module
     mask_type: str | None
     finish: Callable[[Any], Any] | None
     metadata: Metadata | None = None
+    at: str = "message"
 
     @classmethod
-    def of(cls, forward_func: Any, mask_type: str | None = None) -> ExplainedModel:
+    def of(cls, forward_func: Any, mask_type: str | None = None, at: str | None = None) -> ExplainedModel:
         """Look behind the wrappers that make a model a function of an edge mask."""
+        if at is not None:
+            check_at(at)
         if isinstance(forward_func, ExplainedModel):
-            return forward_func
+            return forward_func if at is None else forward_func._replace(at=at)
         if mask_type not in (None, *_MASK_TYPES):
             raise ValueError(f"Expected mask_type to be one of {', '.join(_MASK_TYPES)} (got {mask_type!r}).")
         forward_func = getattr(forward_func, "_orig_mod", forward_func)  # the module behind torch.compile
@@ -46,7 +50,9 @@ class ExplainedModel(NamedTuple):
             finish, own = _captum_finish(forward_func), forward_func.mask_type.value
             forward_func = forward_func.model
         elif isinstance(forward_func, EdgeMaskedModel):
-            forward_func, own = forward_func.model, "edge"
+            if at not in (None, forward_func.at):
+                raise ValueError(f"Expected at='{forward_func.at}', as that of the EdgeMaskedModel (got {at!r}).")
+            forward_func, own, at = forward_func.model, "edge", forward_func.at
         if None not in (own, mask_type) and own != mask_type:
             raise ValueError(f"Expected mask_type '{own}' for this wrapper of a model (got {mask_type!r}).")
         model = getattr(forward_func, "_orig_mod", forward_func)
@@ -56,7 +62,10 @@ class ExplainedModel(NamedTuple):
                 f"(got {type(forward_func).__name__}). GOAt looks into the model, so a plain function will not do."
             )
         has_messages = any(isinstance(module, MessagePassing) for module in model.modules())
-        return cls(model, own or mask_type or ("edge" if has_messages else None), finish, metadata)
+        kind = own or mask_type or ("edge" if has_messages else None)
+        if at == "adjacency" and kind not in ("edge", "node_and_edge"):
+            raise ValueError(f"Expected at='message' where no edges are attributed (got {at!r}).")
+        return cls(model, kind, finish, metadata, at or "message")
 
     def check_evaluating(self) -> None:
         """Refuse a model in training mode."""

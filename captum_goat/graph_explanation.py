@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,6 +21,9 @@ from captum_goat.replicas import Replicated, fits, replicated
 from captum_goat.steps import Steps
 from captum_goat.targets import Target, find_target
 from captum_goat.tracking import UnsupportedModelError
+
+# The numbers of points that are tried for a replay that is no polynomial, until the attributions add up.
+SMOOTH_POINTS = (8, 16, 32, 64, 128)
 
 
 class SharedEdgesError(ValueError):
@@ -50,6 +55,8 @@ class GraphExplanation:
         finish: Applied to the model's output.
         copies: How many copies of one graph ``graph`` is made of; ``None`` for a graph as the user has it.
         repeated: Whether receptive fields list an edge once per hop.
+        proportional: Whether gates are shared in proportion to the own shares of edges and features, else equally.
+        adjacency: Whether the mask is the presence of the edges, else a factor of their messages.
         memory: What is known of graphs that were explained before, with the same ``repeated``.
 
     Attributes:
@@ -70,6 +77,8 @@ class GraphExplanation:
         finish: Callable[[Any], Any] | None = None,
         copies: int | None = None,
         repeated: bool = False,
+        proportional: bool = False,
+        adjacency: bool = False,
         memory: Memory | None = None,
     ) -> None:
         def forward(leading: Sequence[Tensor]) -> Any:
@@ -78,7 +87,8 @@ class GraphExplanation:
 
         edge_sets = () if mask is None else graph.edge_sets
         mask = features[0].new_empty(0) if mask is None else mask
-        subject = Subject(graph.model, forward, tuple(features), edge_sets, mask, finish)
+        subject = Subject(graph.model, forward, tuple(features), edge_sets, mask, finish, adjacency)
+        self._proportional = proportional
         self._found: Replicated | None = None
 
         def choose(output: Tensor) -> list[Target]:
@@ -131,15 +141,13 @@ class GraphExplanation:
         Raises:
             UnsupportedModelError: If the attributions do not add up.
         """
+        if not self.pattern.is_polynomial:
+            return self._attribute_smoothly()
         if self._found is None and fits(self.pattern):
             self._found = replicated(self.pattern, lambda _: self.targets)
         found = self._found or self._one_after_the_other()
         self.pattern = replace(self.pattern, output=found.output)
-        shares = zip(self.targets, found.shares, found.calibrations, strict=True)
-        return [
-            self._spread(number, share, calibration, target(found.base))
-            for number, (target, share, calibration) in enumerate(shares)
-        ]
+        return self._all_spread(found)
 
     def _one_after_the_other(self) -> Replicated:
         base = self.pattern.at_zero()
@@ -147,19 +155,45 @@ class GraphExplanation:
         calibrations = contributions(base, self.targets, inputs=False)
         return Replicated(self.output, base.output, self.targets, shares, calibrations)
 
-    def _spread(self, number: int, shares: Contributions, calibration: Contributions, base: Tensor) -> Attributions:
+    def _attribute_smoothly(self) -> list[Attributions]:
+        """Attribute with as many points as the sums need."""
+        pattern, base = self.pattern.with_starts(), self.pattern.at_zero()
+        calibrations = contributions(base, self.targets, inputs=False)
+        for count in SMOOTH_POINTS:
+            shares = contributions(pattern, self.targets, smooth=count)
+            found = Replicated(self.output, base.output, self.targets, shares, calibrations)
+            with suppress(UnsupportedModelError):
+                return self._all_spread(found, strictness=0.75)
+        return self._all_spread(found)
+
+    def _all_spread(self, found: Replicated, strictness: float = 0.5) -> list[Attributions]:
+        shares = zip(self.targets, found.shares, found.calibrations, strict=True)
+        return [
+            self._spread(number, share, calibration, target(found.base), strictness)
+            for number, (target, share, calibration) in enumerate(shares)
+        ]
+
+    def _spread(
+        self, number: int, shares: Contributions, calibration: Contributions, base: Tensor, strictness: float
+    ) -> Attributions:
         """Give the gates' shares to the edges and features, and check the sums."""
-        spread = self._fields.spread(shares.rows - calibration.rows, self._gate_blocks())
-        num_edges = shares.edges.numel()
+        subject = self.pattern.subject
+        sizes = [(each != 0).to(share.dtype) for each, share in zip(subject.features, shares.features, strict=True)]
+        weights, num_edges = None, shares.edges.numel()
+        if self._proportional:
+            least = math.sqrt(torch.finfo(shares.rows.dtype).tiny)  # among edges without a share of their own: equally
+            sizes = [share.abs() + least * size for share, size in zip(shares.features, sizes, strict=True)]
+            weights = torch.cat([shares.edges.abs() + least, *map(_row_sums, sizes)]).to(shares.rows.dtype)
+        spread = self._fields.spread(shares.rows - calibration.rows, self._gate_blocks(), weights)
         edges = shares.edges + spread[:num_edges].to(shares.edges.dtype)
-        features = self._with_gates(shares.features, spread[num_edges:])
+        features = _with_gates(shares.features, sizes, spread[num_edges:])
         value = self.values(number)
         delta = self.sums(edges, features, number) - (value - base)
         magnitude = self.sums(edges.abs(), [each.abs() for each in features], number)
         rounding = shares.rows.abs().sum() + calibration.rows.abs().sum()
-        eps = torch.finfo(value.dtype).eps
+        eps = self.pattern.eps
         size = value.abs() + base.abs()
-        self._check(delta, 64 * eps * size + eps**0.5 * magnitude + 100 * eps * rounding + 16 * eps)
+        self._check(delta, 64 * eps * size + eps**strictness * magnitude + 100 * eps * rounding + 16 * eps)
         return Attributions(edges, features, delta)
 
     def sums(self, edges: Tensor, features: Sequence[Tensor] = (), number: int = 0) -> Tensor:
@@ -176,17 +210,6 @@ class GraphExplanation:
         """Make gates constants whose field has neither an edge nor a feature that is not zero."""
         weights = self._fields.row_weights(self._gate_blocks())
         return self.pattern.with_variable(lambda each: each.variable & (weights[each.rows.ids] > 0))
-
-    def _with_gates(self, shares: list[Tensor], spread: Tensor) -> list[Tensor]:
-        """Add to each feature that is not zero its part of what the gates gave to its row."""
-        found = []
-        for share, feature in zip(shares, self.pattern.subject.features, strict=True):
-            part, spread = spread[: len(feature)], spread[len(feature) :]
-            nonzero = feature != 0
-            count = _row_sums(nonzero)
-            each = torch.where(count > 0, part / count, 0.0).to(share.dtype)
-            found.append(share + each.view([-1] + [1] * (feature.dim() - 1)) * nonzero)
-        return found
 
     def _find_owners(self, target: Target, fields: Sequence[ReceptiveFields], copies: int | None) -> Tensor:
         """Return the position of the one explained number to which each edge and input row belongs (-1: none).
@@ -213,6 +236,8 @@ class GraphExplanation:
                     f"that share edges or inputs, as rows of nodes do, so one of them must be chosen."
                 )
             owner = owner.where(owner >= 0, found[: owner.numel()])
+        if subject.adjacency and len(subject.edge_sets) == 1:
+            owner = _with_neighbours(owner, subject.edge_sets[0])
         if copies is not None:
             number = torch.cat([torch.arange(size, device=owner.device) * copies // max(size, 1) for size in sizes])
             if ((owner >= 0) & (owner != number)).any():
@@ -225,12 +250,38 @@ class GraphExplanation:
         if (delta.abs() <= rounding).all():
             return
         cause = "the model has a state that changes, code that cannot be seen, or numbers that are not finite"
+        if not self.pattern.is_polynomial:
+            cause = "degrees have to do with more than the weights of messages. Use at='message'"
         if self.pattern.suspects:
             known = " or ".join(dict.fromkeys(self.pattern.suspects))
             cause = f"{known} takes values out of torch, and what becomes of them cannot be seen"
         raise UnsupportedModelError(
             f"The attributions do not add up to the output (the sum is off by {float(delta.abs().max()):.2g}): {cause}."
         )
+
+
+def _with_neighbours(owner: Tensor, edge_index: Tensor) -> Tensor:
+    """Give edges that reach no explained number by messages, but may by degrees, to that of their neighbours."""
+    edges, count = owner[: edge_index.size(1)].clone(), edge_index.size(1)
+    of_node = torch.full((int(edge_index.max()) + 1,), -1, device=owner.device) if count else edges
+    for _ in range(count):
+        known = of_node.scatter_reduce(0, edge_index.reshape(-1), edges.repeat(2), "amax")
+        edges = edges.where(edges >= 0, known[edge_index].amax(dim=0))
+        if torch.equal(known, of_node):
+            break
+        of_node = known
+    return torch.cat([edges, owner[count:]])
+
+
+def _with_gates(shares: list[Tensor], sizes: list[Tensor], spread: Tensor) -> list[Tensor]:
+    """Add to each feature its part, by its size, of what the gates gave to its row."""
+    found = []
+    for share, size in zip(shares, sizes, strict=True):
+        part, spread = spread[: len(share)], spread[len(share) :]
+        total = _row_sums(size)
+        each = torch.where(total > 0, part / total, 0.0).to(share.dtype)
+        found.append(share + each.view([-1] + [1] * (share.dim() - 1)) * size)
+    return found
 
 
 def _row_sums(values: Tensor) -> Tensor:

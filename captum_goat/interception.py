@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import MessagePassing
 
 from captum_goat import standard_rules, winner_rules  # noqa: F401 (registers its rules)
+from captum_goat.adjacency import SUMMING, bounded_exp
 from captum_goat.model_state import kept_state
 from captum_goat.rules import Rule, find, input_of, is_inplace
 from captum_goat.steps import OnStep
@@ -30,6 +31,8 @@ from captum_goat.tracking import UnsupportedModelError
 OnCall = Callable[[Rule, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 # Called with the layer, the `edge_index` of its `propagate` call and its messages; returns the messages.
 OnMessage = Callable[[MessagePassing, Any, Tensor], Tensor]
+# Called with a function that brings values together at places of an index, and its arguments; returns the result.
+OnSum = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 _CHECKPOINT = inspect.unwrap(checkpoint).__code__
 
@@ -52,6 +55,7 @@ def intercepted(
     on_layer: Callable[[tuple[Any, ...]], None] | None = None,
     around_propagate: Callable[[int, bool], None] | None = None,
     on_step: OnStep | None = None,
+    on_sum: OnSum | None = None,
 ) -> Iterator[None]:
     """Run ``on_call`` in place of every operation with a rule and ``on_message`` after every message function.
 
@@ -63,10 +67,11 @@ def intercepted(
         around_propagate: Called with 1 when message passing begins and with -1 when it ends, and with whether the layer
             is explained.
         on_step: Called with every function of torch that the model calls, if ``on_call`` is given.
+        on_sum: See :data:`OnSum`; ``None`` leaves sums alone.
     """
     modules = dict(model.named_modules())
     _check(modules)
-    mode = None if on_call is None else _RuleMode(on_call, on_step)
+    mode = None if on_call is None and on_sum is None else _RuleMode(on_call, on_step, on_sum)
     with _one_at_a_time, kept_state(list(modules.values())), ExitStack() as stack:
         for name, module in modules.items():
             if isinstance(module, MessagePassing):
@@ -74,10 +79,11 @@ def intercepted(
                 _hook_messages(stack, name, module, _unseen(mode, on_message) if explained else None, around_propagate)
                 if explained and on_layer is not None:
                     _hook_layer(stack, module, _unseen(mode, on_layer))
-        if mode is not None:
+        if on_call is not None and mode is not None:
             for module in modules.values():
                 if (rule := find(type(module))) is not None:
-                    _hook_module(stack, module, rule, mode)
+                    _hook_module(stack, module, rule, mode, on_call)
+        if mode is not None:
             stack.enter_context(mode)
         yield
 
@@ -198,7 +204,7 @@ def _hook_layer(stack: ExitStack, layer: MessagePassing, on_layer: Callable[[tup
     stack.callback(layer.register_forward_pre_hook(begin, with_kwargs=True).remove)
 
 
-def _hook_module(stack: ExitStack, module: Module, rule: Rule, mode: _RuleMode) -> None:
+def _hook_module(stack: ExitStack, module: Module, rule: Rule, mode: _RuleMode, on_call: OnCall) -> None:
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     # What a ReLU itself computes is not needed, if nobody else looks at it.
     spared = type(module) is nn.ReLU and not (module._forward_hooks or module._forward_pre_hooks)
@@ -217,7 +223,7 @@ def _hook_module(stack: ExitStack, module: Module, rule: Rule, mode: _RuleMode) 
     @_in_this_thread
     def after(module: Module, _: tuple[Any, ...], out: Any) -> Any:
         args, kwargs = calls.pop()
-        result = mode.on_call(rule, module.forward, args, kwargs)
+        result = on_call(rule, module.forward, args, kwargs)
         mode.passing -= 1
         return result
 
@@ -227,12 +233,13 @@ def _hook_module(stack: ExitStack, module: Module, rule: Rule, mode: _RuleMode) 
 
 
 class _RuleMode(TorchFunctionMode):
-    """Run a callback in place of every function that has a rule."""
+    """Run callbacks in place of every function that has a rule, and of sums."""
 
-    def __init__(self, on_call: OnCall, on_step: OnStep | None) -> None:
+    def __init__(self, on_call: OnCall | None, on_step: OnStep | None, on_sum: OnSum | None) -> None:
         super().__init__()
         self.on_call = on_call
         self.on_step = on_step
+        self.on_sum = on_sum
         self.passing = 0  # inside of a module that has a rule itself
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -243,9 +250,13 @@ class _RuleMode(TorchFunctionMode):
             if (inside := standard_rules.stepped_into(func)) is not None:
                 with self:
                     return inside(*args, **kwargs)
+            if self.on_sum is not None and func in SUMMING:
+                return self.on_sum(func, args, kwargs)
             rule = find(func)
             if rule is standard_rules.FACTORS and sys._getframe(1).f_code is standard_rules.SOFTMAX:
-                rule = standard_rules.FROZEN
-            if rule is not None:
+                rule = standard_rules.FROZEN if self.on_sum is None else standard_rules.QUOTIENT
+            elif self.on_sum is not None and func is Tensor.exp and sys._getframe(1).f_code is standard_rules.SOFTMAX:
+                rule, func = standard_rules.EXPONENTIAL, bounded_exp
+            if rule is not None and self.on_call is not None:
                 return self.on_call(rule, func, args, kwargs)
         return func(*args, **kwargs)

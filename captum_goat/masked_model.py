@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.activation_pattern import tensor_output
+from captum_goat.adjacency_model import check_deletion, output_of_present
 from captum_goat.arguments import number_of_masks
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.interception import intercepted
@@ -21,12 +22,22 @@ from captum_goat.tracking import EdgeTracker, RowTracker, Unmasked
 class EdgeMaskedModel(Module):
     r"""A graph model as a function of an edge mask.
 
-    The mask multiplies the messages of every message passing layer, after degree normalisation and attention:
-    an edge with mask 0 sends nothing. Self-loops that a layer adds itself are not edges of the graph and are
-    not masked; self-loops in ``edge_index`` are. The model is called as it is and left as it was.
+    With ``at="message"`` the mask multiplies the messages of every message passing layer, after degree normalisation
+    and attention: an edge with mask 0 sends nothing, but still counts in the degrees. Self-loops that a layer adds
+    itself are not edges of the graph and are not masked; self-loops in ``edge_index`` are.
+
+    With ``at="adjacency"`` the mask is the presence of the edge, and enters every sum over edges: messages, degrees,
+    the number of messages in a mean, the denominator of attention (see :mod:`captum_goat.adjacency`). For masks of
+    zeros and ones the output is that of the model on the graph without the edges of mask 0. Where a layer puts
+    self-loops of its own in place of the graph's, it does so in place of those that are left. In between the layers'
+    own formulas hold: the mean, for one, is that of PyG, ``sum(mask * message) / max(sum(mask), 1)``, which goes to 0
+    with the mask. Layers that bring edges together in another way, such as by a maximum, are refused.
+
+    The model is called as it is and left as it was.
 
     Args:
         model: A model built of :class:`torch_geometric.nn.MessagePassing` layers.
+        at: ``"message"`` or ``"adjacency"``: where the mask enters.
 
     Examples::
 
@@ -39,11 +50,20 @@ class EdgeMaskedModel(Module):
         >>> edge_index = torch.tensor([[0, 1], [2, 2]])
         >>> EdgeMaskedModel(conv)(torch.tensor([1.0, 0.5]), x, edge_index)[2]
         tensor([6.])
+        >>> mean = GraphConv(1, 1, aggr="mean", bias=False)
+        >>> _ = mean.load_state_dict(conv.state_dict())
+        >>> for at in ("message", "adjacency"):
+        ...     EdgeMaskedModel(mean, at=at)(torch.tensor([1.0, 0.0]), x, edge_index)[2].detach()
+        tensor([0.5000])
+        tensor([1.])
     """
 
-    def __init__(self, model: Module) -> None:
+    def __init__(self, model: Module, at: Literal["message", "adjacency"] = "message") -> None:
+        check_at(at)
         super().__init__()
         self.model = model
+        self.at = at
+        self._checked = False
 
     def forward(self, edge_mask: Tensor | dict[Any, Tensor], *args: Any, **kwargs: Any) -> Tensor:
         r"""Call the model with its messages masked.
@@ -70,26 +90,31 @@ class EdgeMaskedModel(Module):
         names = dict(zip(edge_mask, sizes, strict=True)) if isinstance(edge_mask, dict) else None
         count = len(masks[0]) if masks[0].dim() == 2 else 1
         graph = GraphInputs.of(self.model, args, kwargs, names or sizes, count=count)
-        return masked_output(graph, torch.cat(masks)) if masks[0].dim() == 1 else self._many(graph, masks)
+        if self.at == "adjacency" and not self._checked:
+            check_deletion(graph)
+            self._checked = True
+        return self._output(graph, torch.cat(masks)) if masks[0].dim() == 1 else self._many(graph, masks)
+
+    def _output(self, graph: GraphInputs, mask: Tensor) -> Tensor:
+        return (masked_output if self.at == "message" else output_of_present)(graph, mask)
 
     def _many(self, graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
         if len(masks[0]) == 1:
-            output = masked_output(graph, torch.cat(masks, dim=1)[0]).unsqueeze(0)
+            output = self._output(graph, torch.cat(masks, dim=1)[0]).unsqueeze(0)
         else:
             output = self._side_by_side(graph, masks)
         return output.squeeze(1) if output.dim() > 1 and output.size(1) == 1 else output
 
-    @staticmethod
-    def _side_by_side(graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
+    def _side_by_side(self, graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
         count, rows = len(masks[0]), torch.cat(masks, dim=1)
         # Alone first, and with gradients: hooks of DeepLift and GuidedBackprop see both calls and keep the latter.
-        first, last = (masked_output(graph, rows[k]).detach() for k in (0, -1))
+        first, last = (self._output(graph, rows[k]).detach() for k in (0, -1))
         with suppress(Exception):  # copies may not fit a model (an embedding per node, say) that takes the graph alone
-            together = masked_output(graph.copies(count), torch.cat([mask.reshape(-1) for mask in masks]))
+            together = self._output(graph.copies(count), torch.cat([mask.reshape(-1) for mask in masks]))
             found = together.detach()
             if copies_agree(found, last, count) and copies_agree(found.flip(0), first.flip(0), count):
                 return together.view(count, -1, *together.shape[1:])
-        return torch.stack([masked_output(graph, row) for row in rows])
+        return torch.stack([self._output(graph, row) for row in rows])
 
 
 def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
@@ -125,6 +150,12 @@ def copies_agree(together: Tensor, last: Tensor, count: int) -> bool:
     precision = torch.finfo(last.dtype).eps ** 0.5
     near = precision * last.abs().max() if last.numel() else 0.0
     return bool(((together[len(together) - len(last) :] - last).abs() <= near).all())
+
+
+def check_at(at: Any) -> None:
+    """Refuse what is no place for a mask."""
+    if at not in ("message", "adjacency"):
+        raise ValueError(f"Expected at to be 'message' or 'adjacency' (got {at!r}).")
 
 
 def check_masks(masks: Sequence[Any]) -> None:

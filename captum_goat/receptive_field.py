@@ -65,23 +65,26 @@ class ReceptiveFields:
         self._fields: dict[int, Tensor] = {}
         self._nodes_at: dict[int, Tensor] = {}  # by the offset of the block
 
-    def spread(self, shares: Tensor, sources: Iterable[int]) -> Tensor:
+    def spread(self, shares: Tensor, sources: Iterable[int], weights: Tensor | None = None) -> Tensor:
         """Share each row's number among the elements in its field, in proportion to their weights.
 
         Args:
             shares: One number per row, by row id.
             sources: The blocks whose rows have a share.
+            weights: Other weights of the elements; 0 only where their own are.
         """
-        weights = self._elements.weights.to(shares.dtype)
+        fine, coarse = self._fine.weights.to(shares.dtype), self._elements.weights.to(shares.dtype)
+        if weights is not None:
+            fine, coarse = weights, shares.new_zeros(self._count).index_add_(0, self._group_of, weights)
         total = shares.new_zeros(self._count)
         fields = self._fields_of(sources)
         shared = shares.new_zeros(len(self._sets)).index_add_(0, fields[fields >= 0], shares[fields >= 0])
         used = torch.nonzero(shared).view(-1)
         of_set, entries = self._sets.entries_of(used)
         element = entries % self._count
-        weight = torch.zeros_like(shared[used]).index_add_(0, of_set, weights[element])
+        weight = torch.zeros_like(shared[used]).index_add_(0, of_set, coarse[element])
         total.index_add_(0, element, (shared[used] / weight)[of_set])
-        return total[self._group_of] * self._fine.weights.to(shares.dtype)
+        return total[self._group_of] * fine
 
     def row_weights(self, sources: Iterable[int]) -> Tensor:
         """Return the weight of each row's whole field, by row id; 0 where nothing is attributed."""

@@ -10,12 +10,15 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.activation_pattern import ActivationPattern, Factors, KeptCall, Subject, tensor_output
+from captum_goat.activation_pattern import ActivationPattern, Subject, tensor_output
+from captum_goat.adjacency import EdgeSums, Gathering, Presence, entered
 from captum_goat.interception import check_context, intercepted
+from captum_goat.kept_calls import Factors, KeptCall
 from captum_goat.rules import Rewrite, Rule, input_of
-from captum_goat.standard_rules import FACTORS, LEAVES, frozen_size, relu, size_position
+from captum_goat.standard_rules import EXPONENTIAL, FACTORS, LEAVES, QUOTIENT, frozen_size, relu, size_position
 from captum_goat.steps import Steps
 from captum_goat.tracking import (
+    Broken,
     Edges,
     EdgeTracker,
     Messages,
@@ -76,7 +79,9 @@ class _Recorder:
         self.left_out = left_out
         self.tracker = RowTracker({module: name for name, module in subject.model.named_modules()})
         self.edges = EdgeTracker(self.tracker, subject.edge_sets) if subject.edge_sets else None
-        self.messages: list[Messages] = []
+        self.edge_sums = EdgeSums(self.tracker) if subject.edge_sets and subject.adjacency else None
+        self.sums: list[bool] = []
+        self.messages: list[Messages | Presence] = []
         self.calls: list[KeptCall | None] = []
         self.kept: list[Factors | None] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
@@ -87,6 +92,8 @@ class _Recorder:
         callbacks: dict[str, Any] = {"on_call": self.on_call, "around_propagate": tracker.around_propagate}
         if self.edges is not None:
             callbacks |= {"on_message": self.on_message, "on_layer": self.edges.enter}
+        if self.edge_sums is not None:
+            callbacks |= {"on_sum": self.on_sum, "around_propagate": self.edge_sums.around_propagate}
         if self.steps is not None:
             callbacks["on_step"] = self.steps.note
         features = self.tracked_features()
@@ -108,7 +115,8 @@ class _Recorder:
                 "edge has a share of its own. Make the softmax the last step of the model, or return logits."
             )
         pattern = (subject, self.messages, self.calls, self.left_out, output, rows, tracker.graph)
-        return ActivationPattern(*pattern, tuple(self.suspects), self.reusable_steps())
+        sums = None if self.edge_sums is None else tuple(self.sums)
+        return ActivationPattern(*pattern, tuple(self.suspects), self.reusable_steps(), sums)
 
     def reusable_steps(self) -> Steps | None:
         """Return the steps, if nothing but them decides about rows: no maximum, no matrix of constants with zeros."""
@@ -135,11 +143,27 @@ class _Recorder:
         assert self.edges is not None
         check_context(self.subject.mask.device.type)
         tracker, call = self.tracker, self.edges.follow(layer, propagated, values)
-        self.messages.append(call)
-        masked = values * call.factor(self.subject.mask)
+        if self.edge_sums is None:
+            self.messages.append(call)
+            masked = values * call.factor(self.subject.mask)
+        else:
+            self.edge_sums.pass_messages()
+            masked = values.clone()
         with tracker.paused():
             tracker.set(masked, tracker.graph.cross(tracker.rows(masked), call.edges.view(call.shape)))
         return masked
+
+    def on_sum(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        assert self.edge_sums is not None
+        call = Gathering.of(func, args, kwargs)
+        place = self.edge_sums.find(call)
+        self.sums.append(place is not None)
+        if place is None:
+            return func(*args, **kwargs)
+        with self.tracker.paused():
+            place = place.started(call, self.subject.mask)
+        self.messages.append(place)
+        return entered(call, place.factor(self.subject.mask))
 
     def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         number, position = len(self.calls), None
@@ -150,11 +174,15 @@ class _Recorder:
             out = frozen_size(self.keep, func, args, kwargs, position)
         elif rule.rewrite is not None and self.applies(rule, func, args, kwargs):
             out = self.rewritten(rule.rewrite, func, args, kwargs)
+            if rule is EXPONENTIAL:
+                self.loosen(out)
         else:
             out = func(*args, **kwargs)
         if rule.squashes and self.left_out is None:
             self.tracker.set_squashed(out, number)
             self.squashes[number] = _Squash(input_of(args, kwargs), out, input_of(args, kwargs)._version)
+        if rule is QUOTIENT and not self.kept:
+            self.settle(out)
         if rule is LEAVES:
             self.watch_leaving(func, self.tracker.get(args[0]))
         if self.kept:
@@ -163,6 +191,20 @@ class _Recorder:
             self.calls[number] = KeptCall(_name(func), tuple(self.kept), position)
             self.kept = []
         return out
+
+    def loosen(self, exponential: Tensor) -> None:
+        """Take the frozen exponentials of attention for constants, of which only the quotient can be used."""
+        self.kept = [each and each._replace(variable=torch.zeros_like(each.variable)) for each in self.kept]
+        rows = self.tracker.get(exponential)
+        if isinstance(rows, Rows):
+            self.tracker.set(exponential, rows._replace(broken=Broken("exp", self.tracker.place(), scale=False)))
+
+    def settle(self, quotient: Tensor) -> None:
+        """Take attention over edges for a factor that depends on their presence alone: the rest of it is frozen."""
+        trace = self.tracker.get(quotient)
+        if isinstance(trace, Rows | Unsupported):
+            rows = self.tracker.rows(quotient) if isinstance(trace, Unsupported) else trace
+            self.tracker.set(quotient, rows and rows._replace(degree=0, gates=0, frozen=0, broken=None))
 
     def watch_leaving(self, func: Callable[..., Any], trace: Trace | None) -> None:
         """Refuse edges that are taken out of torch, and note values."""
@@ -195,6 +237,9 @@ class _Recorder:
     def applies(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Return whether a rule is needed, because variables reach the arguments, and will do."""
         if rule.when is not None and not rule.when(func, args, kwargs):
+            return False
+        over_edges = bool(self.sums) and self.sums[-1]  # as the maximum, or the sum, of the same softmax
+        if (rule is EXPONENTIAL and not over_edges) or (rule is QUOTIENT and over_edges):
             return False
         traces = [self.tracker.get(each) for each in (*args, *kwargs.values())]
         structure = any(isinstance(each, Unmasked) and each.kind == "structure" for each in traces)

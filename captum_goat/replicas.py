@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.activation_pattern import ActivationPattern, Factors
+from captum_goat.activation_pattern import ActivationPattern
 from captum_goat.contributions import Contributions, no_contributions
+from captum_goat.kept_calls import Factors
 from captum_goat.points import Point, points
 from captum_goat.steps import OnStep
 from captum_goat.targets import Target
@@ -52,7 +53,7 @@ class Replicated(NamedTuple):
 
 def fits(pattern: ActivationPattern) -> bool:
     """Return whether replicas are the way for a pattern."""
-    if pattern.rows is None or pattern.subject.model in _failed:
+    if pattern.rows is None or pattern.sums is not None or pattern.subject.model in _failed:
         return False
     largest = max([each.values.numel() for each in pattern.factors] + [pattern.subject.mask.numel()])
     return 0 < largest * len(_points_of(pattern)) <= _MOST_NUMBERS

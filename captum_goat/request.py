@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from captum_goat.adjacency_model import check_deletion
 from captum_goat.edge_sets import has_edges
 from captum_goat.explained_model import ExplainedModel
 from captum_goat.feature_groups import sum_features
@@ -30,6 +31,7 @@ class Request:
         count: B, if there are B masks (or features) of one graph; ``None`` for inputs as the model takes them.
         rows_are_examples: Whether the model has no graph, so that every row of an input is an example.
         finish: Applied to the model's output.
+        adjacency: Whether an edge mask is the presence of the edges, else a factor of their messages.
     """
 
     graph: GraphInputs
@@ -37,6 +39,7 @@ class Request:
     count: int | None
     rows_are_examples: bool
     finish: Callable[[Any], Any] | None
+    adjacency: bool = False
 
     @classmethod
     def of(cls, explained: ExplainedModel, inputs: Any, arguments: Any) -> Request:
@@ -50,24 +53,30 @@ class Request:
         count = None if plain else given.count
         leading = len(given.features) if given.node_types is None else given.node_types
         graph = GraphInputs.of(explained.model, arguments, num_edges=given.num_edges, leading=leading, count=count or 1)
-        return cls(graph, given, count, plain, explained.finish)
+        return cls(graph, given, count, plain, explained.finish, explained.at == "adjacency")
+
+    def check_deletion(self) -> None:
+        """Refuse a model that is not, with some edges masked to 0, what it is without them."""
+        features = self.given.features if self.count is None else [each[0] for each in self.given.features]
+        check_deletion(self.graph.with_leading(features))
 
     def explanations(
-        self, choice: Choice, *, repeated: bool = False, memory: Memory | None = None
+        self, choice: Choice, *, repeated: bool = False, proportional: bool = False, memory: Memory | None = None
     ) -> list[GraphExplanation]:
         """Record the model: once for inputs as they are or for copies side by side, else once per mask."""
+        options: dict[str, Any] = {"repeated": repeated, "proportional": proportional}
         if self.count is None:
             mask, features = self._flat_mask(self.given.masks), self.given.features
-            graph, options = self.graph.with_leading(features), {"repeated": repeated, "memory": memory}
-            return [self._explain(graph, choice, mask, features, **options)]
+            memory = None if self.adjacency else memory
+            return [self._explain(self.graph.with_leading(features), choice, mask, features, memory=memory, **options)]
         singles = self._singles()
         choices = [choice.of_mask(number, self.count) for number in range(self.count)]
         if self.count > 1 and self.finish is None:
-            together = self._together(choice, choices, singles, repeated)
+            together = self._together(choice, choices, singles, options)
             if together is not None:
                 return [together]
         return [
-            self._explain(self.graph.with_leading(features), each, mask, features, copies=1, repeated=repeated)
+            self._explain(self.graph.with_leading(features), each, mask, features, copies=1, **options)
             for each, (mask, features) in zip(choices, singles, strict=True)
         ]
 
@@ -109,7 +118,8 @@ class Request:
     def _explain(
         self, graph: GraphInputs, choice: Choice, mask: Tensor | None, features: Sequence[Tensor], **options: Any
     ) -> GraphExplanation:
-        return GraphExplanation(graph, choice, mask=mask, features=features, finish=self.finish, **options)
+        options |= {"finish": self.finish, "adjacency": self.adjacency}
+        return GraphExplanation(graph, choice, mask=mask, features=features, **options)
 
     @staticmethod
     def _flat_mask(masks: Sequence[Tensor]) -> Tensor | None:
@@ -132,7 +142,7 @@ class Request:
         choice: Choice,
         choices: Sequence[Choice],
         singles: list[tuple[Tensor | None, tuple[Tensor, ...]]],
-        repeated: bool,
+        options: dict[str, Any],
     ) -> GraphExplanation | None:
         """Explain copies of the graph side by side; ``None`` if the model mixes the graphs of a batch."""
         assert self.count is not None
@@ -149,7 +159,7 @@ class Request:
                 self._flat_mask(self.given.masks),
                 flat,
                 copies=self.count,
-                repeated=repeated,
+                **options,
             )
         except Exception:
             return None

@@ -240,6 +240,9 @@ _PRODUCTS = "mul multiply __mul__ __rmul__ __imul__ div divide true_divide __tru
 register(spellings(*_PRODUCTS.split()), FACTORS)
 # The sparse softmax of torch_geometric is a division in the end; its parts would not do.
 SOFTMAX = inspect.unwrap(softmax).__code__
+# Where the presence of edges enters its sum, its exponentials are what is frozen, and its division is done.
+EXPONENTIAL = Rule(frozen_result, cuts=True)
+QUOTIENT = Rule(frozen_result, cuts=True)
 
 
 # What takes values out of torch: seen, in case that the sum of the attributions is wrong.

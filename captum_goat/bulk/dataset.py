@@ -90,7 +90,8 @@ def explain_dataset(
     """
     source, ranks = GraphSource.of(dataset, batch_size), Ranks.current()
     targets = GraphTargets.of(target, source.num_graphs)
-    own_model = ExplainedModel.of(model).model
+    explained = ExplainedModel.of(model)
+    own_model = explained.model
     if device is not None:
         own_model.to(device)
     place = None if device is None else torch.device(device)
@@ -112,6 +113,8 @@ def explain_dataset(
         "undirected": undirected,
         "arguments": None if arguments is None else getattr(arguments, "__qualname__", type(arguments).__name__),
     }
+    if explained.at != "message":
+        record["at"] = explained.at
     folder = PartFolder.beside(path)
     _write_parts(explainer, source, folder, record, ranks, progress=progress, resume=resume)
     ranks.wait()

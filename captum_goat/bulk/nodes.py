@@ -133,6 +133,11 @@ class NodeExplainer:
                 f"Expected a model with message passing, whose edges are attributed (got {type(model).__name__}). "
                 f"Explain others with GOAtAttribution."
             )
+        if explained.at != "message":
+            raise ValueError(
+                f"Expected at='message' (got {explained.at!r}): what is cut out around a node lacks edges that count "
+                f"in degrees. Explain nodes one by one with GOAtAttribution."
+            )
         graph = GraphData(explained.model, data, arguments)
         self.field = field
         self._data = data

@@ -8,12 +8,13 @@ rule is refused by name where it matters.
 from captum_goat.tracking import linear, moves, nonlinear
 from captum_goat.tracking.edge_tracker import EdgeTracker, Messages
 from captum_goat.tracking.errors import UnsupportedModelError, by_hand
-from captum_goat.tracking.row_graph import NO_ROW, Block, Edges, RowGraph, Rows, Trace, Unmasked, Unsupported
+from captum_goat.tracking.row_graph import NO_ROW, Block, Broken, Edges, RowGraph, Rows, Trace, Unmasked, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker
 
 __all__ = [
     "NO_ROW",
     "Block",
+    "Broken",
     "EdgeTracker",
     "Edges",
     "Messages",

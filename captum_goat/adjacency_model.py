@@ -1,0 +1,115 @@
+"""A model as a function of which edges are there, and a look at whether it really is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
+from torch_geometric.data.data import BaseData
+from torch_geometric.nn import MessagePassing
+
+from captum_goat.activation_pattern import tensor_output
+from captum_goat.adjacency import EdgeSums, Gathering, entered
+from captum_goat.graph_inputs import GraphInputs
+from captum_goat.interception import intercepted
+from captum_goat.tracking import EdgeTracker, RowTracker, Unmasked, UnsupportedModelError
+
+
+def output_of_present(graph: GraphInputs, mask: Tensor) -> Tensor:
+    """Call a model with edges that are there as far as a mask ``[E]`` says."""
+    tracker = RowTracker({module: name for name, module in graph.model.named_modules()})
+    edge_tracker, sums = EdgeTracker(tracker, graph.edge_sets), EdgeSums(tracker)
+
+    def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
+        tracker.check_by_layers(messages)
+        edge_tracker.follow(layer, edge_index, messages)
+        sums.pass_messages()
+        passed = messages.clone()
+        tracker.set(passed, Unmasked("masked", "message"))
+        return passed
+
+    def on_sum(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = Gathering.of(func, args, kwargs)
+        site = sums.find(call)
+        return func(*args, **kwargs) if site is None else entered(call, site.factor(mask))
+
+    callbacks: dict[str, Any] = {"on_message": on_message, "on_layer": edge_tracker.enter, "on_sum": on_sum}
+    with intercepted(graph.model, around_propagate=sums.around_propagate, **callbacks), tracker:
+        output = tensor_output(graph())
+    edge_tracker.check_seen()
+    tracker.check_by_layers(output)
+    return output
+
+
+@torch.no_grad()
+def check_deletion(graph: GraphInputs) -> None:
+    """Refuse a model that is not, with some edges masked to 0, what it is without them.
+
+    It is run on the graph with half of its edges, chosen at random, and with the others masked. A graph that the model
+    does not take without them is let pass.
+    """
+    sizes = [each.size(1) for each in graph.edge_sets]
+    kept = torch.rand(sum(sizes), generator=torch.Generator().manual_seed(0)) < 0.5
+    kept = kept.to(graph.edge_sets[0].device)
+    try:
+        expected = tensor_output(_with_edges(graph, list(kept.split(sizes)))())
+    except Exception:  # of a model that needs its edges
+        return
+    found = output_of_present(graph, kept.to(expected.dtype))
+    near = torch.finfo(expected.dtype).eps ** 0.5
+    largest = float(expected.abs().max()) if expected.numel() else 0.0
+    same = found.shape == expected.shape and torch.allclose(
+        found, expected, rtol=near, atol=near * (1 + largest), equal_nan=True
+    )
+    if not same:
+        raise UnsupportedModelError(
+            f"With some of the edges masked to 0, the output of {type(graph.model).__name__} is not what it is without "
+            f"them, so something in it depends on the edges by other ways than sums over them. Use at='message'."
+        )
+
+
+def _with_edges(graph: GraphInputs, kept: list[Tensor]) -> GraphInputs:
+    """Return a graph with some of its edges only, and what belongs to them."""
+    arguments = dict(graph.arguments)
+    for each, keep in zip(graph.edges, kept, strict=True):
+        value = arguments[each.name]
+        if isinstance(value, BaseData):
+            arguments[each.name] = _data_with(value, each.key, keep)
+        elif each.key is not None:
+            for name, entry in arguments.items():
+                if isinstance(entry, dict) and isinstance(entry.get(each.key), Tensor):
+                    arguments[name] = entry | {each.key: _chosen(entry[each.key], name == each.name, keep)}
+        else:
+            same = {name for name, entry in arguments.items() if entry is value}
+            of_edges = {name for name in arguments if len(graph.edges) == 1 and _is_of_edges(graph, name, keep)}
+            arguments |= {name: _chosen(arguments[name], name in same, keep) for name in same | of_edges}
+    return replace(graph, arguments=arguments)
+
+
+def _is_of_edges(graph: GraphInputs, name: str, keep: Tensor) -> bool:
+    """Return whether an argument has one row per edge: by its size, and by its name where nodes are as many."""
+    value = graph.arguments[name]
+    if not isinstance(value, Tensor) or value.dim() == 0 or value.size(0) != keep.numel():
+        return False
+    first = next(each for each in graph.arguments.values() if isinstance(each, Tensor))
+    return "edge" in name or first.size(0) != keep.numel()
+
+
+def _chosen(value: Tensor, is_edges: bool, keep: Tensor) -> Tensor:
+    return value[:, keep] if is_edges else value[keep]
+
+
+def _data_with(data: BaseData, key: Any, keep: Tensor) -> BaseData:
+    data = copy(data)
+    store = data[key] if isinstance(data, HeteroData) else data
+    name = "edge_index" if isinstance(data, HeteroData) else key
+    for each in list(store.keys()):
+        if each != name and isinstance(store[each], Tensor) and store.is_edge_attr(each):
+            store[each] = store[each][keep]
+    store[name] = store[name][:, keep]
+    return data
