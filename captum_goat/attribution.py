@@ -221,11 +221,10 @@ class GOAtAttribution(Attribution):
         Examples::
 
             >>> import torch
-            >>> from torch_geometric.nn import GCN, global_mean_pool, Sequential
             >>> from captum_goat import GOAtAttribution
+            >>> from captum_goat.models import GraphClassifier
             >>> _ = torch.manual_seed(0)
-            >>> layers = [(GCN(4, 8, 2, 3), "x, edge_index -> x"), (global_mean_pool, "x, batch -> x")]
-            >>> model = Sequential("x, edge_index, batch", layers).eval()
+            >>> model = GraphClassifier("gcn", 4, 8, 3).eval()
             >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
             >>> batch = torch.zeros(5, dtype=torch.long)
             >>> found = GOAtAttribution(model).attribute_predicted(torch.ones(4), (x, edge_index, batch))
