@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -67,6 +70,14 @@ def make_gnn(kind: str = "gcn", *, seed: int = 5, dtype: torch.dtype = torch.flo
     model = GNN(kind, **options).to(dtype)  # type: ignore[arg-type]
     randomize(model, seed)
     return model
+
+
+@pytest.fixture(autouse=True)
+def no_figures_left() -> Iterator[None]:
+    """Close what a test has drawn: pyplot keeps figures for the tests that come after it."""
+    yield
+    if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
+        pyplot.close("all")
 
 
 @pytest.fixture

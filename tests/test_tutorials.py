@@ -24,7 +24,7 @@ TIMEOUT = 180  # seconds
 LARGEST = 400_000  # bytes
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
 # Training carries rounding errors of other processors along, in double precision not far.
-CLOSE = {"rel": 0.01, "abs": 0.011}
+CLOSE: dict[str, Any] = {"rel": 0.01, "abs": 0.011}
 
 by_name = pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 
