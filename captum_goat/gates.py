@@ -22,22 +22,22 @@ class FrozenGates(torch.autograd.Function):
         Args:
             ctx: What the gradients need.
             value: The input of the ReLU.
-            scale: The scale of each row: t, or 1 for rows that are constants.
+            scale: The scale of each row, nowhere 0; for rows that are constants 1.
             gates: 1 where the ReLU lets its input pass, else 0.
-            t: The scale of rows that are no constants; not 0.
-            everywhere: Whether that are all rows.
+            t: The scale of rows that are no constants.
+            everywhere: Whether that are all rows, and all with that scale.
         """
         factor, number = (gates, t) if everywhere else (gates * scale, 1.0)
-        ctx.save_for_backward(value, factor)
-        ctx.shape, ctx.number, ctx.t = scale.shape, number, t
+        ctx.save_for_backward(value, factor, scale)
+        ctx.number = number
         return _scaled(value, factor, number)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, Tensor | None, None, None, None]:
         """Return the gradients for the value and for the scale (of constants something that nobody reads)."""
-        value, factor = ctx.saved_tensors
+        value, factor, scale = ctx.saved_tensors
         passed = _scaled(gradients[0], factor, ctx.number)
-        of_scale = (passed * value).sum_to_size(ctx.shape) / ctx.t if ctx.needs_input_grad[1] else None
+        of_scale = (passed * value).sum_to_size(scale.shape) / scale if ctx.needs_input_grad[1] else None
         return passed, of_scale, None, None, None
 
 

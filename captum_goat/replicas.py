@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 from torch.nn import Module
 
 from captum_goat.activation_pattern import ActivationPattern
 from captum_goat.contributions import Contributions, no_contributions
+from captum_goat.gates import FrozenGates
 from captum_goat.kept_calls import Factors
 from captum_goat.points import Point, points
-from captum_goat.steps import OnStep
+from captum_goat.steps import Comparison
 from captum_goat.targets import Target
 
 _MOST_NUMBERS = 2**15  # in the largest frozen tensor of all replicas together; more are faster one after the other
@@ -60,21 +63,21 @@ def fits(pattern: ActivationPattern) -> bool:
 
 
 def replicated(
-    pattern: ActivationPattern, choose: Callable[[Tensor], list[Target]], on_step: OnStep | None = None
+    pattern: ActivationPattern, choose: Callable[[Tensor], list[Target]], steps: Comparison | None = None
 ) -> Replicated | None:
     """Explain a pattern with replicas; ``None`` if that cannot be done.
 
     Args:
         pattern: The pattern, whose frozen numbers are not used, but found anew.
         choose: Returns what is explained, given the model's output.
-        on_step: Called with every step of the model.
+        steps: Compares the steps of the model with those when it was recorded.
     """
     try:
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # of operations that are not batched but repeated
-            return _Replicas(pattern).explain(choose, on_step)
+            return _Replicas(pattern).explain(choose, steps)
     except Exception:  # what is not due to the replicas comes again without them
-        if on_step is None:
+        if steps is None:
             _failed.add(pattern.subject.model)
         return None
 
@@ -97,9 +100,18 @@ def _of_first(values: Tensor, which: Tensor) -> Tensor:
     """Give every replica the numbers of the first or of the second one."""
     if not _functorch.is_batchedtensor(values):
         return values
+    return _with_replicas(lambda each: each.index_select(0, which), values)
+
+
+def _with_replicas(func: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
+    """Apply a function to the tensor of all replicas, the first dimension of which they are."""
     level, dim = _functorch.maybe_get_level(values), _functorch.maybe_get_bdim(values)
-    chosen = _functorch.get_unwrapped(values).movedim(dim, 0).index_select(0, which)
-    found: Tensor = _functorch._add_batch_dim(chosen, 0, level)
+    every = _functorch.get_unwrapped(values)
+    if _functorch.maybe_current_level() != level or _functorch.is_batchedtensor(every):
+        raise NotImplementedError("torch.vmap inside of the model")
+    with temporarily_pop_interpreter_stack():
+        result = func(every.movedim(dim, 0) if dim else every)
+    found: Tensor = _functorch._add_batch_dim(result, 0, level)
     return found
 
 
@@ -111,6 +123,7 @@ class _Replicas:
         replicas, subject = _points_of(pattern), pattern.subject
         dtype, device = torch.promote_types(subject.mask.dtype, pattern.output.dtype), subject.mask.device
         numbers, found = [each.pattern for each in replicas], [each.point for each in replicas]
+        self._nowhere_zero = all(each.t != 0.0 for each in found)
         self._which = torch.tensor(numbers, device=device)
         self._t = torch.tensor([each.t for each in found], dtype=dtype, device=device)
         self._s = self._t.new_tensor([1.0 if each.frozen is None else each.frozen for each in found])
@@ -129,20 +142,28 @@ class _Replicas:
             for each in pattern.factors
         ]
 
-    def explain(self, choose: Callable[[Tensor], list[Target]], on_step: OnStep | None) -> Replicated:
+    def explain(self, choose: Callable[[Tensor], list[Target]], steps: Comparison | None) -> Replicated:
         def run(messages: list[Tensor], features: list[Tensor], scales: list[Tensor]) -> Tensor:
-            remaining = iter(scales)
+            remaining = iter(zip(scales, self._scales, strict=True))
 
             def keep(known: Factors | None, compute: Callable[[], Tensor]) -> Tensor:
                 if known is None:
                     return compute()
                 with torch.no_grad():
                     frozen = _of_first(compute(), self._which)
-                return frozen * next(remaining)
+                return frozen * next(remaining)[0]
 
-            return self._pattern.run(keep, messages, features, on_step)
+            def gate(_: Factors, value: Tensor) -> Tensor:
+                scale, scales = next(remaining)
+                if not _functorch.is_batchedtensor(value):
+                    return value * (value > 0).to(value.dtype) * scale
+                return _with_replicas(partial(self._gated, scales), value)
+
+            return self._pattern.run(keep, messages, features, steps, gate if self._nowhere_zero else None)
 
         outputs = torch.vmap(run)(self._messages, self._features, self._scales)
+        if steps is not None:
+            steps.check_done()
         output, base = outputs[0].detach(), outputs[1].detach()
         targets = choose(output)
         leaves = self._messages + self._features + self._scales
@@ -157,6 +178,13 @@ class _Replicas:
         ]
         shares, calibrations = zip(*(self._shares(each) for each in gradients), strict=True)
         return Replicated(output, base, targets, list(shares), list(calibrations))
+
+    def _gated(self, scales: Tensor, values: Tensor) -> Tensor:
+        """Return what a ReLU with the gates of the first or second replica lets pass, for all replicas."""
+        gates = (values.detach().index_select(0, self._which) > 0).to(values.dtype)
+        scales = scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
+        found: Tensor = FrozenGates.apply(values, scales, gates, 1.0, False)  # type: ignore[no-untyped-call]
+        return found
 
     def _shares(self, gradients: Sequence[Tensor | None]) -> tuple[Contributions, Contributions]:
         """Return the weighted sums of the gradients of each pattern's replicas."""

@@ -43,23 +43,50 @@ class Steps:
         """Whether no index that was noted has been written to since."""
         return all(each._version == version for each, version in self._versions)
 
-    def again(self) -> OnStep:
-        """Return a function that compares the steps of another pass with these.
+    def again(self) -> Comparison:
+        """Return what compares the steps of another pass with these."""
+        return Comparison(self._steps)
 
-        It raises :class:`OtherStepsError` at the first that differs.
+
+class Comparison:
+    """Compares the steps of a pass with those of an earlier one.
+
+    Call it with every step. Indices are compared at the end, all together.
+    """
+
+    def __init__(self, steps: list[_Step]) -> None:
+        self._remaining = iter(steps)
+        self._indices: list[tuple[Tensor, Tensor, int]] = []
+
+    def __call__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Compare a step, but for its indices.
+
+        Raises:
+            OtherStepsError: If it is not the same.
         """
-        remaining = iter(self._steps)
-
-        def compare(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-            step = next(remaining, None)
-            leaves = _leaves(args, kwargs)
-            if step is None or step.function != function or len(leaves) != len(step.arguments):
+        step = next(self._remaining, None)
+        leaves = _leaves(args, kwargs)
+        if step is None or step.function != function or len(leaves) != len(step.arguments):
+            raise OtherStepsError
+        for known, value in zip(step.arguments, leaves, strict=True):
+            if isinstance(value, Tensor) and isinstance(known, Tensor) and not value.is_floating_point():
+                if known is not value:
+                    self._indices.append((known, value, value._version))
+            elif not _same(known, value):
                 raise OtherStepsError
-            for known, value in zip(step.arguments, leaves, strict=True):
-                if not _same(known, value):
-                    raise OtherStepsError
 
-        return compare
+    def check_done(self) -> None:
+        """Compare what is left to compare.
+
+        Raises:
+            OtherStepsError: If indices differ, or steps are missing.
+        """
+        same = all(
+            value._version == version and known.dtype == value.dtype and torch.equal(known, value)
+            for known, value, version in self._indices
+        )
+        if not same or next(self._remaining, None) is not None:
+            raise OtherStepsError
 
 
 def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -82,9 +109,5 @@ def _summary(value: Any) -> Any:
 
 
 def _same(known: Any, value: Any) -> bool:
-    if not isinstance(value, Tensor):
-        summary = _summary(value)
-        return type(known) is type(summary) and bool(known == summary)
-    if value.is_floating_point():
-        return isinstance(known, torch.Size) and known == value.shape
-    return known is value or (isinstance(known, Tensor) and known.shape == value.shape and torch.equal(known, value))
+    summary = _summary(value)
+    return type(known) is type(summary) and bool(known == summary)
