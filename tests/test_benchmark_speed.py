@@ -202,7 +202,7 @@ def test_too_slow_methods_are_left_out_from_that_size_on(monkeypatch: pytest.Mon
     monkeypatch.setattr(growth, "call_apart", pretended)
     monkeypatch.setattr(growth, "in_turn", lambda explain, *_: Times({name: [1.0, 2.0] for name in explain}))
     monkeypatch.setattr(growth, "METHODS", {name: METHODS[name] for name in FEW})
-    options = Options(Path(), sizes=(10, 10_000, 20_000, 40_000), budget=1.0, hidden=8)
+    options = Options(Path(), sizes=(10, 10_000, 20_000, 40_000), budget=5.0, goat_budget=1.0, hidden=8)
     found = growth.Growth(options, "sparse", "gcn")
     for edges in options.sizes:
         found.measure(edges)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from captum_goat.benchmark.explainers.graphs import Graphs
 from captum_goat.benchmark.speed.apart import Apart, TooLargeError, call_apart
 from captum_goat.benchmark.speed.graphs import FAMILIES, explained, graph_model
-from captum_goat.benchmark.speed.methods import METHODS, UNIT, Explain
+from captum_goat.benchmark.speed.methods import GOAT, METHODS, UNIT, Explain
 from captum_goat.benchmark.speed.options import Options
 from captum_goat.benchmark.speed.results import Row
 from captum_goat.benchmark.speed.rounds import in_turn
@@ -72,7 +72,7 @@ class Growth:
 
     def _probe(self, name: str, edges: int) -> None:
         """Call a method once in a process of its own, or leave it out."""
-        budget = self._options.budget
+        budget = self._budget(name)
         try:
             if self._per_edge[name] * edges > 2 * budget:  # in doubt it is tried
                 raise TooLargeError(f"would take more than {budget:g} seconds, by the size before")
@@ -86,13 +86,16 @@ class Growth:
         self._per_edge[name] = found.seconds / edges if edges >= LARGE else 0.0
         self._add(name, edges, "peak_bytes", found.peak)
 
+    def _budget(self, name: str) -> float:
+        return self._options.goat_budget if name in (GOAT, UNIT) else self._options.budget
+
     def _apart(self, name: str, edges: int) -> Apart:
         options = self._options
         return call_apart(
             prepare_call,
             (self._family, edges, self._gnn, options.hidden, name, options.seed),
             threads=options.threads,
-            seconds=PATIENCE + 2 * options.budget,
+            seconds=PATIENCE + 2 * self._budget(name),
             memory=options.memory,
         )
 

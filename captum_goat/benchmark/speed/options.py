@@ -29,6 +29,7 @@ class Options:
         threads: How many threads torch uses.
         rounds: How often the methods take turns at most.
         budget: The seconds that one call may take; a method that needs longer is left out from that size on.
+        goat_budget: The same for GOAt and for the unit.
         memory: The bytes that one call may take.
         seed: Where random numbers start.
         hidden: The width of the models.
@@ -49,7 +50,8 @@ class Options:
     sizes: tuple[int, ...] = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
     threads: int = 2
     rounds: int = 10
-    budget: float = 60.0
+    budget: float = 20.0
+    goat_budget: float = 180.0
     memory: float = 12e9
     seed: int = 0
     hidden: int = 64
@@ -72,6 +74,7 @@ QUICK: dict[str, Any] = {
     "sizes": (10, 100, 1_000, 10_000),
     "rounds": 2,
     "budget": 2.0,
+    "goat_budget": 2.0,
     "alone": 10,
     "molecules": 512,
     "single_calls": 14,
@@ -130,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--threads", type=int, help=f"threads of torch (default: {default['threads']})")
     add("--rounds", type=int, help=f"how often methods take turns, at most (default: {default['rounds']})")
     add("--budget", type=float, help=f"seconds that a call may take (default: {default['budget']:g})")
+    add("--goat-budget", type=float, help=f"the same for GOAt and the unit (default: {default['goat_budget']:g})")
     add("--memory", type=float, help=f"gigabytes that a call may take (default: {Options.memory / 1e9:g})")
     add("--seed", type=int, help=f"where random numbers start (default: {default['seed']})")
     add("--quick", action="store_true", help="small sizes and few rounds, for a first impression")

@@ -49,8 +49,9 @@ def _introduction(options: Options) -> str:
     return (
         f"One call on one graph with a graph-level output; 3 layers, {options.hidden} hidden channels. Times are "
         f"medians of up to {options.rounds} rounds in which the methods take turns, each with a new graph. A dash: one "
-        f"call takes more than {options.budget:g} seconds or {options.memory / 1e9:g} GB. Memory is what a new process "
-        "has at most during its first call, beyond model and graph."
+        f"call takes more than {options.budget:g} seconds (GOAt and the unit: {options.goat_budget:g}) or "
+        f"{options.memory / 1e9:g} GB. Memory is what a new process has at most during its first call, beyond model "
+        "and graph."
     )
 
 
