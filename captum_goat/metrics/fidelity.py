@@ -34,6 +34,11 @@ from captum_goat.metrics.selection import select_edges
 class FidelityCurve(NamedTuple):
     """Fidelities over sparsities.
 
+    Attributes:
+        sparsities: The shares of edges left out ``[S]``.
+        plus: fid+ of each graph at each of them ``[S, G]``.
+        minus: fid- of each graph at each of them ``[S, G]``.
+
     Examples::
 
         >>> import torch
@@ -43,9 +48,9 @@ class FidelityCurve(NamedTuple):
         tensor([0.8000, 0.6000])
     """
 
-    sparsities: Tensor  # [S]
-    plus: Tensor  # [S, G]
-    minus: Tensor  # [S, G]
+    sparsities: Tensor
+    plus: Tensor
+    minus: Tensor
 
 
 def fidelity_plus(

@@ -16,6 +16,12 @@ from captum_goat.metrics.reduced_graphs import Measure, NodePolicy, Prediction
 class Prefix(NamedTuple):
     """The chosen prefix of every graph's ranked edges.
 
+    Attributes:
+        selected: Whether an edge belongs to the prefix, bool ``[E]``.
+        length: The number of edges in each graph's prefix ``[G]``, as :func:`~captum_goat.metrics.select_edges`
+            counts them.
+        gain: fid+ minus fid- of each graph's prefix ``[G]``.
+
     Examples::
 
         >>> import torch
@@ -25,9 +31,9 @@ class Prefix(NamedTuple):
         tensor([0, 2])
     """
 
-    selected: Tensor  # bool [E]
-    length: Tensor  # [G], in edges as select_edges counts them
-    gain: Tensor  # [G], fid+ minus fid-
+    selected: Tensor
+    length: Tensor
+    gain: Tensor
 
 
 def search_prefix(

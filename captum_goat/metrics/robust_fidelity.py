@@ -16,6 +16,10 @@ from captum_goat.metrics.reduced_graphs import Measure, NodePolicy, Prediction
 class RobustFidelity(NamedTuple):
     """Robust fidelities of each graph.
 
+    Attributes:
+        plus: Robust fid+ of each graph ``[G]``.
+        minus: Robust fid- of each graph ``[G]``.
+
     Examples::
 
         >>> import torch
@@ -24,8 +28,8 @@ class RobustFidelity(NamedTuple):
         tensor([0.2500])
     """
 
-    plus: Tensor  # [G]
-    minus: Tensor  # [G]
+    plus: Tensor
+    minus: Tensor
 
     @property
     def delta(self) -> Tensor:

@@ -21,6 +21,11 @@ from captum_goat.metrics.embeddings import check_classes
 class TopExplanations(NamedTuple):
     """The most frequent explanations of each class, the most frequent first.
 
+    Attributes:
+        group: The number of the explanation ``[C, k]``.
+        coverage: Its share of the class ``[C, k]``.
+        example: The first sample that has it ``[C, k]``; -1 if the class has none.
+
     Examples::
 
         >>> import torch
@@ -30,9 +35,9 @@ class TopExplanations(NamedTuple):
         ([[7, 4]], [[1, 0]])
     """
 
-    group: Tensor  # [C, k], the number of the explanation
-    coverage: Tensor  # [C, k], its share of the class
-    example: Tensor  # [C, k], the first sample that has it; -1 if the class has none
+    group: Tensor
+    coverage: Tensor
+    example: Tensor
 
 
 def distinct_explanations(data: Data | Batch, selected: Tensor, labels: Tensor | None = None) -> Tensor:

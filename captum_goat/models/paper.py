@@ -28,6 +28,14 @@ PAPER_GNNS: dict[str, dict[str, Any]] = {
 class Settings:
     """How a model is made and trained; the names are those of :func:`~captum_goat.models.train_model`.
 
+    Attributes:
+        epochs: How often the training set is gone through.
+        lr: The learning rate of Adam.
+        hidden_channels: The width of the layers.
+        dropout: The probability of dropout while training.
+        weight_decay: The strength of the L2 penalty.
+        batch_size: How many graphs make up a step.
+
     Examples::
 
         >>> from captum_goat.models import Settings

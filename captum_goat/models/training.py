@@ -23,6 +23,11 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 class Split(NamedTuple):
     """Which graphs, or which nodes of a graph, are for what: their numbers.
 
+    Attributes:
+        train: Those that the weights are fitted to.
+        validation: Those that decide which epoch was best.
+        test: Those that are held out.
+
     Examples::
 
         >>> import torch
