@@ -25,7 +25,14 @@ author = "The captum_goat authors"
 project_copyright = author
 version = release = captum_goat.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "myst_parser"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",
+    "myst_parser",
+]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"captum_goat {release}"
