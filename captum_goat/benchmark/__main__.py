@@ -1,4 +1,4 @@
-"""``python -m captum_goat.benchmark`` with the benchmark's name: ``paper``, ``seeds``, ``speed`` or ``cost``."""
+"""``python -m captum_goat.benchmark`` with a name: ``paper``, ``recipes``, ``seeds``, ``speed`` or ``cost``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from importlib import import_module
 
 COMMANDS = {
     "paper": "the GOAt paper's experiments with all explainers",
+    "recipes": "peeling against occlusion on one graph of 10,000 edges",
     "seeds": "the paper's example of a stable explanation, for several seeds",
     "speed": "time and memory of GOAt beside other methods, from 10 to a million edges",
     "cost": "what an attribution costs, in forward and backward passes",

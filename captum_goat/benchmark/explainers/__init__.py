@@ -19,6 +19,12 @@ random numbers were drawn before. Where one does not apply, or is not installed,
 :class:`ExplainerSkippedError`.
 """
 
+from captum_goat.benchmark.explainers.adjacency import (
+    AdjacencyGOAt,
+    PeeledAdjacencyGOAt,
+    PeeledUpperHalfAdjacencyGradients,
+    ProportionalAdjacencyGOAt,
+)
 from captum_goat.benchmark.explainers.counterfactual import CFGNNExplainer
 from captum_goat.benchmark.explainers.degree import DEGREE
 from captum_goat.benchmark.explainers.edge_weights import WeightIntegratedGradients
@@ -47,8 +53,12 @@ EXPLAINERS: dict[str, type[Explainer]] = {
     for each in (
         GOAt,
         RepeatedGOAt,
+        AdjacencyGOAt,
+        ProportionalAdjacencyGOAt,
         PeeledGOAt,
+        PeeledAdjacencyGOAt,
         PeeledUpperHalfGradients,
+        PeeledUpperHalfAdjacencyGradients,
         Random,
         PeeledRandom,
         EdgeOcclusion,

@@ -33,14 +33,17 @@ class GOAt(Explainer):
     name = "goat"
     citation = "Lu, Mills, He, Liu, Niu: GOAt: Explaining Graph Neural Networks via Graph Output Attribution, ICLR 2024"
     complete = True
-    baseline = "masked"
+    baseline: ClassVar[Literal["masked", "removed"] | None] = "masked"
     batched = True
     field: ClassVar[Literal["distinct", "repeated"]] = "distinct"
+    at: ClassVar[Literal["message", "adjacency"]] = "message"
+    gates: ClassVar[Literal["equal", "proportional"]] = "equal"
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the attributions of all graphs, by one call."""
         mask = torch.ones(graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
-        attributions: Tensor = GOAtAttribution(model, self.field).attribute(mask, graphs.target, graphs.inputs)
+        goat = GOAtAttribution(model, self.field, at=self.at, gates=self.gates)
+        attributions: Tensor = goat.attribute(mask, graphs.target, graphs.inputs)
         return attributions
 
 

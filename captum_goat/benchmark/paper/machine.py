@@ -26,19 +26,26 @@ PACKAGES = (
 
 def describe_machine(options: Options) -> str:
     """Return the section of the report on the machine, versions and seeds."""
-    versions = [f"{name} {found}" for name in PACKAGES if (found := _version(name))]
     return "\n".join(
         [
             "## Machine, versions, seed",
             "",
-            f"- {processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s) per process, no GPU used; "
-            f"{platform.system()}",
-            f"- Python {platform.python_version()}; {', '.join(versions)}",
+            *machine_lines(),
             f"- seed {options.seed} for splits, weights, the order of graphs and explainers",
             f"- at most {options.limit} graphs per data set, {options.slow_limit} for slow explainers, no further "
             f"graphs after {options.budget:g} seconds",
         ]
     )
+
+
+def machine_lines() -> list[str]:
+    """Return the machine and the versions, as the items of a list."""
+    versions = [f"{name} {found}" for name in PACKAGES if (found := _version(name))]
+    return [
+        f"- {processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s) per process, no GPU used; "
+        f"{platform.system()}",
+        f"- Python {platform.python_version()}; {', '.join(versions)}",
+    ]
 
 
 def processor() -> str:

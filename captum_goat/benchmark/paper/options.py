@@ -44,6 +44,7 @@ class Options:
         whole: Whether the paper's example of stability is also computed on its whole data set.
         keep_going: Whether an explainer that fails is reported, and the run goes on.
         progress: Whether to show progress bars.
+        other_explainers: Names of explainers for models that are not the paper's; ``None`` for the same.
     """
 
     datasets: tuple[str, ...]
@@ -60,6 +61,12 @@ class Options:
     whole: bool = True
     keep_going: bool = False
     progress: bool = True
+    other_explainers: tuple[str, ...] | None = None
+
+    def explainers_of(self, gnn: str) -> tuple[str, ...]:
+        """Return the names of the explainers of a model."""
+        others = self.other_explainers
+        return self.explainers if others is None or gnn in GNNS else others
 
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
@@ -95,6 +102,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         epochs=given.epochs,
         whole=not quick,
         keep_going=given.keep_going,
+        other_explainers=None if given.other_explainers is None else tuple(given.other_explainers),
     )
 
 
@@ -110,6 +118,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--gnns", nargs="+", choices=known, metavar="NAME", help=f"of {', '.join(known)} (default: {' '.join(GNNS)})")
     add(
         "--explainers", nargs="+", choices=EXPLAINERS, metavar="NAME", help=f"of {', '.join(EXPLAINERS)} (default: all)"
+    )
+    add(
+        "--other-explainers",
+        nargs="+",
+        choices=EXPLAINERS,
+        metavar="NAME",
+        help=f"the same for models that are not the paper's: {', '.join(OTHER_GNNS)} (default: as the others)",
     )
     add("--quick", action="store_true", help="two generated data sets, one model, few graphs, fast explainers")
     add("--out", type=Path, default=Path("benchmark"), help="folder for the report (default: benchmark)")

@@ -11,8 +11,10 @@ from captum_goat.benchmark.paper import figures, verdicts
 from captum_goat.benchmark.paper.coverage import class_table, coverage_table
 from captum_goat.benchmark.paper.machine import describe_machine
 from captum_goat.benchmark.paper.measurements import PAPER_SPARSITY
-from captum_goat.benchmark.paper.options import Options
+from captum_goat.benchmark.paper.options import GNNS, Options
 from captum_goat.benchmark.paper.protocol import describe_protocol
+from captum_goat.benchmark.paper.recipe_report import all_trials, describe_recipes
+from captum_goat.benchmark.paper.recipes import Area
 from captum_goat.benchmark.paper.results import ALL, REFERENCE, rows_of, write_rows
 from captum_goat.benchmark.paper.study import Results, Study
 from captum_goat.benchmark.paper.tables import (
@@ -37,35 +39,48 @@ def write_report(options: Options, studies: Sequence[Study]) -> Path:
 
     Args:
         options: What was run, and where to write.
-        studies: What the explainers did on each task.
+        studies: What the explainers did on each task. Models that are not the paper's are in the tables of accuracies,
+            recipes, times and completeness only, so that the others stay what they are without them.
 
     Returns:
         The path of the report.
     """
-    results = Results(row for study in studies for row in rows_of(study.task, study.cells))
+    everything = Results(row for study in studies for row in rows_of(study.task, study.cells))
     folder = options.out / FOLDER
-    write_rows(folder / "results.csv", results.rows)
+    write_rows(folder / "results.csv", everything.rows)
+    areas = [area for trial in all_trials(studies) for area in (trial.plus, trial.minus)]
+    if areas:
+        write_rows(folder / "recipes.csv", areas, Area)
+    all_studies, studies = studies, _of_paper(studies)
+    names = {study.task.gnn for study in studies}
+    results = Results(row for row in everything.rows if row.gnn in names)
     sections = [
         "# The GOAt paper's experiments, with all explainers",
         "Written by `python -m captum_goat.benchmark paper`. All numbers are in "
         f"[results.csv]({FOLDER}/results.csv); nothing on this page is written by hand.",
         _in_short(results),
-        describe_protocol(options, studies),
-        _accuracies(results),
+        describe_recipes(all_studies, f"{FOLDER}/recipes.csv"),
+        describe_protocol(options, all_studies),
+        _accuracies(everything),
         _fidelities(results, folder),
         _searched(results),
         _truth(results),
         _discriminability(results, studies, folder, options.seed),
         _stability(results, studies, folder),
-        _times(results, folder),
+        _times(everything, folder),
         "## Completeness\n\nThe largest error of a graph, for methods that claim that scores add up to "
-        "f(graph) - f(graph without edges):\n\n" + completeness_table(results),
-        _left_out(studies),
+        "f(graph) - f(graph without edges):\n\n" + completeness_table(everything),
+        _left_out(all_studies),
         describe_machine(options),
     ]
     path = options.out / "benchmark.md"
     path.write_text("\n\n".join(each for each in sections if each) + "\n", encoding="utf-8")
     return path
+
+
+def _of_paper(studies: Sequence[Study]) -> Sequence[Study]:
+    """Return the studies of the paper's models, or all if there are none."""
+    return [study for study in studies if study.task.gnn in GNNS] or studies
 
 
 def _policies(results: Results, dataset: str) -> list[str]:

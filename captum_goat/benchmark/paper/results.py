@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -194,12 +195,18 @@ def _coverage(groups: Tensor, top: int) -> float:
     return float(stability(groups, k=top)[0])
 
 
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Write the table as CSV, numbers with four significant digits (differences three, errors two), nothing for nan."""
+def write_rows(path: Path, rows: Iterable[Any], kind: type = Row) -> None:
+    """Write a table as CSV, numbers with four significant digits (differences three, errors two), nothing for nan.
+
+    Args:
+        path: The file.
+        rows: The table.
+        kind: The dataclass that its rows are of.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        names = [each.name for each in fields(Row)]
+        names = [each.name for each in fields(kind)]
         writer.writerow(names)
         for row in rows:
             writer.writerow([_text(name, value) for name, value in zip(names, astuple(row), strict=True)])

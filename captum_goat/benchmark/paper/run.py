@@ -34,7 +34,7 @@ def run(options: Options) -> Path:
     """
     studies = []
     for dataset, gnn in product(options.datasets, options.gnns):
-        studies.append(run_task(load_task(options, dataset, gnn), options, options.explainers))
+        studies.append(run_task(load_task(options, dataset, gnn), options, options.explainers_of(gnn)))
         if options.whole and (dataset, gnn) == HEADLINE[:2]:
             whole = load_task(options, dataset, gnn, held_out=False)
             studies.append(run_task(whole, options, [name for name in options.explainers if _is_quick(name)]))

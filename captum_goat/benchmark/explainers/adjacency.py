@@ -1,0 +1,133 @@
+"""Methods whose mask is the presence of edges: an edge also answers for what it does to degrees and means.
+
+Metrics take edges away altogether, so that they no longer count in degrees either. A mask of the messages knows nothing
+of that; this one does. Where a model only sums over edges (GIN, GraphSAGE with sums, a GCN without normalisation), the
+presence of an edge counts nowhere but in its messages, and the two are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from captum.attr import Attribution
+from torch import Tensor
+from torch.nn import Module
+
+from captum_goat import EdgeMaskedModel, GOAtAttribution
+from captum_goat.benchmark.explainers.graphs import Graphs
+from captum_goat.benchmark.explainers.interface import ExplainerSkippedError
+from captum_goat.benchmark.explainers.peeled import PeeledGOAt, PeeledUpperHalfGradients, UpperHalfGradients
+from captum_goat.benchmark.explainers.simple import GOAt
+from captum_goat.tracking import UnsupportedModelError
+
+
+@contextmanager
+def skipping_unsupported() -> Iterator[None]:
+    """Skip a model of which it is not known what it would do without an edge, such as one with maxima over messages."""
+    try:
+        yield
+    except UnsupportedModelError as error:
+        raise ExplainerSkippedError(str(error)) from error
+
+
+class AdjacencyGOAt(GOAt):
+    """GOAt with a mask at the adjacency: its scores add up to what the model loses with its edges.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.benchmark.explainers import EXPLAINERS
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> (graph,) = ba_2motifs(num_graphs=1)
+        >>> model, target = GraphClassifier("gcn", in_channels=10, hidden_channels=8, num_classes=2).eval(), 0
+        >>> scores = EXPLAINERS["goat_adjacency"]()(model, graph, torch.tensor([target]))
+        >>> lost = model(graph.x, graph.edge_index) - model(graph.x, graph.edge_index[:, :0])
+        >>> torch.allclose(scores.sum(), lost[0, target], atol=1e-4)
+        True
+    """
+
+    name = "goat_adjacency"
+    citation = f"{GOAt.citation}; here with masks at the adjacency"
+    baseline = "removed"
+    at = "adjacency"
+
+    def scores(self, model: Module, graphs: Graphs) -> Tensor:
+        """Return the attributions of all graphs, by one call."""
+        with skipping_unsupported():
+            return super().scores(model, graphs)
+
+
+class ProportionalAdjacencyGOAt(AdjacencyGOAt):
+    """GOAt with a mask at the adjacency, which shares a gate in proportion to what its edges have already.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.benchmark.explainers import EXPLAINERS
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(num_graphs=1)
+        >>> EXPLAINERS["goat_adjacency_proportional"]()(model, graph, target=torch.tensor([0])).shape
+        torch.Size([50])
+    """
+
+    name = "goat_adjacency_proportional"
+    gates = "proportional"
+
+
+class PeeledAdjacencyGOAt(PeeledGOAt):
+    """GOAt with a mask at the adjacency, in rounds from the most important edges on.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.benchmark.explainers import EXPLAINERS
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(num_graphs=1)
+        >>> scores = EXPLAINERS["goat_adjacency_peeled"]()(model, graph, target=torch.tensor([0]))
+        >>> 2 * scores.max(), len(scores.unique())  # shared by two directions; 25 edges
+        (tensor(1.), 25)
+    """
+
+    name = "goat_adjacency_peeled"
+    citation = f"{PeeledGOAt.citation}, with masks at the adjacency"
+
+    def scores(self, model: Module, graphs: Graphs) -> Tensor:
+        """Return the places of all graphs' edges."""
+        with skipping_unsupported():
+            return super().scores(model, graphs)
+
+    def method(self, model: Module) -> Attribution:
+        """Return GOAt with a mask at the adjacency."""
+        return GOAtAttribution(model, at="adjacency")
+
+
+class PeeledUpperHalfAdjacencyGradients(PeeledUpperHalfGradients):
+    """Integrated gradients of the presence of edges, upper half, peeled from both ends.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.benchmark.explainers import EXPLAINERS
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(num_graphs=1)
+        >>> explainer = EXPLAINERS["ig_half_adjacency_peeled_both"]()
+        >>> explainer(model, graph, target=torch.tensor([0])).shape, explainer.rounds
+        (torch.Size([50]), 8)
+    """
+
+    name = "ig_half_adjacency_peeled_both"
+    citation = f"{PeeledUpperHalfGradients.citation}, with masks at the adjacency"
+
+    def scores(self, model: Module, graphs: Graphs) -> Tensor:
+        """Return the places of all graphs' edges."""
+        with skipping_unsupported():
+            return super().scores(model, graphs)
+
+    def method(self, model: Module) -> Attribution:
+        """Return integrated gradients of the presence of edges, upper half."""
+        return UpperHalfGradients(EdgeMaskedModel(model, at="adjacency"))
