@@ -42,6 +42,14 @@ class _Explained(NamedTuple):
     output: Tensor
 
 
+def check_options(field: str, gates: str) -> None:
+    """Refuse ways to share gates that there are not."""
+    if field not in ("distinct", "repeated"):
+        raise ValueError(f"Expected field to be 'distinct' or 'repeated' (got {field!r}).")
+    if gates not in ("equal", "proportional"):
+        raise ValueError(f"Expected gates to be 'equal' or 'proportional' (got {gates!r}).")
+
+
 class GOAtAttribution(Attribution):
     r"""Attribute a graph model's output to its edges, exactly.
 
@@ -111,10 +119,7 @@ class GOAtAttribution(Attribution):
         at: Literal["message", "adjacency"] | None = None,
         gates: Literal["equal", "proportional"] = "equal",
     ) -> None:
-        if field not in ("distinct", "repeated"):
-            raise ValueError(f"Expected field to be 'distinct' or 'repeated' (got {field!r}).")
-        if gates not in ("equal", "proportional"):
-            raise ValueError(f"Expected gates to be 'equal' or 'proportional' (got {gates!r}).")
+        check_options(field, gates)
         super().__init__(forward_func)
         self._explained = ExplainedModel.of(forward_func, mask_type, at)
         self.field = field

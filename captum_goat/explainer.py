@@ -12,9 +12,10 @@ from torch.nn.functional import one_hot
 from torch_geometric.explain import ExplainerAlgorithm, Explanation, HeteroExplanation
 from torch_geometric.explain.config import MaskType, ModelMode
 
-from captum_goat.attribution import GOAtAttribution
+from captum_goat.attribution import GOAtAttribution, check_options
 from captum_goat.explained_model import ExplainedModel
 from captum_goat.explainer_graph import ByName, ExplainedGraph, by_type
+from captum_goat.masked_model import check_at
 
 
 class GOAtExplainer(ExplainerAlgorithm):
@@ -50,6 +51,8 @@ class GOAtExplainer(ExplainerAlgorithm):
 
     Args:
         field: ``"distinct"`` or ``"repeated"``, as for :class:`~captum_goat.GOAtAttribution`.
+        at: ``"message"`` or ``"adjacency"``, as there; ``"adjacency"`` needs an edge mask.
+        gates: ``"equal"`` or ``"proportional"``, as there.
 
     Examples::
 
@@ -73,11 +76,17 @@ class GOAtExplainer(ExplainerAlgorithm):
         tensor(1.)
     """
 
-    def __init__(self, field: Literal["distinct", "repeated"] = "distinct") -> None:
+    def __init__(
+        self,
+        field: Literal["distinct", "repeated"] = "distinct",
+        *,
+        at: Literal["message", "adjacency"] = "message",
+        gates: Literal["equal", "proportional"] = "equal",
+    ) -> None:
         super().__init__()
-        if field not in ("distinct", "repeated"):
-            raise ValueError(f"Expected field to be 'distinct' or 'repeated' (got {field!r}).")
-        self.field = field
+        check_options(field, gates)
+        check_at(at)
+        self.field, self.at, self.gates = field, at, gates
 
     @torch.inference_mode(False)
     def forward(
@@ -133,6 +142,9 @@ class GOAtExplainer(ExplainerAlgorithm):
                 f"(got '{edge_mask_type.value}')"
             )
             return False
+        if self.at == "adjacency" and edge_mask_type is None:
+            logging.error(f"'{type(self).__name__}' with at='adjacency' expects 'edge_mask_type' to be 'object'")
+            return False
         return True
 
     def _masks(self, graph: ExplainedGraph, weights: Tensor) -> _Masks:
@@ -146,7 +158,8 @@ class GOAtExplainer(ExplainerAlgorithm):
             return (output.reshape(weights.shape)[positions] * weights[positions]).sum().view(1)
 
         mask_type = "_and_".join(name.removesuffix("_mask") for name in inputs)
-        goat = GOAtAttribution(ExplainedModel(ByName(graph), mask_type, weighted_sum), self.field)
+        explained = ExplainedModel(ByName(graph), mask_type, weighted_sum)
+        goat = GOAtAttribution(explained, self.field, at=self.at, gates=self.gates)
         others = (graph.edge_index, *graph.kwargs.values())
         found = goat.attribute(tuple(inputs.values()), None, others if nodes else (graph.x, *others))
         return dict(zip(inputs, found, strict=True))

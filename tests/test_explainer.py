@@ -62,7 +62,7 @@ def make(
     masks = {"edge_mask_type": "object"} if "node_mask_type" not in options else {}
     return Explainer(
         options.pop("model", None) or GCN(mode, level, return_type),
-        algorithm=GOAtExplainer(field),
+        algorithm=GOAtExplainer(field, **{name: options.pop(name) for name in ("at", "gates") if name in options}),
         model_config={"mode": mode, "task_level": level, "return_type": return_type},
         **{"explanation_type": "model", **masks, **options},
     )
@@ -133,6 +133,17 @@ def test_equals_goat_attribution(level: str, target: Any, field: Any) -> None:
     for return_type in ("raw", "probs", "log_probs"):
         same = make(MULTICLASS, level, return_type, field, explanation_type="phenomenon")
         assert_same(same(X, EDGE_INDEX, target=torch.tensor(classes), index=row, **KWARGS).edge_mask, expected)
+
+
+@pytest.mark.parametrize("options", [{"at": "adjacency"}, {"gates": "proportional"}])
+def test_options_are_those_of_goat_attribution(options: dict[str, Any]) -> None:
+    arguments, mask = (X, EDGE_INDEX, None, BATCH, LINKS), torch.ones(27).double()
+    expected = GOAtAttribution(GCN(level="graph"), **options).attribute(mask, 1, arguments)
+    ones = torch.ones(3, dtype=torch.long)
+    found = make(level="graph", explanation_type="phenomenon", **options)(X, EDGE_INDEX, target=ones, **KWARGS)
+    assert_same(found.edge_mask, expected)
+    plain = make(level="graph", explanation_type="phenomenon")(X, EDGE_INDEX, target=ones, **KWARGS)
+    assert (plain.edge_mask - expected).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("edge_mask_type", [None, "object"])
@@ -229,6 +240,13 @@ def test_what_is_refused(caplog: pytest.LogCaptureFixture) -> None:
         algorithm(GCN(), {"paper": X}, EDGE_INDEX, target=None)
     with pytest.raises(ValueError, match="Expected field to be 'distinct' or 'repeated'"):
         make(field="other")
+    with pytest.raises(ValueError, match="Expected gates to be 'equal' or 'proportional'"):
+        make(gates="other")
+    with pytest.raises(ValueError, match="Expected at to be"):
+        make(at="other")
+    with pytest.raises(ValueError, match="not support the given explanation settings"):
+        make(at="adjacency", node_mask_type="object")
+    assert "with at='adjacency' expects 'edge_mask_type' to be 'object'" in caplog.text
     config = ExplainerConfig("model", edge_mask_type="object")
     config.edge_mask_type = MaskType.attributes  # PyG itself refuses it earlier
     with pytest.raises(ValueError, match="not support the given explanation settings"):
