@@ -53,6 +53,8 @@ class Peeling(Attribution):
         removal: ``"mask"`` takes edges away by setting their mask to 0, which works for everything that takes a mask.
             ``"cut"`` cuts them out of ``additional_forward_args``, whatever has ``edge`` in its name there: they count
             no longer in degrees, nor among the edges that share GOAt's gates, in which masked ones stay.
+        turns: With ``order="both"``, how many edges the order from the most important one names in its turn, and how
+            many the other: ``(2, 1)`` leans towards edges that the output needs, ``(1, 2)`` to such that suffice.
 
     Examples::
 
@@ -82,6 +84,7 @@ class Peeling(Attribution):
         order: Order = "most_important_first",
         *,
         removal: Removal = "mask",
+        turns: tuple[int, int] = (1, 1),
     ) -> None:
         if not isinstance(attribution_method, Attribution):
             raise TypeError(f"Expected a captum Attribution to peel with (got {type(attribution_method).__name__}).")
@@ -91,11 +94,14 @@ class Peeling(Attribution):
             raise ValueError(f"Expected order to be one of {', '.join(ORDERS)} (got {order!r}).")
         if removal not in REMOVALS:
             raise ValueError(f"Expected removal to be one of {', '.join(REMOVALS)} (got {removal!r}).")
+        if len(turns) != 2 or not all(type(each) is int and each > 0 for each in turns):
+            raise ValueError(f"Expected turns to be two whole numbers from 1 on (got {turns!r}).")
         super().__init__(attribution_method.forward_func)
         self.attribution_method = attribution_method
         self.rounds = rounds
         self.order: Order = order
         self.removal: Removal = removal
+        self.turns = turns
 
     @log_usage()
     def attribute(
@@ -160,7 +166,7 @@ class Peeling(Attribution):
             return edges.totals(graph.restored(found, left_of(left)).view(-1))
 
         with _progress(self.rounds, show_progress) as advance:
-            place = peel(edges, attribute, self.rounds, self.order) if mask.numel() else edges.graph
+            place = peel(edges, attribute, self.rounds, self.order, self.turns) if mask.numel() else edges.graph
         counts = edges.counts[edges.graph]
         dtype = torch.promote_types(mask.dtype, torch.float32)  # half precision has not enough different numbers
         result = restored(inputs, [((counts - place).to(dtype) / counts)[edges.number].view_as(mask)])

@@ -19,7 +19,9 @@ _ROUNDING = 32.0  # times eps and the largest attribution of a graph: difference
 _LONGEST_SPAN = 8.0  # times that: from the first to the last of attributions that count as equal
 
 
-def peel(edges: CountedEdges, attribute: Attribute, rounds: int, order: Order) -> Tensor:
+def peel(
+    edges: CountedEdges, attribute: Attribute, rounds: int, order: Order, turns: tuple[int, int] = (1, 1)
+) -> Tensor:
     """Return the place of each edge in its graph's order of importance, ``[M]``: 0 for the most important one.
 
     Args:
@@ -28,6 +30,7 @@ def peel(edges: CountedEdges, attribute: Attribute, rounds: int, order: Order) -
         rounds: The number of rounds.
         order: Which edges go first. With ``"both"`` half of the rounds go to either order, which share the first
             attributions, and the two orders take turns in naming the next most important edge.
+        turns: How many edges the order from the top names in its turn, and how many the one from the bottom.
 
     Examples::
 
@@ -47,7 +50,12 @@ def peel(edges: CountedEdges, attribute: Attribute, rounds: int, order: Order) -
     first = attribute(torch.ones_like(edges.graph, dtype=torch.bool))
     top = _peel_from(True, edges, attribute, rounds // 2 + 1, first)
     bottom = _peel_from(False, edges, attribute, (rounds + 1) // 2, first)
-    turn = 2 * torch.minimum(top, bottom) + (bottom < top)  # distinct in a graph: one edge per order and place
+    of_top, of_bottom = turns
+    both = of_top + of_bottom
+    # When an edge is named: distinct in a graph, as there is one edge for each place of an order.
+    turn = torch.minimum(
+        both * (top // of_top) + top % of_top, both * (bottom // of_bottom) + of_top + bottom % of_bottom
+    )
     return _ranks(edges, -turn.double(), torch.ones_like(turn, dtype=torch.bool))
 
 

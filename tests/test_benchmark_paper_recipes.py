@@ -151,6 +151,8 @@ def test_no_recipe_takes_more_than_eight_attributions() -> None:
         "goat_adjacency_peeled": 5,
         "ig_half_peeled_both": 8,
         "ig_half_adjacency_peeled_both": 8,
+        "ig_half_peeled_2_1": 8,
+        "ig_half_adjacency_peeled_2_1": 8,
         "occlusion": 0,
         "random_peeled": 0,
         "random": 0,

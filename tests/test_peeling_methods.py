@@ -223,6 +223,9 @@ def test_refuses() -> None:
         Peeling(goat, order="top")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"one of mask, cut \(got 'delete'\)"):
         Peeling(goat, removal="delete")  # type: ignore[arg-type]
+    for turns in ((1,), (1, 0), (2.0, 1), (True, 1)):
+        with pytest.raises(ValueError, match=r"Expected turns to be two whole numbers from 1 on \(got \("):
+            Peeling(goat, order="both", turns=turns)  # type: ignore[arg-type]
     peeling = Peeling(goat)
     with pytest.raises(ValueError, match=r"Expected one edge mask.*\(got 2 inputs\)"):
         peeling.attribute((ones(data), ones(data)), 1, data)  # type: ignore[arg-type]

@@ -87,6 +87,19 @@ def test_places_are_those_found_by_hand(order: Order, rounds: int) -> None:
         assert sorted(place[own].tolist()) == list(range(len(own)))
 
 
+@pytest.mark.parametrize("counts", [(1, 1), (2, 1), (1, 3), (3, 2)])
+def test_orders_name_edges_in_turns_of_several(counts: tuple[int, int]) -> None:
+    edges = edges_of_sizes([11], seed=1)
+    attribute = interacting(edges, seed=1)
+    top = peel(edges, attribute, 5, "most_important_first").argsort().tolist()
+    bottom = peel(edges, attribute, 4, "least_important_first").argsort().tolist()
+    named = []
+    while top or bottom:
+        named += top[: counts[0]] + bottom[: counts[1]]
+        top, bottom = top[counts[0] :], bottom[counts[1] :]
+    assert peel(edges, attribute, 8, "both", counts).argsort().tolist() == list(dict.fromkeys(named))
+
+
 @pytest.mark.parametrize("rounds", [1, 2, 3, 4, 8, 9])
 @pytest.mark.parametrize("order", ORDERS)
 def test_one_attribution_per_round(order: Order, rounds: int) -> None:

@@ -23,7 +23,7 @@ from captum_goat.benchmark.paper.recipes import attributions_of
 from captum_goat.benchmark.paper.tables import EMPTY, markdown, number, seconds
 from captum_goat.metrics import area_under_curve, fidelity_curve
 
-METHODS = ("random", "goat", "goat_peeled", "ig_half_peeled_both", "occlusion")
+METHODS = ("random", "goat", "goat_peeled", "ig_half_peeled_both", "ig_half_peeled_2_1", "occlusion")
 OCCLUSION = "occlusion"
 SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 

@@ -21,6 +21,7 @@ random numbers were drawn before. Where one does not apply, or is not installed,
 
 from captum_goat.benchmark.explainers.adjacency import (
     AdjacencyGOAt,
+    LeaningUpperHalfAdjacencyGradients,
     PeeledAdjacencyGOAt,
     PeeledUpperHalfAdjacencyGradients,
     ProportionalAdjacencyGOAt,
@@ -37,7 +38,12 @@ from captum_goat.benchmark.explainers.gradients import (
     Saliency,
 )
 from captum_goat.benchmark.explainers.interface import EdgeExplainer, Explainer, ExplainerSkippedError
-from captum_goat.benchmark.explainers.peeled import PeeledGOAt, PeeledRandom, PeeledUpperHalfGradients
+from captum_goat.benchmark.explainers.peeled import (
+    LeaningUpperHalfGradients,
+    PeeledGOAt,
+    PeeledRandom,
+    PeeledUpperHalfGradients,
+)
 from captum_goat.benchmark.explainers.pgm import PGMExplainerOfPyG
 from captum_goat.benchmark.explainers.pyg import AttentionOfPyG, GNNExplainerOfPyG, GraphMaskOfPyG, PGExplainerOfPyG
 from captum_goat.benchmark.explainers.relevance import GNNLRP
@@ -58,7 +64,9 @@ EXPLAINERS: dict[str, type[Explainer]] = {
         PeeledGOAt,
         PeeledAdjacencyGOAt,
         PeeledUpperHalfGradients,
+        LeaningUpperHalfGradients,
         PeeledUpperHalfAdjacencyGradients,
+        LeaningUpperHalfAdjacencyGradients,
         Random,
         PeeledRandom,
         EdgeOcclusion,

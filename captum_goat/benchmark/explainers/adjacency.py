@@ -17,7 +17,12 @@ from torch.nn import Module
 from captum_goat import EdgeMaskedModel, GOAtAttribution
 from captum_goat.benchmark.explainers.graphs import Graphs
 from captum_goat.benchmark.explainers.interface import ExplainerSkippedError
-from captum_goat.benchmark.explainers.peeled import PeeledGOAt, PeeledUpperHalfGradients, UpperHalfGradients
+from captum_goat.benchmark.explainers.peeled import (
+    LeaningUpperHalfGradients,
+    PeeledGOAt,
+    PeeledUpperHalfGradients,
+    UpperHalfGradients,
+)
 from captum_goat.benchmark.explainers.simple import GOAt
 from captum_goat.tracking import UnsupportedModelError
 
@@ -131,3 +136,21 @@ class PeeledUpperHalfAdjacencyGradients(PeeledUpperHalfGradients):
     def method(self, model: Module) -> Attribution:
         """Return integrated gradients of the presence of edges, upper half."""
         return UpperHalfGradients(EdgeMaskedModel(model, at="adjacency"))
+
+
+class LeaningUpperHalfAdjacencyGradients(PeeledUpperHalfAdjacencyGradients):
+    """The same, with two edges from the most important end for each from the other.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.benchmark.explainers import EXPLAINERS
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(num_graphs=1)
+        >>> EXPLAINERS["ig_half_adjacency_peeled_2_1"]()(model, graph, target=torch.tensor([0])).shape
+        torch.Size([50])
+    """
+
+    name = "ig_half_adjacency_peeled_2_1"
+    turns = LeaningUpperHalfGradients.turns

@@ -25,6 +25,8 @@ RECIPES = (
     "goat_adjacency_peeled",
     "ig_half_peeled_both",
     "ig_half_adjacency_peeled_both",
+    "ig_half_peeled_2_1",
+    "ig_half_adjacency_peeled_2_1",
 )
 CONTROL, UNPEELED_CONTROL, OCCLUSION = "random_peeled", "random", "occlusion"
 COMPARED = (*RECIPES, OCCLUSION, CONTROL, UNPEELED_CONTROL)
