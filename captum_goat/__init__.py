@@ -8,6 +8,7 @@ from captum_goat.feature_groups import average_features, undirected_feature_mask
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.peeling import Peeling
 from captum_goat.tracking import UnsupportedModelError
+from captum_goat.upper_half import UpperHalfGradients
 
 __all__ = [
     "EdgeMaskedModel",
@@ -15,6 +16,7 @@ __all__ = [
     "GOAtExplainer",
     "Peeling",
     "UnsupportedModelError",
+    "UpperHalfGradients",
     "average_features",
     "explain_dataset",
     "explain_nodes",

@@ -98,6 +98,14 @@ def test_differences_are_paired_with_occlusion_and_with_goat() -> None:
     assert math.isnan(found["occlusion"].plus.difference)
 
 
+def test_occlusion_by_deletion_comes_first() -> None:
+    deleted = cell_of("occlusion_adjacency", [0.9] * 3, [0.1] * 3)
+    found = {each.explainer: each for each in trials_of(study_of(GOAT, OCCLUSION, deleted))}
+    assert {each.plus.reference for each in found.values()} == {"occlusion_adjacency"}
+    assert found["occlusion"].plus.difference == pytest.approx(-0.4)
+    assert math.isnan(found["occlusion_adjacency"].plus.difference)
+
+
 def test_fewer_graphs_are_compared_with_the_first_of_the_others() -> None:
     peeled = cell_of("goat_peeled", [0.5], [0.1])
     (found,) = [each for each in trials_of(study_of(GOAT, OCCLUSION, peeled)) if each.explainer == "goat_peeled"]
@@ -153,6 +161,7 @@ def test_no_recipe_takes_more_than_eight_attributions() -> None:
         "ig_half_adjacency_peeled_both": 8,
         "ig_half_peeled_2_1": 8,
         "ig_half_adjacency_peeled_2_1": 8,
+        "occlusion_adjacency": 0,
         "occlusion": 0,
         "random_peeled": 0,
         "random": 0,

@@ -16,14 +16,13 @@ from torch_geometric.explain.algorithm.captum import CaptumModel
 from torch_geometric.nn import GraphConv
 from torch_geometric.utils import to_undirected
 
-from captum_goat import EdgeMaskedModel, GOAtAttribution
+from captum_goat import EdgeMaskedModel, GOAtAttribution, UpperHalfGradients
 from captum_goat.benchmark.explainers.graphs import Graphs
 from captum_goat.benchmark.explainers.masks import MaskedTargets
 from captum_goat.benchmark.explainers.peeled import (
     PeeledGOAt,
     PeeledRandom,
     PeeledUpperHalfGradients,
-    UpperHalfGradients,
 )
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import precision_at_k

@@ -23,3 +23,16 @@ def test_from_a_model_to_a_picture_in_ten_lines(tmp_path: Path, monkeypatch: pyt
     exec(code, names)
     assert names["attributions"].shape == (names["data"].num_edges,)
     assert (tmp_path / "explanation.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_recipe_for_the_edges_that_count() -> None:
+    codes = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = [each for each in codes if "UpperHalfGradients" in each]
+    torch.manual_seed(0)
+    model, data = GraphClassifier("gcn", 10, 8, 2).eval(), Batch.from_data_list(ba_2motifs(3))
+    names = {"model": model, "data": data, "edge_mask": torch.ones(data.num_edges)}
+    exec(code, names)
+    assert names["scores"].shape == (data.num_edges,)
+    without = data.edge_index[:, :0]
+    lost = model(data.x, data.edge_index, data.batch) - model(data.x, without, data.batch)
+    torch.testing.assert_close(names["drops"].sum(dim=1), lost[:, 1].detach(), rtol=1e-3, atol=1e-5)

@@ -21,6 +21,7 @@ random numbers were drawn before. Where one does not apply, or is not installed,
 
 from captum_goat.benchmark.explainers.adjacency import (
     AdjacencyGOAt,
+    AdjacencyOcclusion,
     LeaningUpperHalfAdjacencyGradients,
     PeeledAdjacencyGOAt,
     PeeledUpperHalfAdjacencyGradients,
@@ -70,6 +71,7 @@ EXPLAINERS: dict[str, type[Explainer]] = {
         Random,
         PeeledRandom,
         EdgeOcclusion,
+        AdjacencyOcclusion,
         Saliency,
         InputXGradient,
         IntegratedGradients,

@@ -14,16 +14,15 @@ from captum.attr import Attribution
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat import EdgeMaskedModel, GOAtAttribution
+from captum_goat import EdgeMaskedModel, GOAtAttribution, UpperHalfGradients
 from captum_goat.benchmark.explainers.graphs import Graphs
 from captum_goat.benchmark.explainers.interface import ExplainerSkippedError
 from captum_goat.benchmark.explainers.peeled import (
     LeaningUpperHalfGradients,
     PeeledGOAt,
     PeeledUpperHalfGradients,
-    UpperHalfGradients,
 )
-from captum_goat.benchmark.explainers.simple import GOAt
+from captum_goat.benchmark.explainers.simple import EdgeOcclusion, GOAt
 from captum_goat.tracking import UnsupportedModelError
 
 
@@ -154,3 +153,35 @@ class LeaningUpperHalfAdjacencyGradients(PeeledUpperHalfAdjacencyGradients):
 
     name = "ig_half_adjacency_peeled_2_1"
     turns = LeaningUpperHalfGradients.turns
+
+
+class AdjacencyOcclusion(EdgeOcclusion):
+    """The drop of the target's logit when an edge is deleted, not only masked.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.nn import SimpleConv
+        >>> from captum_goat.benchmark.explainers import EXPLAINERS
+        >>> class FirstNode(torch.nn.Module):  # the mean of what it is sent
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.conv = SimpleConv(aggr="mean")
+        ...     def forward(self, x, edge_index, batch=None):
+        ...         return self.conv(x, edge_index).view(-1, 3)[:, :1]
+        >>> data = Data(x=torch.tensor([[0.0], [2.0], [5.0]]), edge_index=torch.tensor([[1, 2, 1], [0, 0, 2]]))
+        >>> EXPLAINERS["occlusion"]()(FirstNode().eval(), data, target=torch.tensor([0]))
+        tensor([1.0000, 2.5000, 0.0000])
+        >>> EXPLAINERS["occlusion_adjacency"]()(FirstNode().eval(), data, target=torch.tensor([0]))
+        tensor([-1.5000,  1.5000,  0.0000])
+    """
+
+    name = "occlusion_adjacency"
+    citation = f"{EdgeOcclusion.citation}, deleted"
+    at = "adjacency"
+
+    def scores(self, model: Module, graphs: Graphs) -> Tensor:
+        """Return the drops."""
+        with skipping_unsupported():
+            return super().scores(model, graphs)

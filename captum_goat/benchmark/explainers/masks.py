@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Literal
 
 from torch import Tensor
 from torch.nn import Module
@@ -39,11 +40,12 @@ class EdgeFunction(Module):
 
 
 class MaskedTargets(EdgeFunction):
-    """The asked classes' logits, as a function of the mask that multiplies the messages.
+    """The asked classes' logits, as a function of an edge mask.
 
     Args:
         model: A graph model.
         graphs: The graphs and their classes.
+        at: Where the mask enters, as for :class:`~captum_goat.EdgeMaskedModel`.
 
     Examples::
 
@@ -58,9 +60,9 @@ class MaskedTargets(EdgeFunction):
         torch.Size([5])
     """
 
-    def __init__(self, model: Module, graphs: Graphs) -> None:
+    def __init__(self, model: Module, graphs: Graphs, at: Literal["message", "adjacency"] = "message") -> None:
         super().__init__(graphs)
-        self.masked = EdgeMaskedModel(model)
+        self.masked = EdgeMaskedModel(model, at)
 
     def logits(self, numbers: Tensor) -> Tensor:
         """Return the logits for each of B masks."""

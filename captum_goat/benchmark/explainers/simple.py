@@ -99,10 +99,11 @@ class EdgeOcclusion(Explainer):
     name = "occlusion"
     citation = "Zeiler, Fergus: Visualizing and Understanding Convolutional Networks, ECCV 2014; here for edges"
     batched = True
+    at: ClassVar[Literal["message", "adjacency"]] = "message"
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the drops."""
-        targets = MaskedTargets(model, graphs)
+        targets = MaskedTargets(model, graphs, self.at)
         at_once = max(1, LARGEST_CALL // graphs.num_edges)
         place_of_column = graphs.place[graphs.edges.number]
         with torch.no_grad():

@@ -36,11 +36,12 @@ Ways to put the library's parts together, for whoever wants the edges that count
 or integrated gradients (the upper half of the path, 4 points), masks of messages or at the adjacency, gates shared
 equally or in proportion, plain or peeled. Two things are asked of a recipe, for the predicted class of all graphs,
 with the same k for every method, edges really removed and nodes that stay: that its area under fid+ over sparsities
-0.5 to 0.9 is **at least occlusion's**, and that its area under fid- is **not above plain GOAt's**. Areas are divided
-by the width of the curve, taken graph by graph and compared in pairs; differences are means with their standard
-errors. A condition is met "by the mean" if the mean difference says so, and "within two errors" if it misses by two
-of its standard errors or less, which is easy where graphs are few. No recipe takes more than 8 attributions, whatever
-the size of a graph; occlusion takes one pass for each edge."""
+0.5 to 0.9 is **at least occlusion's** (by deleting edges one at a time, `occlusion_adjacency`; `occlusion` masks their
+messages), and that its area under fid- is **not above plain GOAt's**. Areas are divided by the width of the curve,
+taken graph by graph and compared in pairs; differences are means with their standard errors. A condition is met "by
+the mean" if the mean difference says so, and "within two errors" if it misses by two of its standard errors or less,
+which is easy where graphs are few. No recipe takes more than 8 attributions, whatever the size of a graph; occlusion
+takes one pass for each edge."""
 
 KINDNESS = """\
 **These figures are kind to the recipes.** That edges are cut out and not masked (`removal="cut"`), that they are

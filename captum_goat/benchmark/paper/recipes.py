@@ -28,8 +28,9 @@ RECIPES = (
     "ig_half_peeled_2_1",
     "ig_half_adjacency_peeled_2_1",
 )
-CONTROL, UNPEELED_CONTROL, OCCLUSION = "random_peeled", "random", "occlusion"
-COMPARED = (*RECIPES, OCCLUSION, CONTROL, UNPEELED_CONTROL)
+CONTROL, UNPEELED_CONTROL = "random_peeled", "random"
+OCCLUSIONS = ("occlusion_adjacency", "occlusion")  # edges deleted, which is what is measured; or messages masked
+COMPARED = (*RECIPES, *OCCLUSIONS, CONTROL, UNPEELED_CONTROL)
 PLUS, MINUS = "fidelity_plus", "fidelity_minus"
 NODES = "stay"
 ROUNDING = 1e-6  # of probabilities in single precision: a smaller difference is none
@@ -48,7 +49,8 @@ class Area:
         value: The mean over graphs of the area, divided by the width of the curve.
         error: Its standard error.
         n: The number of graphs.
-        reference: The explainer that it is compared with: occlusion for fid+, GOAt for fid-.
+        reference: The explainer that it is compared with: occlusion for fid+ (by deletion, if that was run), GOAt for
+            fid-.
         difference: The mean of paired differences, this explainer's minus the reference's.
         difference_error: Its standard error.
     """
@@ -138,7 +140,8 @@ def trials_of(study: Study) -> Iterator[Trial]:
     Args:
         study: What the explainers did on it. Without occlusion and GOAt there is nothing to compare with.
     """
-    occlusion, goat = study.cell(OCCLUSION), study.cell(REFERENCE)
+    occlusion = next((cell for name in OCCLUSIONS if (cell := study.cell(name)) is not None), None)
+    goat = study.cell(REFERENCE)
     if occlusion is None or goat is None or not study.task.held_out:
         return
     for name in COMPARED:
@@ -163,7 +166,7 @@ def paired(own: Tensor, others: Tensor) -> tuple[float, float]:
 
 def attributions_of(name: str) -> int:
     """Return how many attributions an explainer takes; 0 for those that are none: occlusion and random numbers."""
-    if name in (OCCLUSION, CONTROL, UNPEELED_CONTROL):
+    if name in (*OCCLUSIONS, CONTROL, UNPEELED_CONTROL):
         return 0
     return int(getattr(EXPLAINERS[name](), "rounds", 1))
 
