@@ -96,9 +96,9 @@ class GraphExplanation:
                 raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {output.size(0)} rows).")
             return [find_target(output, each, copies) for each in choice(output)]
 
-        known = None if memory is None else memory.recall(subject)
+        known = None if memory is None else memory.recall(graph, subject)
         if known is not None and known.pattern.steps is not None:
-            self._found = replicated(known.pattern, choose, known.pattern.steps.again())
+            self._found = replicated(known.pattern, choose, known.pattern.steps.again(), known.plan)
         if known is not None and self._found is not None:
             self.pattern, self.targets = replace(known.pattern, output=self._found.output), self._found.targets
             self._fields, reach = known.fields, [known.fields]
@@ -114,7 +114,7 @@ class GraphExplanation:
         if features:
             self.pattern = self._with_constants()
         if memory is not None and self._found is None:
-            memory.keep(self.pattern, self._fields)
+            memory.keep(graph, self.pattern, self._fields)
 
     def _find_fields(self, repeated: bool) -> list[ReceptiveFields]:
         """Find the fields of gates, and return those by which edges and inputs belong to rows of the output."""

@@ -24,7 +24,7 @@ from captum_goat.activation_pattern import ActivationPattern
 from captum_goat.contributions import Contributions, no_contributions
 from captum_goat.gates import FrozenGates
 from captum_goat.kept_calls import Factors
-from captum_goat.points import Point, points
+from captum_goat.replica_plan import ReplicaPlan, between, replicas_of
 from captum_goat.steps import Comparison
 from captum_goat.targets import Target
 
@@ -59,11 +59,14 @@ def fits(pattern: ActivationPattern) -> bool:
     if pattern.rows is None or pattern.sums is not None or pattern.subject.model in _failed:
         return False
     largest = max([each.values.numel() for each in pattern.factors] + [pattern.subject.mask.numel()])
-    return 0 < largest * len(_points_of(pattern)) <= _MOST_NUMBERS
+    return 0 < largest * len(replicas_of(pattern)) <= _MOST_NUMBERS
 
 
 def replicated(
-    pattern: ActivationPattern, choose: Callable[[Tensor], list[Target]], steps: Comparison | None = None
+    pattern: ActivationPattern,
+    choose: Callable[[Tensor], list[Target]],
+    steps: Comparison | None = None,
+    plan: ReplicaPlan | None = None,
 ) -> Replicated | None:
     """Explain a pattern with replicas; ``None`` if that cannot be done.
 
@@ -71,29 +74,16 @@ def replicated(
         pattern: The pattern, whose frozen numbers are not used, but found anew.
         choose: Returns what is explained, given the model's output.
         steps: Compares the steps of the model with those when it was recorded.
+        plan: What the replicas need, if it is known.
     """
     try:
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # of operations that are not batched but repeated
-            return _Replicas(pattern).explain(choose, steps)
+            return _Replicas(pattern, plan or ReplicaPlan(pattern)).explain(choose, steps)
     except Exception:  # what is not due to the replicas comes again without them
         if steps is None:
             _failed.add(pattern.subject.model)
         return None
-
-
-class _Replica(NamedTuple):
-    """One point of the integral of one of two patterns: 0, that of the graph, or 1, that without edges."""
-
-    pattern: int
-    point: Point
-
-
-def _points_of(pattern: ActivationPattern) -> list[_Replica]:
-    assert pattern.rows is not None
-    found = [_Replica(number, each) for number in (0, 1) for each in points(pattern.rows, inputs=number == 0)]
-    whole = Point(1.0, None, 0.0)
-    return [_Replica(0, whole), _Replica(1, whole), *found]
 
 
 def _of_first(values: Tensor, which: Tensor) -> Tensor:
@@ -118,29 +108,13 @@ def _with_replicas(func: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
 class _Replicas:
     """Replicas with their scales, which are leaves: one tensor per call of a message function, input and factor."""
 
-    def __init__(self, pattern: ActivationPattern) -> None:
+    def __init__(self, pattern: ActivationPattern, plan: ReplicaPlan) -> None:
         self._pattern = pattern
-        replicas, subject = _points_of(pattern), pattern.subject
-        dtype, device = torch.promote_types(subject.mask.dtype, pattern.output.dtype), subject.mask.device
-        numbers, found = [each.pattern for each in replicas], [each.point for each in replicas]
-        self._nowhere_zero = all(each.t != 0.0 for each in found)
-        self._which = torch.tensor(numbers, device=device)
-        self._t = torch.tensor([each.t for each in found], dtype=dtype, device=device)
-        self._s = self._t.new_tensor([1.0 if each.frozen is None else each.frozen for each in found])
-        weights = self._t.new_tensor([each.weight for each in found])
-        over_frozen = torch.tensor([each.frozen is not None for each in found], device=device)
-        of_pattern = self._which == torch.arange(2, device=device).view(2, 1)
-        # One line per pattern: the weights of the points of its integral over variables, and over frozen numbers.
-        self._weights = weights * of_pattern * ~over_frozen, weights * of_pattern * over_frozen
-        own = self._t * of_pattern[0]
-        self._messages = [
-            _leaf(_between(call.factor(subject.mask, 0.0), call.factor(subject.mask), own)) for call in pattern.messages
-        ]
-        self._features = [_leaf(_between(torch.zeros_like(each), each, own)) for each in subject.features]
-        self._scales = [
-            _leaf(_between(each.scale(0.0), each.scale(1.0), self._t if each.gates else self._s))
-            for each in pattern.factors
-        ]
+        self._plan = plan
+        mask, own = pattern.subject.mask, plan.own
+        self._messages = [_leaf(between(call.factor(mask, 0.0), call.factor(mask), own)) for call in pattern.messages]
+        self._features = [_leaf(between(torch.zeros_like(each), each, own)) for each in pattern.subject.features]
+        self._scales = [_leaf(each) for each in plan.scales]
 
     def explain(self, choose: Callable[[Tensor], list[Target]], steps: Comparison | None) -> Replicated:
         def run(messages: list[Tensor], features: list[Tensor], scales: list[Tensor]) -> Tensor:
@@ -150,7 +124,7 @@ class _Replicas:
                 if known is None:
                     return compute()
                 with torch.no_grad():
-                    frozen = _of_first(compute(), self._which)
+                    frozen = _of_first(compute(), self._plan.which)
                 return frozen * next(remaining)[0]
 
             def gate(_: Factors, value: Tensor) -> Tensor:
@@ -159,7 +133,7 @@ class _Replicas:
                     return value * (value > 0).to(value.dtype) * scale
                 return _with_replicas(partial(self._gated, scales), value)
 
-            return self._pattern.run(keep, messages, features, steps, gate if self._nowhere_zero else None)
+            return self._pattern.run(keep, messages, features, steps, gate if self._plan.nowhere_zero else None)
 
         outputs = torch.vmap(run)(self._messages, self._features, self._scales)
         if steps is not None:
@@ -181,35 +155,29 @@ class _Replicas:
 
     def _gated(self, scales: Tensor, values: Tensor) -> Tensor:
         """Return what a ReLU with the gates of the first or second replica lets pass, for all replicas."""
-        gates = (values.detach().index_select(0, self._which) > 0).to(values.dtype)
+        gates = (values.detach().index_select(0, self._plan.which) > 0).to(values.dtype)
         scales = scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
         found: Tensor = FrozenGates.apply(values, scales, gates, 1.0, False)  # type: ignore[no-untyped-call]
         return found
 
     def _shares(self, gradients: Sequence[Tensor | None]) -> tuple[Contributions, Contributions]:
         """Return the weighted sums of the gradients of each pattern's replicas."""
-        remaining, pattern = iter(gradients), self._pattern
+        remaining, pattern, weights = iter(gradients), self._pattern, self._plan.weights
         none = no_contributions(pattern)
         edges, rows = none.edges.new_zeros(2, none.edges.numel() + 1), none.rows.new_zeros(2, none.rows.numel() + 1)
-        for call in pattern.messages:
-            _scatter(next(remaining), self._weights[0], call.edges, edges)
+        for places in self._plan.edges:
+            _scatter(next(remaining), weights[0], places, edges)
         features = []
         for share in none.features:
             gradient = next(remaining)
-            features.append(share if gradient is None else share + _total(gradient, self._weights[0][0]).view_as(share))
-        for each, gradient in zip(pattern.factors, remaining, strict=True):
-            ids = each.rows.ids.masked_fill(~each.variable, -1)
-            _scatter(gradient, self._weights[0 if each.gates else 1], ids, rows)
+            features.append(share if gradient is None else share + _total(gradient, weights[0][0]).view_as(share))
+        for each, places, gradient in zip(pattern.factors, self._plan.rows, remaining, strict=True):
+            _scatter(gradient, weights[0 if each.gates else 1], places, rows)
         subject = pattern.subject
         own = [share * feature for share, feature in zip(features, subject.features, strict=True)]
         return none._replace(edges=edges[0, :-1] * subject.mask, features=own, rows=rows[0, :-1]), none._replace(
             rows=rows[1, :-1]
         )
-
-
-def _between(zero: Tensor, one: Tensor, scales: Tensor) -> Tensor:
-    """Return for each replica what is ``zero`` at scale 0 and ``one`` at scale 1."""
-    return zero + scales.to(zero.dtype).view(-1, *[1] * zero.dim()) * (one - zero)
 
 
 def _leaf(values: Tensor) -> Tensor:
@@ -221,8 +189,7 @@ def _total(gradient: Tensor, weights: Tensor) -> Tensor:
     return weights @ gradient.reshape(weights.size(-1), -1).to(weights.dtype)
 
 
-def _scatter(gradient: Tensor | None, weights: Tensor, ids: Tensor, to: Tensor) -> None:
-    """Add weighted sums of gradients to the entries ``ids`` (-1, constants: to the last, which nobody reads)."""
+def _scatter(gradient: Tensor | None, weights: Tensor, places: Tensor, to: Tensor) -> None:
+    """Add weighted sums of gradients to places, of which nobody reads the last."""
     if gradient is not None:
-        flat = ids.reshape(-1)
-        to.index_add_(1, flat.where(flat >= 0, to.size(1) - 1), _total(gradient, weights))
+        to.index_add_(1, places, _total(gradient, weights))

@@ -7,6 +7,7 @@ of floating point tensors. So a pass with the same steps has the rows of the fir
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ class OtherStepsError(Exception):
 class _Step(NamedTuple):
     function: Callable[..., Any]
     arguments: list[Any]
+    flat: bool  # whether no argument has others inside
 
 
 class Steps:
@@ -34,8 +36,10 @@ class Steps:
 
     def note(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Add a step."""
-        arguments = [_summary(each) for each in _leaves(args, kwargs)]
-        self._steps.append(_Step(function, arguments))
+        leaves = _leaves(args, kwargs)
+        arguments = [_summary(each) for each in leaves]
+        flat = len(leaves) == len(args) and all(map(is_, leaves, args))
+        self._steps.append(_Step(function, arguments, flat))
         self._versions += [(each, each._version) for each in arguments if isinstance(each, Tensor)]
 
     @property
@@ -65,13 +69,16 @@ class Comparison:
             OtherStepsError: If it is not the same.
         """
         step = next(self._remaining, None)
-        leaves = _leaves(args, kwargs)
-        if step is None or step.function != function or len(leaves) != len(step.arguments):
+        if step is None or (step.function is not function and step.function != function):
+            raise OtherStepsError
+        leaves = args if step.flat and not kwargs else _leaves(args, kwargs)
+        if len(leaves) != len(step.arguments):
             raise OtherStepsError
         for known, value in zip(step.arguments, leaves, strict=True):
+            if known is value:
+                continue
             if isinstance(value, Tensor) and isinstance(known, Tensor) and not value.is_floating_point():
-                if known is not value:
-                    self._indices.append((known, value, value._version))
+                self._indices.append((known, value, value._version))
             elif not _same(known, value):
                 raise OtherStepsError
 

@@ -120,6 +120,41 @@ def test_another_graph_is_not_mistaken_for_the_known_one(graph: Any) -> None:
         torch.testing.assert_close(goat.attribute(mask, 1, (x, other, of_nodes)), expected)
 
 
+class Reading(nn.Module):
+    """A model that reads out some nodes, given by an argument and by a buffer."""
+
+    buffer: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = SAGEConv(3, 6), nn.Linear(6, 2)
+        self.register_buffer("buffer", torch.tensor([0, 1]))
+
+    def forward(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
+        x = F.relu(self.conv(x, edge_index))
+        return self.head(x[nodes].sum(dim=0, keepdim=True) + x[self.buffer].sum(dim=0, keepdim=True))
+
+
+@pytest.mark.parametrize("how", ["in place", "through numpy", "edges through numpy", "buffer"])
+def test_indices_that_are_written_to_between_calls(how: str, graph: Any) -> None:
+    x, edge_index = graph
+    model, mask, nodes = Reading().double().eval(), torch.ones(16, dtype=torch.double), torch.tensor([1, 2])
+    goat = GOAtAttribution(model)
+    for _ in range(2):
+        before = goat.attribute(mask, 1, (x, edge_index, nodes))
+    if how == "in place":
+        nodes[1] = 4
+    elif how == "through numpy":
+        nodes.numpy()[1] = 4  # of which torch knows nothing
+    elif how == "buffer":
+        model.buffer[0] = 5
+    else:
+        edge_index.numpy()[1] = edge_index.numpy()[1, ::-1].copy()
+    after = goat.attribute(mask, 1, (x, edge_index, nodes))
+    torch.testing.assert_close(after, GOAtAttribution(model).attribute(mask, 1, (x, edge_index, nodes)))
+    assert not torch.allclose(after, before)
+
+
 class Choosing(nn.Module):
     """A model whose steps, or indices, depend on the values of its inputs."""
 
