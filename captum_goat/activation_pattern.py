@@ -21,7 +21,7 @@ from captum_goat.adjacency import Gathering, Presence, entered
 from captum_goat.gates import FrozenGates
 from captum_goat.interception import check_context, intercepted
 from captum_goat.kept_calls import Factors, KeptCall, KeptCalls, OnGate, OnKeep, changed_steps
-from captum_goat.steps import OnStep, Steps
+from captum_goat.steps import Following, Steps
 from captum_goat.tracking import Messages, RowGraph, Rows
 
 
@@ -188,7 +188,7 @@ class ActivationPattern:
         keep: OnKeep,
         messages: Sequence[Tensor],
         features: Sequence[Tensor],
-        on_step: OnStep | None = None,
+        steps: Following | None = None,
         gate: OnGate | None = None,
     ) -> Tensor:
         """Run the model.
@@ -197,7 +197,7 @@ class ActivationPattern:
             keep: Says what frozen numbers are this time.
             messages: The factor of the messages of each call of a message function, or of each sum.
             features: The attributed inputs.
-            on_step: Called with every step of the model.
+            steps: Sees every step of the model.
             gate: Does what a ReLU with frozen gates does; ``None`` to multiply by what ``keep`` returns.
         """
         remaining, calls = iter(messages), KeptCalls(self.calls, self.left_out, keep, gate)
@@ -219,12 +219,14 @@ class ActivationPattern:
             return entered(Gathering.of(func, args, kwargs), next(remaining))
 
         subject, sums = self.subject, iter(self.sums or ())
-        hooks: dict[str, Any] = {"on_call": calls.on_call, "on_step": on_step}
+        hooks: dict[str, Any] = {"on_call": calls.on_call, "steps": steps}
         if subject.edge_sets:
             hooks |= {"on_message": on_message} if self.sums is None else {"on_sum": on_sum}
         with intercepted(subject.model, **hooks):
             # A model may change its input in place, which a leaf does not bear: it gets a copy.
             output = tensor_output(subject.forward([each.clone() for each in features]))
+            if steps is not None:
+                steps.note(tensor_output, (output,), {})
             output = output if subject.finish is None else tensor_output(subject.finish(output))
         calls.check_done()
         for _ in (*remaining, *sums):

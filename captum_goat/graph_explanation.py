@@ -57,7 +57,7 @@ class GraphExplanation:
         repeated: Whether receptive fields list an edge once per hop.
         proportional: Whether gates are shared in proportion to the own shares of edges and features, else equally.
         adjacency: Whether the mask is the presence of the edges, else a factor of their messages.
-        memory: What is known of graphs that were explained before, with the same ``repeated``.
+        memory: What is known of graphs that were explained before.
 
     Attributes:
         pattern: What was recorded.
@@ -96,14 +96,14 @@ class GraphExplanation:
                 raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {output.size(0)} rows).")
             return [find_target(output, each, copies) for each in choice(output)]
 
-        known = None if memory is None else memory.recall(graph, subject)
+        known = None if memory is None else memory.recall(graph, subject, repeated)
         if known is not None and known.pattern.steps is not None:
-            self._found = replicated(known.pattern, choose, known.pattern.steps.again(), known.plan)
+            self._found = replicated(known.pattern, choose, known.pattern.steps.again(graph.tensors), known.plan)
         if known is not None and self._found is not None:
             self.pattern, self.targets = replace(known.pattern, output=self._found.output), self._found.targets
             self._fields, reach = known.fields, [known.fields]
         else:
-            self.pattern = record(subject, None if memory is None else Steps())
+            self.pattern = record(subject, None if memory is None else Steps(graph.tensors))
             self.targets = choose(self.output)
             reach = self._find_fields(repeated)
         self._owners: list[Tensor] = []
@@ -114,7 +114,7 @@ class GraphExplanation:
         if features:
             self.pattern = self._with_constants()
         if memory is not None and self._found is None:
-            memory.keep(graph, self.pattern, self._fields)
+            memory.keep(graph, self.pattern, self._fields, repeated)
 
     def _find_fields(self, repeated: bool) -> list[ReceptiveFields]:
         """Find the fields of gates, and return those by which edges and inputs belong to rows of the output."""

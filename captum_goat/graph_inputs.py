@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
+from torch_geometric.data.data import BaseData
 
 from captum_goat.arguments import fresh, named_arguments, tensors_in, without_expansion
 from captum_goat.copies import side_by_side
@@ -70,6 +71,16 @@ class GraphInputs:
         """The edges, one tensor ``[2, E]`` per set of edges that has a mask of its own."""
         return tuple(each.of(self.arguments) for each in self.edges)
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All tensors among the arguments."""
+        return [each for _, each in tensors_in(self.arguments)]
+
+    @property
+    def layout(self) -> list[tuple[str, Any]]:
+        """The names of the arguments, and of what is in those that are dictionaries or graphs, in order."""
+        return [(name, _names_in(value)) for name, value in self.arguments.items()]
+
     def __call__(self, leading: Sequence[Tensor] = ()) -> Any:
         """Call the model, with its first arguments replaced."""
         first = self._packed(leading)
@@ -108,3 +119,11 @@ class GraphInputs:
         if self.node_types is None or not leading:
             return tuple(leading)
         return (dict(zip(self.node_types, leading, strict=True)),)
+
+
+def _names_in(value: Any) -> Any:
+    if isinstance(value, dict):
+        return list(value)
+    if isinstance(value, BaseData):
+        return [(store._key, list(store.keys())) for store in value.stores]
+    return None

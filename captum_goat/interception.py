@@ -24,7 +24,7 @@ from captum_goat import standard_rules, winner_rules  # noqa: F401 (registers it
 from captum_goat.adjacency import SUMMING, bounded_exp
 from captum_goat.model_state import kept_state
 from captum_goat.rules import Rule, find, input_of, is_inplace
-from captum_goat.steps import OnStep
+from captum_goat.steps import Following
 from captum_goat.tracking import UnsupportedModelError
 
 # Called with the rule of an operation, the operation and its arguments; returns the result.
@@ -54,7 +54,7 @@ def intercepted(
     on_call: OnCall | None = None,
     on_layer: Callable[[tuple[Any, ...]], None] | None = None,
     around_propagate: Callable[[int, bool], None] | None = None,
-    on_step: OnStep | None = None,
+    steps: Following | None = None,
     on_sum: OnSum | None = None,
 ) -> Iterator[None]:
     """Run ``on_call`` in place of every operation with a rule and ``on_message`` after every message function.
@@ -66,17 +66,17 @@ def intercepted(
         on_layer: Called with the arguments of every message passing layer before it runs.
         around_propagate: Called with 1 when message passing begins and with -1 when it ends, and with whether the layer
             is explained.
-        on_step: Called with every function of torch that the model calls, if ``on_call`` is given.
+        steps: Sees every step of the model, if ``on_call`` is given: functions of torch, modules with a rule, messages.
         on_sum: See :data:`OnSum`; ``None`` leaves sums alone.
     """
     modules = dict(model.named_modules())
     _check(modules)
-    mode = None if on_call is None and on_sum is None else _RuleMode(on_call, on_step, on_sum)
+    mode = None if on_call is None and on_sum is None else _RuleMode(on_call, steps, on_sum)
     with _one_at_a_time, kept_state(list(modules.values())), ExitStack() as stack:
         for name, module in modules.items():
             if isinstance(module, MessagePassing):
                 explained = module.explain is not False
-                _hook_messages(stack, name, module, _unseen(mode, on_message) if explained else None, around_propagate)
+                _hook_messages(stack, name, module, _seen(mode, on_message) if explained else None, around_propagate)
                 if explained and on_layer is not None:
                     _hook_layer(stack, module, _unseen(mode, on_layer))
         if on_call is not None and mode is not None:
@@ -154,6 +154,22 @@ def _unseen(mode: _RuleMode | None, callback: Any) -> Any:
     return unseen
 
 
+def _seen(mode: _RuleMode | None, on_message: OnMessage | None) -> OnMessage | None:
+    """Let the steps have messages, and what becomes of them, for one step; what is computed for that is none."""
+    unseen: OnMessage | None = _unseen(mode, on_message)
+    steps = None if mode is None else mode.steps
+    if unseen is None or steps is None:
+        return unseen
+
+    def seen(layer: MessagePassing, propagated: Any, values: Tensor) -> Tensor:
+        steps.note(layer, (values,), {})
+        masked = unseen(layer, propagated, values)
+        steps.made(masked)
+        return masked
+
+    return seen
+
+
 def _cache_names(module: Module) -> list[str]:
     return [f"`{key}`" for key, value in vars(module).items() if key.startswith("_cached") and value is not None]
 
@@ -212,6 +228,8 @@ def _hook_module(stack: ExitStack, module: Module, rule: Rule, mode: _RuleMode, 
     @_in_this_thread
     def before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         calls.append((args, kwargs))
+        if mode.steps is not None and not mode.passing:
+            mode.steps.note(module, args, kwargs)
         mode.passing += 1
         if spared:
             return (input_of(args, kwargs).new_empty(0),), {}
@@ -225,6 +243,8 @@ def _hook_module(stack: ExitStack, module: Module, rule: Rule, mode: _RuleMode, 
         args, kwargs = calls.pop()
         result = on_call(rule, module.forward, args, kwargs)
         mode.passing -= 1
+        if mode.steps is not None and not mode.passing:
+            mode.steps.made(result)
         return result
 
     stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
@@ -235,28 +255,35 @@ def _hook_module(stack: ExitStack, module: Module, rule: Rule, mode: _RuleMode, 
 class _RuleMode(TorchFunctionMode):
     """Run callbacks in place of every function that has a rule, and of sums."""
 
-    def __init__(self, on_call: OnCall | None, on_step: OnStep | None, on_sum: OnSum | None) -> None:
+    def __init__(self, on_call: OnCall | None, steps: Following | None, on_sum: OnSum | None) -> None:
         super().__init__()
         self.on_call = on_call
-        self.on_step = on_step
+        self.steps = steps
         self.on_sum = on_sum
         self.passing = 0  # inside of a module that has a rule itself
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not self.passing and func not in _QUESTIONS:
-            if self.on_step is not None:
-                self.on_step(func, args, kwargs)
-            if (inside := standard_rules.stepped_into(func)) is not None:
-                with self:
-                    return inside(*args, **kwargs)
-            if self.on_sum is not None and func in SUMMING:
-                return self.on_sum(func, args, kwargs)
-            rule = find(func)
-            if rule is standard_rules.FACTORS and sys._getframe(1).f_code is standard_rules.SOFTMAX:
-                rule = standard_rules.FROZEN if self.on_sum is None else standard_rules.QUOTIENT
-            elif self.on_sum is not None and func is Tensor.exp and sys._getframe(1).f_code is standard_rules.SOFTMAX:
-                rule, func = standard_rules.EXPONENTIAL, bounded_exp
-            if rule is not None and self.on_call is not None:
-                return self.on_call(rule, func, args, kwargs)
+        if self.passing or func in _QUESTIONS:
+            return func(*args, **kwargs)
+        if self.steps is None:
+            return self._result(func, args, kwargs)
+        self.steps.note(func, args, kwargs)
+        result = self._result(func, args, kwargs)
+        self.steps.made(result)
+        return result
+
+    def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if (inside := standard_rules.stepped_into(func)) is not None:
+            with self:
+                return inside(*args, **kwargs)
+        if self.on_sum is not None and func in SUMMING:
+            return self.on_sum(func, args, kwargs)
+        rule = find(func)
+        if rule is standard_rules.FACTORS and sys._getframe(2).f_code is standard_rules.SOFTMAX:
+            rule = standard_rules.FROZEN if self.on_sum is None else standard_rules.QUOTIENT
+        elif self.on_sum is not None and func is Tensor.exp and sys._getframe(2).f_code is standard_rules.SOFTMAX:
+            rule, func = standard_rules.EXPONENTIAL, bounded_exp
+        if rule is not None and self.on_call is not None:
+            return self.on_call(rule, func, args, kwargs)
         return func(*args, **kwargs)

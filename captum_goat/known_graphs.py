@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from captum_goat.activation_pattern import ActivationPattern, Subject
-from captum_goat.arguments import tensors_in
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.receptive_field import ReceptiveFields
 from captum_goat.replica_plan import ReplicaPlan
@@ -23,13 +22,17 @@ class KnownGraph(NamedTuple):
     Attributes:
         pattern: What was recorded; only what does not depend on values can be used again.
         fields: The receptive fields.
-        indices: Copies of the model's arguments that are whole numbers or masks; others may have been written to since.
+        repeated: How elements were counted in them.
+        layout: The names of the model's arguments.
+        indices: Copies of its arguments that are whole numbers or masks; others may have been written to since.
         plan: What replicas of the pattern need.
     """
 
     pattern: ActivationPattern
     fields: ReceptiveFields
-    indices: tuple[Tensor, ...]
+    repeated: bool
+    layout: list[tuple[str, Any]]
+    indices: list[Tensor]
     plan: ReplicaPlan | None = None
 
 
@@ -43,29 +46,37 @@ class Memory:
     def __init__(self) -> None:
         self._last: KnownGraph | None = None
 
-    def keep(self, graph: GraphInputs, pattern: ActivationPattern, fields: ReceptiveFields) -> None:
-        """Remember a graph, if it can be used again."""
-        usable = pattern.steps is not None and not pattern.subject.features and fits(pattern)
-        indices = tuple(each.clone() for each in _indices(graph)) if usable else ()
-        self._last = KnownGraph(pattern, fields, indices) if usable else None
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_last": None}  # nothing that a copy of the explainer would miss
 
-    def recall(self, graph: GraphInputs, subject: Subject) -> KnownGraph | None:
+    def keep(self, graph: GraphInputs, pattern: ActivationPattern, fields: ReceptiveFields, repeated: bool) -> None:
+        """Remember a graph, if it can be used again."""
+        self._last = None
+        if pattern.steps is None or pattern.subject.features or not fits(pattern):
+            return
+        indices = [each.clone() for each in graph.tensors if not each.is_floating_point()]
+        subject = pattern.subject._replace(forward=_gone, finish=None)  # which hold the model's arguments
+        self._last = KnownGraph(replace(pattern, subject=subject), fields, repeated, graph.layout, indices)
+
+    def recall(self, graph: GraphInputs, subject: Subject, repeated: bool) -> KnownGraph | None:
         """Return what is known of the graph of a subject, if it is the last one."""
-        if self._last is None or subject.features:
+        last = self._last
+        if last is None or subject.features or last.repeated != repeated or last.layout != graph.layout:
             return None
-        before, steps = self._last.pattern.subject, self._last.pattern.steps
+        before, steps = last.pattern.subject, last.pattern.steps
         same = before.mask.shape == subject.mask.shape and before.mask.dtype == subject.mask.dtype
         same = same and before.model is subject.model and before.mask.device == subject.mask.device
         same = same and len(before.edge_sets) == len(subject.edge_sets)
-        if not same or steps is None or not steps.settled or not _same(self._last.indices, _indices(graph)):
+        indices = [each for each in graph.tensors if not each.is_floating_point()]
+        if not same or steps is None or not steps.settled or not _same(last.indices, indices):
             return None
-        if self._last.plan is None:
-            self._last = self._last._replace(plan=ReplicaPlan(self._last.pattern))
-        return self._last._replace(pattern=replace(self._last.pattern, subject=subject))
+        if last.plan is None:
+            self._last = last = last._replace(plan=ReplicaPlan(last.pattern))
+        return last._replace(pattern=replace(last.pattern, subject=subject))
 
 
-def _indices(graph: GraphInputs) -> list[Tensor]:
-    return [each for _, each in tensors_in(graph.arguments) if not each.is_floating_point()]
+def _gone(_: Any) -> Any:
+    raise AssertionError("The pass over a known graph is another one.")
 
 
 def _same(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:

@@ -95,10 +95,12 @@ class _Recorder:
         if self.edge_sums is not None:
             callbacks |= {"on_sum": self.on_sum, "around_propagate": self.edge_sums.around_propagate}
         if self.steps is not None:
-            callbacks["on_step"] = self.steps.note
+            callbacks["steps"] = self.steps
         features = self.tracked_features()
         with intercepted(subject.model, **callbacks), tracker:
             output = tensor_output(subject.forward(features))
+            if self.steps is not None:
+                self.steps.note(tensor_output, (output,), {})
             last = tracker.squashed(output)
             if last is not None and (logits := self.logits_of(last, output)) is not None:
                 self.left_out, self.calls[last], output = last, None, logits

@@ -1,68 +1,125 @@
 """The steps of a forward pass, to tell whether another one takes the same.
 
-Which rows read which is decided by the operations of a pass, their whole numbers and their indices, not by the values
-of floating point tensors. So a pass with the same steps has the rows of the first one, and needs not be followed again.
+Which rows read which is decided by the operations of a pass, by which results they are given, by whole numbers and by
+indices, not by the values of floating point tensors. So a pass with the same steps has the rows of the first one, and
+needs not be followed again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 from torch import Tensor
 
-# Called with every function of torch that a model calls, and its arguments.
-OnStep = Callable[[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], None]
+# What another pass must have just so. Anything else, such as an array of numpy, may be an index that nobody compares.
+_PLAIN = (str, int, float, type, type(None), type(...), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
 class OtherStepsError(Exception):
     """A pass does not take the steps of the one before."""
 
 
+class Following(ABC):
+    """Sees the steps of a pass, and where their arguments come from.
+
+    Args:
+        arguments: The tensors that the model is given.
+    """
+
+    def __init__(self, arguments: Sequence[Tensor]) -> None:
+        self._origins = {id(each): (ref(each), -1 - place) for place, each in enumerate(arguments)}
+        self._count = 0
+
+    @abstractmethod
+    def note(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """See a step: a function of torch or a module, and its arguments."""
+
+    def made(self, result: Any) -> None:
+        """See what a step returns."""
+        if isinstance(result, Tensor):
+            self._count += 1
+            self._origins[id(result)] = ref(result), self._count
+        elif isinstance(result, list | tuple):
+            for each in result:
+                self.made(each)
+
+    def _origin(self, tensor: Tensor) -> int | None:
+        """Return the number of the result, or of the argument, that a tensor is; ``None`` for parameters and others."""
+        entry = self._origins.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
+
+class _Floats(NamedTuple):
+    """A floating point tensor: where it is from, or if that is nowhere the tensor itself; its size and type."""
+
+    origin: int | None
+    held: Tensor | None
+    shape: torch.Size
+    dtype: torch.dtype
+
+
 class _Step(NamedTuple):
-    function: Callable[..., Any]
+    function: Any
     arguments: list[Any]
     flat: bool  # whether no argument has others inside
 
 
-class Steps:
+class Steps(Following):
     """The steps of one pass."""
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: Sequence[Tensor] = ()) -> None:
+        super().__init__(arguments)
         self._steps: list[_Step] = []
         self._versions: list[tuple[Tensor, int]] = []
+        self._comparable = True
 
-    def note(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def note(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Add a step."""
         leaves = _leaves(args, kwargs)
-        arguments = [_summary(each) for each in leaves]
-        flat = len(leaves) == len(args) and all(map(is_, leaves, args))
-        self._steps.append(_Step(function, arguments, flat))
-        self._versions += [(each, each._version) for each in arguments if isinstance(each, Tensor)]
+        arguments = [self._summary(each) for each in leaves]
+        self._steps.append(_Step(function, arguments, len(leaves) == len(args) and all(map(is_, leaves, args))))
+
+    def _summary(self, value: Any) -> Any:
+        """Return what must be the same in another pass."""
+        if not isinstance(value, Tensor):
+            self._comparable &= isinstance(value, _PLAIN)
+            return value
+        origin = self._origin(value)
+        if value.is_floating_point():
+            return _Floats(origin, value if origin is None else None, value.shape, value.dtype)
+        if origin is None:  # somebody holds it, and may write to it later
+            return value.clone()
+        self._versions.append((value, value._version))
+        return value
 
     @property
     def settled(self) -> bool:
-        """Whether no index that was noted has been written to since."""
-        return all(each._version == version for each, version in self._versions)
+        """Whether steps can be compared with these: no index that was noted has been written to since."""
+        return self._comparable and all(each._version == version for each, version in self._versions)
 
-    def again(self) -> Comparison:
-        """Return what compares the steps of another pass with these."""
-        return Comparison(self._steps)
+    def again(self, arguments: Sequence[Tensor] = ()) -> Comparison:
+        """Return what compares the steps of another pass with these.
+
+        Args:
+            arguments: The tensors that the model is given then.
+        """
+        return Comparison(self._steps, arguments)
 
 
-class Comparison:
-    """Compares the steps of a pass with those of an earlier one.
+class Comparison(Following):
+    """Compares the steps of a pass with those of an earlier one. Indices are compared at the end, all together."""
 
-    Call it with every step. Indices are compared at the end, all together.
-    """
-
-    def __init__(self, steps: list[_Step]) -> None:
+    def __init__(self, steps: list[_Step], arguments: Sequence[Tensor]) -> None:
+        super().__init__(arguments)
         self._remaining = iter(steps)
         self._indices: list[tuple[Tensor, Tensor, int]] = []
 
-    def __call__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def note(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Compare a step, but for its indices.
 
         Raises:
@@ -75,12 +132,20 @@ class Comparison:
         if len(leaves) != len(step.arguments):
             raise OtherStepsError
         for known, value in zip(step.arguments, leaves, strict=True):
-            if known is value:
-                continue
-            if isinstance(value, Tensor) and isinstance(known, Tensor) and not value.is_floating_point():
-                self._indices.append((known, value, value._version))
-            elif not _same(known, value):
+            if not self._same(known, value):
                 raise OtherStepsError
+
+    def _same(self, known: Any, value: Any) -> bool:
+        if not isinstance(value, Tensor):
+            return type(known) is type(value) and bool(known == value)
+        origin = self._origin(value)
+        if type(known) is _Floats:
+            same = origin == known.origin and (origin is not None or known.held is value)
+            return same and known.dtype == value.dtype and known.shape == value.shape
+        if not isinstance(known, Tensor):
+            return False
+        self._indices.append((known, value, value._version))
+        return True
 
     def check_done(self) -> None:
         """Compare what is left to compare.
@@ -100,21 +165,9 @@ def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     found: list[Any] = []
     for each in (*args, *kwargs.items()) if kwargs else args:
         if isinstance(each, list | tuple):
-            found += _leaves(each, {})
+            found += [type(each), len(each), *_leaves(each, {})]  # x[[0, 1]] is not x[0, 1]
         elif isinstance(each, slice):
-            found += _leaves((each.start, each.stop, each.step), {})
+            found += [slice, *_leaves((each.start, each.stop, each.step), {})]
         else:
             found.append(each)
     return found
-
-
-def _summary(value: Any) -> Any:
-    """Return what must be the same in another pass: indices and masks, the sizes of other tensors, and the rest."""
-    if isinstance(value, Tensor):
-        return value.shape if value.is_floating_point() else value
-    return value if isinstance(value, str | int | float | type(None) | torch.dtype | torch.device) else type(value)
-
-
-def _same(known: Any, value: Any) -> bool:
-    summary = _summary(value)
-    return type(known) is type(summary) and bool(known == summary)

@@ -1,0 +1,183 @@
+"""A graph that was explained before: what must not be taken for the same, though the functions called are."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GraphConv
+
+from captum_goat import GOAtAttribution, graph_explanation
+from captum_goat.replicas import replicated
+
+EDGES = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 2], [1, 2, 3, 4, 5, 0, 3, 5]])
+X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+MASK = torch.linspace(0.5, 1.5, 8)
+
+
+class Net(nn.Module):
+    """Two layers; ``how`` says what is done with them."""
+
+    def __init__(self, how: Callable[..., Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = GraphConv(4, 8), GraphConv(8, 8)
+        self.lin, self.out, self.act = nn.Linear(8, 8), nn.Linear(8, 2), nn.ReLU()
+        self.how, self.first = how, True
+
+    def forward(self, x: Tensor, edge_index: Tensor, which: Any = None) -> Tensor:
+        return self.out(self.how(self, x, edge_index, which)).reshape(-1, 2).sum(dim=0, keepdim=True)
+
+
+def branch(net: Net, x: Tensor, edge_index: Tensor, which: int) -> Tensor:
+    one = net.one(x, edge_index)
+    return (one, net.two(one, edge_index))[which].relu()
+
+
+def by_value(net: Net, x: Tensor, edge_index: Tensor, which: None) -> Tensor:
+    return branch(net, x, edge_index, int(x.mean().item() > 0))
+
+
+def by_attribute(net: Net, x: Tensor, edge_index: Tensor, which: None) -> Tensor:
+    return branch(net, x, edge_index, int(net.first))
+
+
+def moved(net: Net, x: Tensor, edge_index: Tensor, which: None) -> Tensor:
+    x = net.one(x, edge_index)
+    x = net.two(net.act(x) if net.first else x, edge_index)
+    return x if net.first else net.act(x)
+
+
+def chosen(net: Net, x: Tensor, edge_index: Tensor, which: Any) -> Tensor:
+    return net.lin(net.two(net.one(x, edge_index).relu(), edge_index)[which]).relu()
+
+
+def plain(net: Net, x: Tensor, edge_index: Tensor, which: None) -> Tensor:
+    return net.two(net.one(x, edge_index).relu(), edge_index).relu()
+
+
+@pytest.fixture
+def reused(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each try to use a known graph went well."""
+    found: list[bool] = []
+
+    def watched(pattern: Any, choose: Any, steps: Any = None, plan: Any = None) -> Any:
+        result = replicated(pattern, choose, steps, plan)
+        if steps is not None:
+            found.append(result is not None)
+        return result
+
+    monkeypatch.setattr(graph_explanation, "replicated", watched)
+    return found
+
+
+def assert_like_new(goat: GOAtAttribution, model: nn.Module, arguments: tuple[Any, ...], **options: Any) -> None:
+    expected = GOAtAttribution(model, **options).attribute(MASK, 0, arguments)
+    torch.testing.assert_close(goat.attribute(MASK, 0, arguments), expected, rtol=0.0, atol=1e-6)
+
+
+def test_other_features_of_a_known_graph(reused: list[bool]) -> None:
+    model = Net(plain).eval()
+    goat = GOAtAttribution(model)
+    for shift in range(3):
+        assert_like_new(goat, model, (X + shift, EDGES))
+    assert reused == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("how", "before", "after"),
+    [
+        (branch, 1, 0),
+        (branch, 0, 1),
+        (chosen, [0, 1], [3, 4]),
+        (chosen, torch.tensor([0, 1]), torch.tensor([3, 4])),
+        (chosen, np.array([0, 1]), np.array([3, 4])),
+        (chosen, np.int64(0), np.int64(3)),
+        (chosen, range(2), range(3, 5)),
+    ],
+)
+def test_another_argument(how: Callable[..., Tensor], before: Any, after: Any, reused: list[bool]) -> None:
+    model = Net(how).eval()
+    goat = GOAtAttribution(model)
+    goat.attribute(MASK, 0, (X, EDGES, before))
+    assert_like_new(goat, model, (X, EDGES, after))
+    assert not any(reused)
+
+
+@pytest.mark.parametrize("how", [by_attribute, moved])
+def test_a_model_that_was_changed(how: Callable[..., Tensor], reused: list[bool]) -> None:
+    model = Net(how).eval()
+    goat = GOAtAttribution(model)
+    goat.attribute(MASK, 0, (X, EDGES))
+    model.first = False
+    assert_like_new(goat, model, (X, EDGES))
+    assert reused == [False]
+
+
+def test_a_way_that_depends_on_values(reused: list[bool]) -> None:
+    model = Net(by_value).eval()
+    goat = GOAtAttribution(model)
+    goat.attribute(MASK, 0, (X + 5, EDGES))
+    assert_like_new(goat, model, (X - 5, EDGES))
+    assert reused == [False]
+
+
+def test_another_layer_that_is_not_explained(reused: list[bool]) -> None:
+    model = Net(plain).eval()
+    model.one.explain = False
+    goat = GOAtAttribution(model)
+    goat.attribute(MASK, 0, (X, EDGES))
+    model.one.explain, model.two.explain = None, False
+    assert_like_new(goat, model, (X, EDGES))
+    assert reused == [False]
+
+
+def test_another_precision_or_way_to_count(reused: list[bool]) -> None:
+    model = Net(plain).eval()
+    goat = GOAtAttribution(model)
+    goat.attribute(MASK, 0, (X, EDGES))
+    goat.field = "repeated"
+    assert_like_new(goat, model, (X, EDGES), field="repeated")
+    assert_like_new(goat, model.double(), (X.double(), EDGES), field="repeated")
+    assert not any(reused)
+
+
+class Typed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two, self.out = GraphConv(4, 4), GraphConv(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[tuple[str, str, str], Tensor]) -> Tensor:
+        one = self.one(x_dict["n"], edge_index_dict["n", "a", "n"])
+        two = self.two(x_dict["n"], edge_index_dict["n", "b", "n"])
+        return self.out((one + two).relu()).sum(dim=0, keepdim=True)
+
+
+def test_edge_types_in_another_order() -> None:
+    a, b = ("n", "a", "n"), ("n", "b", "n")
+    model = Typed().eval()
+    goat = GOAtAttribution(model)
+    masks = {a: MASK, b: MASK.flip(0)}
+    expected = goat.attribute(masks, 0, ({"n": X}, {a: EDGES, b: EDGES.clone()}))
+    found = goat.attribute({b: masks[b], a: masks[a]}, 0, ({"n": X}, {b: EDGES.clone(), a: EDGES}))
+    for each in (a, b):
+        torch.testing.assert_close(found[each], expected[each], rtol=0.0, atol=1e-6)
+
+
+def test_nothing_of_the_caller_is_kept() -> None:
+    goat, x = GOAtAttribution(Net(plain).eval()), X.clone()
+    goat.attribute(MASK, 0, (x, EDGES))
+    alive = ref(x)
+    del x
+    gc.collect()
+    assert alive() is None
+    again = pickle.loads(pickle.dumps(goat))
+    torch.testing.assert_close(again.attribute(MASK, 0, (X, EDGES)), goat.attribute(MASK, 0, (X, EDGES)))
