@@ -77,9 +77,9 @@ class GraphInputs:
         return [each for _, each in tensors_in(self.arguments)]
 
     @property
-    def layout(self) -> list[tuple[str, Any]]:
-        """The names of the arguments, and of what is in those that are dictionaries or graphs, in order."""
-        return [(name, _names_in(value)) for name, value in self.arguments.items()]
+    def layout(self) -> tuple[tuple[EdgeSet, ...], list[tuple[str, Any]]]:
+        """Where the edges are, and the names of the arguments and of what is in dictionaries and graphs, in order."""
+        return self.edges, [(name, _names_in(value)) for name, value in self.arguments.items()]
 
     def __call__(self, leading: Sequence[Tensor] = ()) -> Any:
         """Call the model, with its first arguments replaced."""

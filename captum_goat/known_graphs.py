@@ -23,7 +23,7 @@ class KnownGraph(NamedTuple):
         pattern: What was recorded; only what does not depend on values can be used again.
         fields: The receptive fields.
         repeated: How elements were counted in them.
-        layout: The names of the model's arguments.
+        layout: The names of the model's arguments, and where the edges are among them.
         indices: Copies of its arguments that are whole numbers or masks; others may have been written to since.
         plan: What replicas of the pattern need.
     """
@@ -31,7 +31,7 @@ class KnownGraph(NamedTuple):
     pattern: ActivationPattern
     fields: ReceptiveFields
     repeated: bool
-    layout: list[tuple[str, Any]]
+    layout: Any
     indices: list[Tensor]
     plan: ReplicaPlan | None = None
 

@@ -168,8 +168,10 @@ def test_edge_types_in_another_order() -> None:
     masks = {a: MASK, b: MASK.flip(0)}
     expected = goat.attribute(masks, 0, ({"n": X}, {a: EDGES, b: EDGES.clone()}))
     found = goat.attribute({b: masks[b], a: masks[a]}, 0, ({"n": X}, {b: EDGES.clone(), a: EDGES}))
+    only_masks = goat.attribute({a: masks[a], b: masks[b]}, 0, ({"n": X}, {b: EDGES.clone(), a: EDGES}))
     for each in (a, b):
         torch.testing.assert_close(found[each], expected[each], rtol=0.0, atol=1e-6)
+        torch.testing.assert_close(only_masks[each], expected[each], rtol=0.0, atol=1e-6)
 
 
 def test_nothing_of_the_caller_is_kept() -> None:
