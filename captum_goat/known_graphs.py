@@ -55,7 +55,7 @@ class Memory:
         if pattern.steps is None or pattern.subject.features or not fits(pattern):
             return
         indices = [each.clone() for each in graph.tensors if not each.is_floating_point()]
-        subject = pattern.subject._replace(forward=_gone, finish=None)  # which hold the model's arguments
+        subject = pattern.subject._replace(forward=_gone, finish=None, edge_sets=())  # no arguments
         self._last = KnownGraph(replace(pattern, subject=subject), fields, repeated, graph.layout, indices)
 
     def recall(self, graph: GraphInputs, subject: Subject, repeated: bool) -> KnownGraph | None:
@@ -66,7 +66,6 @@ class Memory:
         before, steps = last.pattern.subject, last.pattern.steps
         same = before.mask.shape == subject.mask.shape and before.mask.dtype == subject.mask.dtype
         same = same and before.model is subject.model and before.mask.device == subject.mask.device
-        same = same and len(before.edge_sets) == len(subject.edge_sets)
         indices = [each for each in graph.tensors if not each.is_floating_point()]
         if not same or steps is None or not steps.settled or not _same(last.indices, indices):
             return None

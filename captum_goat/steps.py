@@ -11,10 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any, NamedTuple
-from weakref import ref
 
 import torch
 from torch import Tensor
+
+from captum_goat.tracking.traces import Traces
 
 # What another pass must have just so. Anything else, such as an array of numpy, may be an index that nobody compares.
 _PLAIN = (str, int, float, type, type(None), type(...), torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -32,8 +33,10 @@ class Following(ABC):
     """
 
     def __init__(self, arguments: Sequence[Tensor]) -> None:
-        self._origins = {id(each): (ref(each), -1 - place) for place, each in enumerate(arguments)}
+        self._origins = Traces[int]()  # the number of the result, or of the argument, that a tensor is
         self._count = 0
+        for place, each in enumerate(arguments):
+            self._origins.set(each, -1 - place)
 
     @abstractmethod
     def note(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -43,15 +46,10 @@ class Following(ABC):
         """See what a step returns."""
         if isinstance(result, Tensor):
             self._count += 1
-            self._origins[id(result)] = ref(result), self._count
+            self._origins.set(result, self._count)
         elif isinstance(result, list | tuple):
             for each in result:
                 self.made(each)
-
-    def _origin(self, tensor: Tensor) -> int | None:
-        """Return the number of the result, or of the argument, that a tensor is; ``None`` for parameters and others."""
-        entry = self._origins.get(id(tensor))
-        return entry[1] if entry is not None and entry[0]() is tensor else None
 
 
 class _Floats(NamedTuple):
@@ -89,7 +87,7 @@ class Steps(Following):
         if not isinstance(value, Tensor):
             self._comparable &= isinstance(value, _PLAIN)
             return value
-        origin = self._origin(value)
+        origin = self._origins.get(value)
         if value.is_floating_point():
             return _Floats(origin, value if origin is None else None, value.shape, value.dtype)
         if origin is None:  # somebody holds it, and may write to it later
@@ -138,7 +136,7 @@ class Comparison(Following):
     def _same(self, known: Any, value: Any) -> bool:
         if not isinstance(value, Tensor):
             return type(known) is type(value) and bool(known == value)
-        origin = self._origin(value)
+        origin = self._origins.get(value)
         if type(known) is _Floats:
             same = origin == known.origin and (origin is not None or known.held is value)
             return same and known.dtype == value.dtype and known.shape == value.shape

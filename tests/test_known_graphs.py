@@ -174,7 +174,7 @@ def test_edge_types_in_another_order() -> None:
         torch.testing.assert_close(only_masks[each], expected[each], rtol=0.0, atol=1e-6)
 
 
-def test_nothing_of_the_caller_is_kept() -> None:
+def test_features_of_the_caller_are_not_kept() -> None:
     goat, x = GOAtAttribution(Net(plain).eval()), X.clone()
     goat.attribute(MASK, 0, (x, EDGES))
     alive = ref(x)

@@ -48,7 +48,7 @@ class RowTracker(TorchDispatchMode):
         self.graph = RowGraph()
         self.set_aside = 0  # depth of nested `propagate` calls of layers with `explain=False`
         self._names = names
-        self._traces = Traces()
+        self._traces = Traces[Trace]()
         self._squashes = False
         self._squashed: Any = WeakTensorKeyDictionary()
 

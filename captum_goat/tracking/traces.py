@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 from weakref import ref
 
 from torch import Tensor
 
-from captum_goat.tracking.row_graph import Trace
+Trace = TypeVar("Trace")
 
 
-class Traces:
-    """A dictionary from tensors to traces that does not keep the tensors alive.
+class Traces(Generic[Trace]):
+    """A dictionary from tensors to traces, whatever these are, that does not keep the tensors alive.
 
     It is looked into for every argument of every operation, for which torch's own ``WeakTensorKeyDictionary`` is slow.
     A tensor that is gone leaves its trace behind, under an id that is another tensor's by then or nobody's; the
