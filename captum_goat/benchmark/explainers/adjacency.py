@@ -7,16 +7,13 @@ presence of an edge counts nowhere but in its messages, and the two are the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from captum.attr import Attribution
 from torch import Tensor
 from torch.nn import Module
+from torch_geometric.data import Batch, Data
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UpperHalfGradients
-from captum_goat.benchmark.explainers.graphs import Graphs
-from captum_goat.benchmark.explainers.interface import ExplainerSkippedError
+from captum_goat.benchmark.explainers.interface import Explainer, ExplainerSkippedError
 from captum_goat.benchmark.explainers.peeled import (
     LeaningUpperHalfGradients,
     PeeledGOAt,
@@ -26,16 +23,18 @@ from captum_goat.benchmark.explainers.simple import EdgeOcclusion, GOAt
 from captum_goat.tracking import UnsupportedModelError
 
 
-@contextmanager
-def skipping_unsupported() -> Iterator[None]:
-    """Skip a model of which it is not known what it would do without an edge, such as one with maxima over messages."""
-    try:
-        yield
-    except UnsupportedModelError as error:
-        raise ExplainerSkippedError(str(error)) from error
+class Deletion(Explainer):
+    """What all of these have in common: they skip a model of which it is not known what it would do without an edge."""
+
+    def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
+        """Explain a class of every graph."""
+        try:
+            return super().__call__(model, data, target)
+        except UnsupportedModelError as error:  # maxima over messages, for example
+            raise ExplainerSkippedError(str(error)) from error
 
 
-class AdjacencyGOAt(GOAt):
+class AdjacencyGOAt(Deletion, GOAt):
     """GOAt with a mask at the adjacency: its scores add up to what the model loses with its edges.
 
     Examples::
@@ -57,80 +56,30 @@ class AdjacencyGOAt(GOAt):
     baseline = "removed"
     at = "adjacency"
 
-    def scores(self, model: Module, graphs: Graphs) -> Tensor:
-        """Return the attributions of all graphs, by one call."""
-        with skipping_unsupported():
-            return super().scores(model, graphs)
-
 
 class ProportionalAdjacencyGOAt(AdjacencyGOAt):
-    """GOAt with a mask at the adjacency, which shares a gate in proportion to what its edges have already.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.benchmark.explainers import EXPLAINERS
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> from captum_goat.models import GraphClassifier
-        >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(num_graphs=1)
-        >>> EXPLAINERS["goat_adjacency_proportional"]()(model, graph, target=torch.tensor([0])).shape
-        torch.Size([50])
-    """
+    """GOAt with a mask at the adjacency, which shares a gate in proportion to what its edges have already."""
 
     name = "goat_adjacency_proportional"
     gates = "proportional"
 
 
-class PeeledAdjacencyGOAt(PeeledGOAt):
-    """GOAt with a mask at the adjacency, in rounds from the most important edges on.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.benchmark.explainers import EXPLAINERS
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> from captum_goat.models import GraphClassifier
-        >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(num_graphs=1)
-        >>> scores = EXPLAINERS["goat_adjacency_peeled"]()(model, graph, target=torch.tensor([0]))
-        >>> 2 * scores.max(), len(scores.unique())  # shared by two directions; 25 edges
-        (tensor(1.), 25)
-    """
+class PeeledAdjacencyGOAt(Deletion, PeeledGOAt):
+    """GOAt with a mask at the adjacency, in rounds from the most important edges on."""
 
     name = "goat_adjacency_peeled"
     citation = f"{PeeledGOAt.citation}, with masks at the adjacency"
-
-    def scores(self, model: Module, graphs: Graphs) -> Tensor:
-        """Return the places of all graphs' edges."""
-        with skipping_unsupported():
-            return super().scores(model, graphs)
 
     def method(self, model: Module) -> Attribution:
         """Return GOAt with a mask at the adjacency."""
         return GOAtAttribution(model, at="adjacency")
 
 
-class PeeledUpperHalfAdjacencyGradients(PeeledUpperHalfGradients):
-    """Integrated gradients of the presence of edges, upper half, peeled from both ends.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.benchmark.explainers import EXPLAINERS
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> from captum_goat.models import GraphClassifier
-        >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(num_graphs=1)
-        >>> explainer = EXPLAINERS["ig_half_adjacency_peeled_both"]()
-        >>> explainer(model, graph, target=torch.tensor([0])).shape, explainer.rounds
-        (torch.Size([50]), 8)
-    """
+class PeeledUpperHalfAdjacencyGradients(Deletion, PeeledUpperHalfGradients):
+    """Integrated gradients of the presence of edges, upper half, peeled from both ends."""
 
     name = "ig_half_adjacency_peeled_both"
     citation = f"{PeeledUpperHalfGradients.citation}, with masks at the adjacency"
-
-    def scores(self, model: Module, graphs: Graphs) -> Tensor:
-        """Return the places of all graphs' edges."""
-        with skipping_unsupported():
-            return super().scores(model, graphs)
 
     def method(self, model: Module) -> Attribution:
         """Return integrated gradients of the presence of edges, upper half."""
@@ -138,24 +87,13 @@ class PeeledUpperHalfAdjacencyGradients(PeeledUpperHalfGradients):
 
 
 class LeaningUpperHalfAdjacencyGradients(PeeledUpperHalfAdjacencyGradients):
-    """The same, with two edges from the most important end for each from the other.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.benchmark.explainers import EXPLAINERS
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> from captum_goat.models import GraphClassifier
-        >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(num_graphs=1)
-        >>> EXPLAINERS["ig_half_adjacency_peeled_2_1"]()(model, graph, target=torch.tensor([0])).shape
-        torch.Size([50])
-    """
+    """The same, with two edges from the most important end for each from the other."""
 
     name = "ig_half_adjacency_peeled_2_1"
     turns = LeaningUpperHalfGradients.turns
 
 
-class AdjacencyOcclusion(EdgeOcclusion):
+class AdjacencyOcclusion(Deletion, EdgeOcclusion):
     """The drop of the target's logit when an edge is deleted, not only masked.
 
     Examples::
@@ -180,8 +118,3 @@ class AdjacencyOcclusion(EdgeOcclusion):
     name = "occlusion_adjacency"
     citation = f"{EdgeOcclusion.citation}, deleted"
     at = "adjacency"
-
-    def scores(self, model: Module, graphs: Graphs) -> Tensor:
-        """Return the drops."""
-        with skipping_unsupported():
-            return super().scores(model, graphs)
