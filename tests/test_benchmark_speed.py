@@ -29,7 +29,6 @@ from captum_goat.benchmark.speed.graphs import (
 )
 from captum_goat.benchmark.speed.methods import METHODS
 from captum_goat.benchmark.speed.parts import nodes, sizes
-from captum_goat.benchmark.speed.ranks import seconds_of_ranks
 from captum_goat.benchmark.speed.results import Check, Row
 from captum_goat.benchmark.speed.rounds import Times, in_turn
 from captum_goat.benchmark.speed.split import PLACES, REST, Place, Stopwatch, split_time
@@ -274,15 +273,6 @@ def test_table_of_numbers_has_its_schema_and_every_part(finished: Path) -> None:
     )
     (whole,) = [float(line[-1]) for line in lines if line[0] == "batches" and line[4:6] == ["goat", "units"]]
     assert math.isclose(spent, whole, rel_tol=0.3)
-
-
-def test_several_processes_explain_all_graphs_and_say_when_they_cannot() -> None:
-    model, data = graph_model("sage", 8), molecules(5)
-    start = time.perf_counter()
-    seconds = seconds_of_ranks(model, "sage", 8, data, ranks=2, batch_size=2)
-    assert 0 < seconds < time.perf_counter() - start
-    with pytest.raises(RuntimeError, match=r"with 1 processes failed(.|\n)*size mismatch"):
-        seconds_of_ranks(model, "sage", 16, data, ranks=1, batch_size=2)
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
