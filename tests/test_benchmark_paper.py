@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import math
 from dataclasses import fields, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ def tiny(folder: Path, **changes: object) -> Options:
         out=folder,
         cache=folder / "cache",
         limit=6,
-        epochs=2,
+        epochs=10,  # so that both classes are predicted
         whole=False,
         progress=False,
     )
@@ -45,25 +46,42 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def without_times(folder: Path) -> list[Row]:
-    return [row for row in read_rows(folder / "benchmark" / "results.csv") if row.metric not in TIMES]
+    return [row for row in read_rows(folder / "benchmark" / "results.csv.gz") if row.metric not in TIMES]
 
 
-def test_report_mentions_every_explainer_and_links_files_that_are_there(finished: Path) -> None:
-    text = (finished / "benchmark.md").read_text(encoding="utf-8")
-    for name in NAMES:
-        assert f"`{name}`" in text
-    linked = {part.split(")")[0] for part in text.split("](")[1:]}
-    assert linked >= {"benchmark/results.csv", "benchmark/times.png", "benchmark/fidelity_ba_shapes_stay.png"}
-    for name in linked:
-        assert 0 < (finished / name).stat().st_size < 150_000
+def test_every_page_is_linked_and_every_link_leads_to_a_file(finished: Path) -> None:
+    pages = sorted((finished / "benchmark").glob("*.md"))
+    first = finished / "benchmark.md"
+    linked = set(links(first))
+    assert linked == {"benchmark/results.csv.gz"} | {f"benchmark/{page.name}" for page in pages}
+    names = {page.stem for page in pages}
+    assert names == {"protocol", "fidelity", "search", "truth", "discriminability", "stability", "times"}
+    pictures = {name for page in pages for name in links(page)}
+    assert pictures == {path.name for path in (finished / "benchmark").glob("*.png")}
+    assert {"times.png", "fidelity_ba_shapes_stay.png", "coverage_ba_2motifs_gcn.png"} <= pictures
+    for path in [finished / name for name in linked] + [finished / "benchmark" / name for name in pictures]:
+        assert 0 < path.stat().st_size < 150_000
+
+
+def links(page: Path) -> list[str]:
+    return [part.split(")")[0] for part in page.read_text(encoding="utf-8").split("](")[1:]]
+
+
+def test_first_page_and_tables_have_every_explainer(finished: Path) -> None:
+    for page in ("benchmark.md", "benchmark/fidelity.md", "benchmark/search.md", "benchmark/times.md"):
+        text = (finished / page).read_text(encoding="utf-8")
+        for name in NAMES:
+            assert f"`{name}`" in text, page
+    text = (finished / "benchmark" / "discriminability.md").read_text(encoding="utf-8")
+    assert "*original graphs*" in text
 
 
 def test_table_has_its_schema_and_every_part(finished: Path) -> None:
-    with (finished / "benchmark" / "results.csv").open(newline="", encoding="utf-8") as file:
+    with gzip.open(finished / "benchmark" / "results.csv.gz", "rt", newline="", encoding="utf-8") as file:
         lines = list(csv.reader(file))
     assert lines[0] == [each.name for each in fields(Row)]
     assert all(len(line) == len(lines[0]) for line in lines)
-    results = Results(read_rows(finished / "benchmark" / "results.csv"))
+    results = Results(read_rows(finished / "benchmark" / "results.csv.gz"))
     assert len(results._found) == len(results.rows), "a row is named twice"
     assert results.values("dataset") == ["ba_2motifs", "ba_shapes"]
     assert tuple(results.values("explainer")) == NAMES
@@ -86,7 +104,7 @@ def test_table_has_its_schema_and_every_part(finished: Path) -> None:
 
 
 def test_goat_is_complete_and_not_compared_with_itself(finished: Path) -> None:
-    results = Results(read_rows(finished / "benchmark" / "results.csv"))
+    results = Results(read_rows(finished / "benchmark" / "results.csv.gz"))
     for dataset in ("ba_2motifs", "ba_shapes"):
         error = results.get(dataset, "gcn", "goat", "largest_completeness_error")
         assert error is not None
@@ -126,6 +144,20 @@ def test_other_options_do_not_take_old_results(finished: Path, monkeypatch: pyte
     assert explained
 
 
+def test_an_explainer_that_ran_out_of_time_goes_on_when_it_has_more(tmp_path: Path) -> None:
+    options = tiny(tmp_path, datasets=("ba_2motifs",), explainers=("random",), budget=0.0)
+
+    def explained(**changes: object) -> list[int]:
+        run(replace(options, **changes))  # type: ignore[arg-type]
+        results = Results(read_rows(tmp_path / "benchmark" / "results.csv.gz"))
+        found = [results.get("ba_2motifs", "gcn", "random", metric) for metric in ("seconds_alone", "ground_truth_auc")]
+        return [row.n for row in found if row is not None]
+
+    assert explained() == [1, 1]
+    assert explained(budget=60.0) == [6, 6]
+    assert explained(budget=0.0) == [6, 6], "what was found with more time is no worse"
+
+
 def test_failures_end_the_run_or_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(self: EdgeOcclusion, *args: object) -> torch.Tensor:
         raise RuntimeError("out of luck")
@@ -134,7 +166,8 @@ def test_failures_end_the_run_or_are_reported(tmp_path: Path, monkeypatch: pytes
     options = tiny(tmp_path, datasets=("ba_2motifs",), explainers=("goat", "occlusion"), limit=3)
     with pytest.raises(RuntimeError, match="out of luck"):
         run(options)
-    text = run(replace(options, keep_going=True)).read_text(encoding="utf-8")
+    run(replace(options, keep_going=True))
+    text = (tmp_path / "benchmark" / "protocol.md").read_text(encoding="utf-8")
     assert "`occlusion` on BA-2Motifs, GCN: failed: RuntimeError: out of luck" in text
 
 

@@ -111,7 +111,8 @@ def test_mean_and_error() -> None:
     assert count == 0
 
 
-def test_rows_survive_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+def test_rows_survive_the_file(tmp_path: Path, name: str) -> None:
     rows = [
         Row(
             "nci1",
@@ -131,8 +132,12 @@ def test_rows_survive_the_file(tmp_path: Path) -> None:
         ),
         Row("nci1", "gcn", "", "", "all", "", "", "", "test_accuracy", 0.75),
     ]
-    write_rows(tmp_path / "rows.csv", rows)
-    assert repr(read_rows(tmp_path / "rows.csv")) == repr(rows)
+    write_rows(tmp_path / name, rows)
+    assert repr(read_rows(tmp_path / name)) == repr(rows)
+    content = (tmp_path / name).read_bytes()
+    assert content.startswith(b"\x1f\x8b") == name.endswith(".gz")
+    write_rows(tmp_path / f"other_{name}", rows)
+    assert (tmp_path / f"other_{name}").read_bytes() == content, "the same table is the same file"
 
 
 def test_verdicts_are_by_two_standard_errors() -> None:
@@ -144,6 +149,15 @@ def test_verdicts_are_by_two_standard_errors() -> None:
     assert [verdicts.verdict(each) for each in rows] == [None, "better", "alike", "worse"]
     results = Results(rows)
     assert "| NCI1, GCN | 0.500 | `occlusion` (+0.300) | `saliency` | `random` |" in verdicts.by_task(results, "stay")
+    best = verdicts.best_by_task(results, "stay")
+    assert "| NCI1, GCN | 0.500 | 1 / 1 / 1 | `occlusion` (+0.300 ± 0.100) |" in best
+    lines = verdicts.by_explainer(results, ["stay"]).splitlines()[2:]
+    assert lines == [
+        "| `occlusion` | 1 / 0 / 0 | +0.300 | - |",
+        "| `saliency` | 0 / 1 / 0 | +0.150 | - |",
+        "| **`goat`** | - | - | - |",
+        "| `random` | 0 / 0 / 1 | -0.300 | - |",
+    ]
     words = verdicts.in_words(results, "stay")
     assert words.startswith("On 0 of 1 pairs")
     assert "`occlusion` on 1" in words

@@ -17,7 +17,7 @@ from captum_goat.benchmark.paper.cells import Cell
 from captum_goat.benchmark.paper.explanations import Explanation
 from captum_goat.benchmark.paper.measurements import SPARSITIES, Key, Measurements
 from captum_goat.benchmark.paper.options import Options, parse
-from captum_goat.benchmark.paper.recipe_report import all_trials, by_task, describe_recipes, everywhere, in_words
+from captum_goat.benchmark.paper.pages.recipes import all_trials, by_task, everywhere, in_words, recipes_page
 from captum_goat.benchmark.paper.recipes import (
     COMPARED,
     RECIPES,
@@ -118,7 +118,7 @@ def test_nothing_to_compare_with() -> None:
     assert not list(trials_of(study_of(GOAT)))
     assert not list(trials_of(study_of(OCCLUSION)))
     assert not list(trials_of(Study(task_of(3, held_out=False), [GOAT, OCCLUSION])))
-    assert describe_recipes([study_of(GOAT, OCCLUSION)], "recipes.csv") == ""
+    assert recipes_page([study_of(GOAT, OCCLUSION)], "recipes.csv") == ""
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_section_counts_tasks_and_says_where_none_meets_both() -> None:
     assert words.startswith("On 1 of 2 tasks a recipe meets both conditions by the mean, on 0 more")
     assert "**No recipe does on 1.**" in words
     assert "NCI1, GCN (textbook): `goat_peeled` has fid+ -0.200" in words
-    section = describe_recipes(studies, "benchmark/recipes.csv")
+    section = recipes_page(studies, "benchmark/recipes.csv")
     for phrase in ('removal="cut"', 'order="both"', "upper half", "chosen on graphs\nof these same data sets"):
         assert phrase in section
     # fid+: 0.2, 0 and -0.1 in both tasks, fid-: 0.1 each, without a doubt
@@ -199,7 +199,7 @@ def test_section_counts_tasks_and_says_where_none_meets_both() -> None:
 
 def test_section_says_if_rounds_alone_help() -> None:
     controls = [cell_of("random", [0.1, 0.2, 0.3], [0.5] * 3), cell_of("random_peeled", [0.2, 0.3, 0.4], [0.5] * 3)]
-    section = describe_recipes([study_of(GOAT, OCCLUSION, cell_of("goat_peeled", [0.5] * 3, [0.1] * 3), *controls)], "")
+    section = recipes_page([study_of(GOAT, OCCLUSION, cell_of("goat_peeled", [0.5] * 3, [0.1] * 3), *controls)], "")
     assert "The wrapper itself is flattered" in section
 
 
@@ -207,11 +207,11 @@ def test_tasks_without_anything_to_explain_are_not_counted() -> None:
     idle = [cell_of(name, [1e-6] * 3, [1e-5] * 3) for name in ("goat", "occlusion", "goat_peeled")]
     peeled = cell_of("goat_peeled", [0.5, 0.6, 0.7], [0.1, 0.1, 0.1])
     studies = [study_of(*idle, gnn="gcn_textbook"), study_of(GOAT, OCCLUSION, peeled)]
-    section = describe_recipes(studies, "benchmark/recipes.csv")
+    section = recipes_page(studies, "benchmark/recipes.csv")
     assert "Not counted is what has nothing to explain: NCI1, GCN (textbook). Predictions hardly" in section
     assert "On 1 of 1 tasks" in section
     assert "| `goat_peeled` | 5 | 1 of 1 |" in section
-    assert "Not counted" not in describe_recipes(studies[1:], "benchmark/recipes.csv")
+    assert "Not counted" not in recipes_page(studies[1:], "benchmark/recipes.csv")
 
 
 def test_report_with_a_model_that_is_not_the_papers(tmp_path: Path) -> None:
@@ -230,16 +230,15 @@ def test_report_with_a_model_that_is_not_the_papers(tmp_path: Path) -> None:
         progress=False,
         other_explainers=(*few, "goat_adjacency_peeled"),
     )
-    text = run(options).read_text(encoding="utf-8")
-    parts = {part.splitlines()[0]: part for part in text.split("\n## ")}
-    textbook = "GCN (textbook)"
-    assert "of 1 pairs of data set and model" in parts["Where GOAt wins and where it loses"]
-    assert textbook in parts["Recipes"]
-    assert "`goat_adjacency_peeled`" in parts["Recipes"]
-    for name in ("Accuracies of the models", "Time per graph", "Completeness", "Protocol"):
-        assert textbook in parts[name]
-    others = set(parts) - {"Recipes", "Accuracies of the models", "Time per graph", "Completeness", "Protocol"}
-    assert not [name for name in others if textbook in parts[name] and name != "Left out"]
+    first, textbook = run(options), "GCN (textbook)"
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (first, *(tmp_path / "benchmark").glob("*.md"))}
+    assert "of 1 pairs of data set and model" in pages["benchmark"]
+    assert textbook in pages["benchmark"].split("## Accuracies of the models")[1]
+    assert textbook not in pages["benchmark"].split("## Accuracies of the models")[0]
+    assert {name for name in set(pages) - {"benchmark"} if textbook in pages[name]} == {"recipes", "times", "protocol"}
+    recipes = {name for name, text in pages.items() if "`goat_adjacency`" in text}
+    assert recipes == {"recipes", "times", "protocol"}
+    assert "`goat_adjacency_peeled`" in pages["recipes"]
     with (tmp_path / "benchmark" / "recipes.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == [each.name for each in fields(Area)]

@@ -1,4 +1,4 @@
-"""The coverage of explanations over several seeds."""
+"""Accuracies and the coverage of explanations over several seeds."""
 
 from pathlib import Path
 
@@ -7,10 +7,24 @@ import pytest
 from captum_goat.benchmark import seeds
 
 
-def test_one_line_per_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "coverage.md"
-    seeds.main(["--seeds", "1", "--epochs", "10", "--cache", str(tmp_path), "--out", str(page)])
-    lines = [line for line in page.read_text().splitlines() if line.startswith("| ")]
-    assert [line.split(" | ")[0] for line in lines[1:]] == ["| 0"]
-    assert lines[1] in capsys.readouterr().out
-    assert all(line.count(" / ") == 4 for line in lines[1:])
+def test_tables_have_every_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, folder = tmp_path / "seeds.md", ["--cache", str(tmp_path), "--datasets", "ba_2motifs"]
+    seeds.main(["--seeds", "2", "--epochs", "10", *folder, "--out", str(page)])
+    text = page.read_text()
+    assert text.strip() == capsys.readouterr().out.strip()
+    accuracies, coverage = (
+        [line for line in part.splitlines() if line.startswith("| ")] for part in text.split("## One")
+    )
+    assert [line.split(" | ")[0] for line in accuracies[1:]] == [
+        "| BA-2Motifs, GCN",
+        "| BA-2Motifs, GraphSAGE",
+        "| BA-2Motifs, GIN",
+    ]
+    for line in accuracies[1:]:
+        _, mean, each, quoted, near = line.strip("| ").split(" | ")
+        values = [float(value) for value in each.split(", ")]
+        assert len(values) == 2
+        assert float(mean.split(" ± ")[0]) == pytest.approx(sum(values) / 2, abs=1e-3)
+        assert near == ("yes" if abs(sum(values) / 2 - float(quoted.strip("*"))) <= 0.03 else "no")
+    assert [line.split(" | ")[0].strip("| ") for line in coverage[1:]] == ["0", "0", "1", "1", "*paper (quoted)*"]
+    assert all(line.count(" / ") == 4 for line in coverage[1:-1])

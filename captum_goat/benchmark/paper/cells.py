@@ -17,8 +17,8 @@ from captum_goat.benchmark.paper.options import Options
 from captum_goat.benchmark.paper.tasks import Task
 from captum_goat.models.checkpoints import fingerprint
 
-EXPLANATION_FORMAT = 1  # to be raised when explaining changes, so that older results are not taken for those of today
-MEASUREMENT_FORMAT = 2  # the same for measuring
+EXPLANATION_FORMAT = 2  # to be raised when explaining changes, so that older results are not taken for those of today
+MEASUREMENT_FORMAT = 3  # the same for measuring
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Cell:
 class Store:
     """The cells of one task on disk.
 
-    A file is taken only if it was written for the same model, graphs and options.
+    A file is taken only if it was written for the same model, graphs and seed, and has as many graphs as are wanted. An
+    explainer that ran out of time is asked again when it is given more.
 
     Args:
         task: The model and the graphs.
@@ -50,34 +51,38 @@ class Store:
 
     def __init__(self, task: Task, options: Options) -> None:
         self.folder = options.cache / "cells" / task.dataset / (task.gnn if task.held_out else f"{task.gnn}_whole")
-        limits = {"limit": options.limit, "slow_limit": options.slow_limit, "budget": options.budget}
-        self.task = fingerprint(task.model, task.graphs, {"seed": options.seed} | limits)
+        self.task = fingerprint(task.model, task.graphs, {"seed": options.seed})
+        self.budget = options.budget
 
-    def read_explanation(self, explainer: str) -> Explanation | None:
-        """Return an explanation, or ``None`` if there is none."""
-        content = self._read(explainer, "explanation", EXPLANATION_FORMAT)
-        return None if content is None else Explanation(**content)
+    def read_explanation(self, explainer: str, wanted: int) -> Explanation | None:
+        """Return an explanation, or ``None`` if there is none of so many graphs, or of as many as time allows."""
+        file = self._read(explainer, "explanation", EXPLANATION_FORMAT)
+        if file is None:
+            return None
+        found = Explanation(**file["content"])
+        out_of_time = found.count < wanted and file["budget"] >= self.budget
+        return found if found.count == wanted or out_of_time else None
 
     def write_explanation(self, explainer: str, found: Explanation) -> None:
         """Keep an explanation."""
         self._write(explainer, "explanation", EXPLANATION_FORMAT, _contents(found))
 
-    def read_measurements(self, explainer: str) -> Measurements | None:
-        """Return measurements, or ``None`` if there are none."""
-        content = self._read(explainer, "measurements", MEASUREMENT_FORMAT)
-        if content is None:
+    def read_measurements(self, explainer: str, count: int) -> Measurements | None:
+        """Return measurements of that number of graphs, or ``None`` if there are none."""
+        file = self._read(explainer, "measurements", MEASUREMENT_FORMAT)
+        if file is None or file["count"] != count:
             return None
-        return Measurements(**{name: _with_keys(values) for name, values in content.items()})
+        return Measurements(**{name: _with_keys(values) for name, values in file["content"].items()})
 
-    def write_measurements(self, explainer: str, found: Measurements) -> None:
-        """Keep measurements."""
+    def write_measurements(self, explainer: str, found: Measurements, count: int) -> None:
+        """Keep measurements of a number of graphs."""
         content = {name: _with_words(values) for name, values in _contents(found).items()}
-        self._write(explainer, "measurements", MEASUREMENT_FORMAT, content)
+        self._write(explainer, "measurements", MEASUREMENT_FORMAT, content, count=count)
 
     def read_given_up(self, explainer: str) -> str | None:
-        """Return why an explainer was given up, or ``None`` if it was not."""
-        content = self._read(explainer, "given_up", EXPLANATION_FORMAT)
-        return None if content is None else str(content["reason"])
+        """Return why an explainer was given up, or ``None`` if it was not, or had less time."""
+        file = self._read(explainer, "given_up", EXPLANATION_FORMAT)
+        return None if file is None or file["budget"] < self.budget else str(file["content"]["reason"])
 
     def write_given_up(self, explainer: str, reason: str) -> None:
         """Keep the reason why an explainer was given up."""
@@ -90,15 +95,15 @@ class Store:
         path = self._path(explainer, what)
         if not path.is_file():
             return None
-        file = torch.load(path, weights_only=True)  # so that a file can hold no code
-        same = file["task"] == self.task and file["format"] == version
-        return dict(file["content"]) if same else None
+        file: dict[str, Any] = torch.load(path, weights_only=True)  # so that a file can hold no code
+        return file if file["task"] == self.task and file["format"] == version else None
 
-    def _write(self, explainer: str, what: str, version: int, content: Mapping[str, Any]) -> None:
+    def _write(self, explainer: str, what: str, version: int, content: Mapping[str, Any], **more: int) -> None:
         path = self._path(explainer, what)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
-        torch.save({"task": self.task, "format": version, "content": dict(content)}, unfinished)
+        file = {"task": self.task, "format": version, "budget": self.budget, "content": dict(content)} | more
+        torch.save(file, unfinished)
         unfinished.replace(path)  # a file appears when it is whole
 
 

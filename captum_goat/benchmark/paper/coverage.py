@@ -53,17 +53,18 @@ def class_table(results: Results, dataset: str, gnn: str, labels: Sequence[str])
     columns = [(label, selection) for label in labels for selection in ("search", "fixed")]
     lines = []
     for name in results.values("explainer"):
-        cells = [
-            _coverage(results, dataset, gnn, name, label, "correct", selection, "coverage", (1, 3))[0]
+        found = [
+            _coverage(results, dataset, gnn, name, label, "correct", selection, "coverage", (1, 3))
             for label, selection in columns
         ]
-        if any(each != EMPTY for each in cells):
-            lines.append([f"`{name}`", *cells])
+        if any(cell != EMPTY for cell, _ in found):
+            counts = [str(max(count for _, count in found[place : place + 2])) for place in range(0, len(found), 2)]
+            lines.append([f"`{name}`", *(cell for cell, _ in found), " + ".join(counts)])
     if gnn == "gcn" and any((dataset, label) in PAPER_TOP_COVERAGE for label in labels):
         cells = [_quoted(dataset, label) if selection == "search" else EMPTY for label, selection in columns]
-        lines.append(["*GOAt in the paper, top 1 (quoted)*", *cells])
+        lines.append(["*GOAt in the paper, top 1 (quoted)*", *cells, EMPTY])
     titles = [f"class {label}, {'search' if selection == 'search' else 'fixed k'}" for label, selection in columns]
-    return markdown(["explainer", *titles], lines)
+    return markdown(["explainer", *titles, "graphs"], lines)
 
 
 def _quoted(dataset: str, label: str) -> str:

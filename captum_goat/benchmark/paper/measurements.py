@@ -170,6 +170,12 @@ def _add_embeddings(found: Measurements, task: Task, batch: Batch, scores: Tenso
         found.embeddings[Key("discriminability", nodes, "fixed", str(each))] = embeddings
 
 
+def original_embeddings(task: Task) -> Tensor:
+    """Return the embeddings of a task's graphs with all their edges, ``[G, H]``."""
+    batch = Batch.from_data_list(task.graphs)
+    return explanation_embeddings(task.model, batch, torch.ones(batch.num_edges, dtype=torch.bool), task.layer)
+
+
 def _robust(task: Task, batch: Batch, scores: Tensor, target: Tensor, seed: int) -> dict[Key, Tensor]:
     selected = select_edges(scores, batch, PAPER_SPARSITY)
     generator = Generator().manual_seed(seed)

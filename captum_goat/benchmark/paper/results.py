@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TextIO
 
 import torch
 from torch import Tensor
 
 from captum_goat.benchmark.paper.cells import Cell
-from captum_goat.benchmark.paper.measurements import Key
+from captum_goat.benchmark.paper.measurements import Key, original_embeddings
 from captum_goat.benchmark.paper.tasks import Task
 from captum_goat.metrics import discriminability, stability
 
@@ -22,6 +25,7 @@ PER_CLASS = ("area_gain",)  # of which the table has a row for each class, too
 PREDICTED_ONLY = ("ground_truth_auc", "precision_at_k", "robust_fidelity_plus", "robust_fidelity_minus")
 TOPS = (1, 2, 3)
 ALL = "all"
+ORIGINAL = "discriminability_of_originals"  # the distance of classes with all edges, for comparison
 NOTHING = math.nan
 
 
@@ -91,6 +95,10 @@ def rows_of(task: Task, cells: Sequence[Cell]) -> Iterator[Row]:
         for part in ("train", "validation", "test"):
             value = getattr(task.training, f"{part}_accuracy")
             yield Row(task.dataset, task.gnn, "", "", ALL, "", "", "", f"{part}_accuracy", value)
+        originals = _mean_distance(original_embeddings(task)[task.correct], task.predicted[task.correct])
+        if not math.isnan(originals):
+            count = int(task.correct.sum())
+            yield Row(task.dataset, task.gnn, "", "correct", ALL, "", "", "", ORIGINAL, originals, n=count)
     reference = next((cell for cell in cells if cell.explainer == REFERENCE and cell.explanation), None)
     for cell in cells:
         if cell.explanation is not None:
@@ -199,12 +207,12 @@ def write_rows(path: Path, rows: Iterable[Any], kind: type = Row) -> None:
     """Write a table as CSV, numbers with four significant digits (differences three, errors two), nothing for nan.
 
     Args:
-        path: The file.
+        path: The file; compressed if it ends in ``.gz``.
         rows: The table.
         kind: The dataclass that its rows are of.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with _opened(path, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
         names = [each.name for each in fields(kind)]
         writer.writerow(names)
@@ -215,9 +223,24 @@ def write_rows(path: Path, rows: Iterable[Any], kind: type = Row) -> None:
 def read_rows(path: Path) -> list[Row]:
     """Read the table that :func:`write_rows` wrote."""
     kinds = {each.name: each.type for each in fields(Row)}
-    with path.open(newline="", encoding="utf-8") as file:
+    with _opened(path, "r") as file:
         lines = [{name: _value(text, str(kinds[name])) for name, text in line.items()} for line in csv.DictReader(file)]
     return [Row(**line) for line in lines]  # type: ignore[arg-type]
+
+
+@contextmanager
+def _opened(path: Path, mode: Literal["r", "w"]) -> Iterator[TextIO]:
+    """Open a file of text; the same table makes the same compressed file, whenever it is written."""
+    if path.suffix != ".gz":
+        with path.open(mode, newline="", encoding="utf-8") as file:
+            yield file
+        return
+    with (
+        path.open(f"{mode}b") as raw,
+        gzip.GzipFile("", f"{mode}b", fileobj=raw, mtime=0) as packed,
+        TextIOWrapper(packed, encoding="utf-8", newline="") as text,
+    ):
+        yield text
 
 
 def _text(name: str, value: object) -> object:

@@ -11,8 +11,9 @@ from captum_goat.benchmark.paper.cells import Cell, Store
 from captum_goat.benchmark.paper.explanations import ExplainerTooSlowError, Explanation, explain, make_explainer
 from captum_goat.benchmark.paper.measurements import Measurements, measure
 from captum_goat.benchmark.paper.options import Options, parse
+from captum_goat.benchmark.paper.pages.meaning import HEADLINE
 from captum_goat.benchmark.paper.progress import bar
-from captum_goat.benchmark.paper.report import HEADLINE, write_report
+from captum_goat.benchmark.paper.report import write_report
 from captum_goat.benchmark.paper.study import Study
 from captum_goat.benchmark.paper.tasks import Task, load_task
 
@@ -77,19 +78,22 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
 
     Returns:
         What the explainer did. One that does not apply, or is not installed, is tried again next time. So is one that
-        fails: it raises its error, or with ``keep_going`` is reported. One that took too long is not tried again.
+        fails: it raises its error, or with ``keep_going`` is reported. One that took too long is not tried again,
+        unless it is given more time.
     """
     if (reason := store.read_given_up(name)) is not None:
         return Cell(name, None, Measurements(), reason)
     try:
-        explanation = store.read_explanation(name)
+        wanted = min(len(task.graphs), options.slow_limit) if EXPLAINERS[name].slow else len(task.graphs)
+        explanation = store.read_explanation(name, wanted)
         if explanation is None:
-            explanation = _explained(task, name, options)
+            explanation = _explained(task, name, wanted, options)
             store.write_explanation(name, explanation)
-        measurements = store.read_measurements(name)
+        count = explanation.count
+        measurements = store.read_measurements(name, count)
         if measurements is None:
-            measurements = measure(task, explanation.scores, explanation.count, options.seed)
-            store.write_measurements(name, measurements)
+            measurements = measure(task, explanation.scores, count, options.seed)
+            store.write_measurements(name, measurements, count)
         return Cell(name, explanation, measurements)
     except ExplainerSkippedError as error:
         if isinstance(error, ExplainerTooSlowError):
@@ -102,8 +106,6 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
         return Cell(name, None, Measurements(), f"failed: {type(error).__name__}: {message}")
 
 
-def _explained(task: Task, name: str, options: Options) -> Explanation:
-    explainer = make_explainer(name, options.seed)
-    limit = min(len(task.graphs), options.slow_limit) if explainer.slow else len(task.graphs)
-    with bar(f"{task.dataset} {task.gnn} {name}", limit, "graph", options.progress) as progress:
-        return explain(explainer, task, limit, options.budget, progress.update)
+def _explained(task: Task, name: str, wanted: int, options: Options) -> Explanation:
+    with bar(f"{task.dataset} {task.gnn} {name}", wanted, "graph", options.progress) as progress:
+        return explain(make_explainer(name, options.seed), task, wanted, options.budget, progress.update)

@@ -85,14 +85,14 @@ def fidelity_table(results: Results, dataset: str, nodes: str) -> str:
     return markdown(["explainer", *(GNN_TITLES[gnn] for gnn in gnns), "graphs"], lines)
 
 
-def point_table(results: Results, dataset: str, *, protocol: str, nodes: str, sparsity: str) -> str:
+def point_table(results: Results, dataset: str, **where: str) -> str:
     """Return fid+ and fid- at one sparsity, with fixed k and with the searched prefix, two columns per model."""
     gnns = [gnn for _, gnn in results.tasks(dataset)]
     header, lines = ["explainer"], []
     header += [f"{GNN_TITLES[gnn]}, {selection}" for gnn in gnns for selection in ("fixed k", "search")]
     for name in results.values("explainer"):
         cells = [
-            _pair(results, dataset, gnn, name, protocol=protocol, nodes=nodes, selection=selection, sparsity=sparsity)
+            _pair(results, dataset, gnn, name, "fidelity", **where, selection=selection)
             for gnn in gnns
             for selection in ("fixed", "search")
         ]
@@ -101,19 +101,31 @@ def point_table(results: Results, dataset: str, *, protocol: str, nodes: str, sp
     return markdown(header, lines)
 
 
-def _pair(results: Results, dataset: str, gnn: str, name: str, **where: str) -> str:
-    plus, minus = (results.get(dataset, gnn, name, metric, **where) for metric in ("fidelity_plus", "fidelity_minus"))
+def _pair(results: Results, dataset: str, gnn: str, name: str, metric: str, **where: str) -> str:
+    plus, minus = (results.get(dataset, gnn, name, f"{metric}_{side}", **where) for side in ("plus", "minus"))
     return EMPTY if plus is None or minus is None else f"{plus.value:.3f} / {minus.value:.3f}"
 
 
-def metric_table(results: Results, metric: str, datasets: Sequence[str], **where: str) -> str:
-    """Return one metric, one column per data set and model."""
+def robust_table(results: Results, dataset: str, **where: str) -> str:
+    """Return robust fid+ and fid-, one column per model; empty if they were not measured."""
+    gnns, lines = [gnn for _, gnn in results.tasks(dataset)], []
+    for name in results.values("explainer"):
+        cells = [_pair(results, dataset, gnn, name, "robust_fidelity", **where) for gnn in gnns]
+        if any(each != EMPTY for each in cells):
+            lines.append([f"`{name}`", *cells])
+    return markdown(["explainer", *(GNN_TITLES[gnn] for gnn in gnns)], lines) if lines else ""
+
+
+def metric_table(results: Results, metric: str, datasets: Sequence[str], last: Sequence[str] = (), **where: str) -> str:
+    """Return one metric, one column per data set and model, and perhaps a last line."""
     tasks = [task for dataset in datasets for task in results.tasks(dataset)]
     lines = []
     for name in results.values("explainer"):
         rows = [results.get(*task, name, metric, **where) for task in tasks]
         if any(rows):
             lines.append([f"`{name}`", *(number(None if row is None else row.value) for row in rows)])
+    if last:
+        lines.append(list(last))
     return markdown(["explainer", *(title(*task) for task in tasks)], lines)
 
 
@@ -137,12 +149,12 @@ def time_table(results: Results, gnn: str) -> str:
     return markdown([f"explainer ({GNN_TITLES[gnn]})", *(title(each) for each in datasets)], lines)
 
 
-def completeness_table(results: Results) -> str:
-    """Return the largest completeness errors of the methods that claim completeness."""
-    tasks = results.tasks()
+def completeness_table(results: Results, gnn: str) -> str:
+    """Return one model's largest completeness errors of the methods that claim completeness."""
+    datasets = [dataset for dataset, each in results.tasks() if each == gnn]
     lines = []
     for name in results.values("explainer"):
-        rows = [results.get(*task, name, "largest_completeness_error") for task in tasks]
+        rows = [results.get(dataset, gnn, name, "largest_completeness_error") for dataset in datasets]
         if any(rows):
             lines.append([f"`{name}`", *(EMPTY if row is None else f"{row.value:.1e}" for row in rows)])
-    return markdown(["explainer", *(title(*task) for task in tasks)], lines)
+    return markdown([f"explainer ({GNN_TITLES[gnn]})", *(title(each) for each in datasets)], lines)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean, median
 from typing import Literal
 
 from captum_goat.benchmark.paper.results import REFERENCE, Row
 from captum_goat.benchmark.paper.study import Results
-from captum_goat.benchmark.paper.tables import EMPTY, markdown, number, title
+from captum_goat.benchmark.paper.tables import EMPTY, markdown, number, seconds, title
 
 DECISIVE = 2.0  # standard errors
 
 Verdict = Literal["better", "alike", "worse"]
+VERDICTS: tuple[Verdict, ...] = ("better", "alike", "worse")
 
 
 def verdict(row: Row) -> Verdict | None:
@@ -38,48 +41,106 @@ def verdict(row: Row) -> Verdict | None:
     return "better" if row.difference > 0 else "worse"
 
 
+def _gain(results: Results, task: tuple[str, str], name: str, nodes: str) -> Row | None:
+    return results.get(*task, name, "area_gain", nodes=nodes, selection="fixed")
+
+
+def _judged(results: Results, task: tuple[str, str], names: Iterable[str], nodes: str) -> list[tuple[Row, Verdict]]:
+    """Return the rows of explainers on a task that have a verdict, with it."""
+    rows = [_gain(results, task, name, nodes) for name in names]
+    return [(row, found) for row in rows if row is not None and (found := verdict(row)) is not None]
+
+
+def _counts(found: Sequence[Verdict]) -> str:
+    return " / ".join(str(found.count(each)) for each in VERDICTS)
+
+
 def by_task(results: Results, nodes: str) -> str:
     """Return a table with the methods that are better than GOAt, alike and worse, for each data set and model."""
     lines = []
     for task in results.tasks():
-        sides: dict[Verdict, list[str]] = {"better": [], "alike": [], "worse": []}
-        for name in results.values("explainer"):
-            row = results.get(*task, name, "area_gain", nodes=nodes, selection="fixed")
-            found = None if row is None else verdict(row)
-            if row is not None and found is not None:
-                sides[found].append(f"`{name}` ({row.difference:+.3f})" if found == "better" else f"`{name}`")
-        goat = results.get(*task, REFERENCE, "area_gain", nodes=nodes, selection="fixed")
+        sides: dict[Verdict, list[str]] = {each: [] for each in VERDICTS}
+        for row, found in _judged(results, task, results.values("explainer"), nodes):
+            name = f"`{row.explainer}`"
+            sides[found].append(f"{name} ({row.difference:+.3f})" if found == "better" else name)
+        goat = _gain(results, task, REFERENCE, nodes)
         if goat is not None:
             lists = [", ".join(each) or EMPTY for each in sides.values()]
             lines.append([title(*task), number(goat.value), *lists])
     return markdown(["data set, model", "GOAt", "better than GOAt", "alike", "worse than GOAt"], lines)
 
 
-def by_explainer(results: Results, nodes: str) -> str:
-    """Return a table that counts, for each method, the tasks on which it is better than GOAt, alike and worse."""
+def best_by_task(results: Results, nodes: str) -> str:
+    """Return a table with the method that has the largest paired difference against GOAt, for each data set and model.
+
+    Args:
+        results: The table of results.
+        nodes: What becomes of nodes without edges.
+
+    Returns:
+        GOAt's value, how many methods are better, alike and worse, and the best.
+    """
     lines = []
+    for task in results.tasks():
+        goat, judged = (
+            _gain(results, task, REFERENCE, nodes),
+            _judged(results, task, results.values("explainer"), nodes),
+        )
+        if goat is not None and judged:
+            best, found = max(judged, key=lambda each: each[0].difference)
+            text = f"`{best.explainer}` ({best.difference:+.3f} ± {best.difference_error:.3f})"
+            counts = _counts([each for _, each in judged])
+            lines.append([title(*task), number(goat.value), counts, text if found == "better" else "none is better"])
+    return markdown(["data set, model", "GOAt", "better / alike / worse", "best against GOAt"], lines)
+
+
+def by_explainer(results: Results, policies: Sequence[str]) -> str:
+    """Return a table that counts, for each method, the tasks on which it is better than GOAt, alike and worse.
+
+    Args:
+        results: The table of results.
+        policies: What becomes of nodes without edges, two columns for each.
+
+    Returns:
+        The counts, and the mean differences over tasks, by which methods are ordered; the median seconds per graph of
+        tasks, in batches where a method can do that.
+    """
+    lines: list[tuple[float, list[str]]] = []
     for name in results.values("explainer"):
-        rows = [results.get(*task, name, "area_gain", nodes=nodes, selection="fixed") for task in results.tasks()]
-        verdicts = [found for row in rows if row is not None and (found := verdict(row)) is not None]
-        if verdicts:
-            differences = [row.difference for row in rows if row is not None]
-            counts = [str(verdicts.count(each)) for each in ("better", "alike", "worse")]
-            lines.append([f"`{name}`", *counts, f"{sum(differences) / len(differences):+.3f}"])
-    lines.sort(key=lambda line: -float(line[-1]))
-    return markdown(["explainer", "better than GOAt", "alike", "worse than GOAt", "mean difference"], lines)
+        columns = [_over_tasks(results, name, nodes) for nodes in policies]
+        cells = [text for counts, mean in columns for text in (counts, EMPTY if mean is None else f"{mean:+.3f}")]
+        if name == REFERENCE or set(cells) != {EMPTY}:
+            shown = f"**`{name}`**" if name == REFERENCE else f"`{name}`"
+            lines.append((-(columns[0][1] or 0.0), [shown, *cells, seconds(_seconds(results, name))]))
+    titles = [text for nodes in policies for text in (f"better / alike / worse, nodes {nodes}", "mean difference")]
+    return markdown(["explainer", *titles, "time per graph"], [line for _, line in sorted(lines)])
+
+
+def _over_tasks(results: Results, name: str, nodes: str) -> tuple[str, float | None]:
+    """Return on how many tasks a method is better, alike and worse, and its mean difference."""
+    judged = [each for task in results.tasks() for each in _judged(results, task, [name], nodes)]
+    if not judged:
+        return EMPTY, None
+    return _counts([found for _, found in judged]), fmean(row.difference for row, _ in judged)
+
+
+def _seconds(results: Results, name: str) -> float | None:
+    """Return the median over tasks of the seconds per graph, in batches if a method can do that."""
+    times = [
+        results.get(*task, name, "seconds_in_batch") or results.get(*task, name, "seconds_alone")
+        for task in results.tasks()
+    ]
+    return median([row.value for row in times if row is not None] or [math.nan])
 
 
 def in_words(results: Results, nodes: str) -> str:
     """Return one paragraph on who wins."""
-    tasks = [
-        task for task in results.tasks() if results.get(*task, REFERENCE, "area_gain", nodes=nodes, selection="fixed")
-    ]
-    beaten: dict[str, list[str]] = {}
+    tasks = [task for task in results.tasks() if _gain(results, task, REFERENCE, nodes)]
+    beaten: dict[str, list[tuple[str, str]]] = {}
     for task in tasks:
-        for name in results.values("explainer"):
-            row = results.get(*task, name, "area_gain", nodes=nodes, selection="fixed")
-            if row is not None and verdict(row) == "better":
-                beaten.setdefault(name, []).append(title(*task))
+        for row, found in _judged(results, task, results.values("explainer"), nodes):
+            if found == "better":
+                beaten.setdefault(row.explainer, []).append(task)
     first = len(tasks) - len({task for places in beaten.values() for task in places})
     text = f"On {first} of {len(tasks)} pairs of data set and model no method is better than GOAt."
     if beaten:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ try:
 except ImportError as error:
     raise ImportError("The benchmark's pictures need matplotlib: pip install captum-goat[plot]") from error
 
-from captum_goat.benchmark.paper.results import REFERENCE
+from captum_goat.benchmark.paper.lineup import OTHERS
 
 DOTS_PER_INCH = 80
-COLOURS = 64
-MARKERS = "osv^<>DPX*hp"
+COLOURS = 128
+ENTRY_WIDTH = 1.8  # inches of an entry in a legend
 
 
 def new_figure(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[list[Any]]]:
@@ -39,13 +38,14 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def line_style(name: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return the look of an explainer's line: GOAt's is black and thick, random's is grey."""
-    if name == REFERENCE:
-        return {"color": "black", "linewidth": 2.5, "marker": "o", "zorder": 5}
-    if name == "random":
-        return {"color": "grey", "linestyle": ":", "linewidth": 2.0}
-    place = names.index(name)
-    colours = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive")
-    marker = MARKERS[place % len(MARKERS)]
-    return {"color": colours[place % len(colours)], "linewidth": 1.0, "marker": marker, "markersize": 4}
+def legend_below(figure: Figure, axes: list[list[Any]]) -> None:
+    """Put one legend for all axes under the figure, each line in it once; the nameless others come last."""
+    found: dict[str, Any] = {}
+    for axis in (axis for row in axes for axis in row):
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    labels = sorted(found, key=OTHERS.__eq__)
+    if labels:
+        columns = max(1, min(len(labels), int(figure.get_figwidth() / ENTRY_WIDTH)))
+        handles = [found[label] for label in labels]
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)

@@ -1,14 +1,20 @@
-"""Curves over sparsities."""
+"""Curves over sparsities, and over the number of explanations that are counted."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from captum_goat.benchmark.paper.figures.canvas import line_style, new_figure, save
-from captum_goat.benchmark.paper.measurements import SPARSITIES
-from captum_goat.benchmark.paper.study import Results
+from captum_goat.benchmark.paper.figures.canvas import legend_below, new_figure, save
+from captum_goat.benchmark.paper.lineup import line_style
+from captum_goat.benchmark.paper.measurements import PAPER_SPARSITY, SPARSITIES, Key
+from captum_goat.benchmark.paper.results import ORIGINAL
+from captum_goat.benchmark.paper.study import Results, Study
 from captum_goat.benchmark.paper.tables import title
+from captum_goat.metrics import top_explanations
+
+MOST_COUNTED = 30  # explanations, in curves of coverage
 
 
 def draw_fidelity(results: Results, dataset: str, nodes: str, path: Path) -> Path:
@@ -33,12 +39,12 @@ def draw_fidelity(results: Results, dataset: str, nodes: str, path: Path) -> Pat
             where = {"nodes": nodes, "selection": "fixed", "protocol": protocol}
             _draw(axes[row][column], results, dataset, gnn, metric, where)
             axes[row][column].set_title(f"{title(dataset, gnn)}: {name}", fontsize=9)
-    _legend(figure, axes[0][0])
+    legend_below(figure, axes)
     return save(figure, path)
 
 
 def draw_discriminability(results: Results, dataset: str, nodes: str, path: Path) -> Path:
-    """Draw the distances of the classes' mean embeddings at fixed k, for correctly predicted graphs.
+    """Draw the distances of the classes' mean embeddings at fixed k, for correctly predicted graphs; and of originals.
 
     Args:
         results: The table of results.
@@ -50,28 +56,70 @@ def draw_discriminability(results: Results, dataset: str, nodes: str, path: Path
         The path.
     """
     gnns = [gnn for _, gnn in results.tasks(dataset)]
-    figure, axes = new_figure(1, len(gnns), 4.2, 3.2)
+    figure, axes = new_figure(1, len(gnns), 4.2, 3.4)
     for column, gnn in enumerate(gnns):
-        where = {"nodes": nodes, "selection": "fixed", "protocol": "correct"}
-        _draw(axes[0][column], results, dataset, gnn, "discriminability", where)
-        axes[0][column].set_title(f"{title(dataset, gnn)}: discriminability", fontsize=9)
-    _legend(figure, axes[0][0])
+        axis, where = axes[0][column], {"nodes": nodes, "selection": "fixed", "protocol": "correct"}
+        _draw(axis, results, dataset, gnn, "discriminability", where)
+        original = results.get(dataset, gnn, "", ORIGINAL, protocol="correct")
+        if original is not None:
+            axis.axhline(original.value, color="grey", linestyle="--", linewidth=1.5, label="original graphs")
+        axis.set_title(f"{title(dataset, gnn)}: discriminability", fontsize=9)
+    legend_below(figure, axes)
     return save(figure, path)
 
 
 def _draw(axis: Any, results: Results, dataset: str, gnn: str, metric: str, where: dict[str, str]) -> None:
-    names = results.values("explainer")
-    for name in names:
+    for name in results.values("explainer"):
         rows = [results.get(dataset, gnn, name, metric, sparsity=str(each), **where) for each in SPARSITIES]
         points = [(each, row.value) for each, row in zip(SPARSITIES, rows, strict=True) if row is not None]
-        if points:
-            axis.plot(*zip(*points, strict=True), label=name, **line_style(name, names))
+        _plot(axis, name, points)
     axis.set_xticks(SPARSITIES)
     axis.set_xlabel("sparsity", fontsize=8)
+    _tidy(axis)
+
+
+def draw_coverage(study: Study, names: Sequence[str], path: Path) -> Path:
+    """Draw the share of each class that its most frequent explanations cover, over how many of these are counted.
+
+    Explanations are those with the searched prefix of correctly predicted graphs. Explainers that were given fewer
+    graphs are left out: of few graphs any share is large.
+
+    Args:
+        study: What the explainers did on a task of graphs.
+        names: The explainers to draw.
+        path: Where to write.
+
+    Returns:
+        The path.
+    """
+    task, key = study.task, Key("coverage", "leave", "search", str(PAPER_SPARSITY))
+    labels = task.predicted[task.correct].unique().tolist()
+    figure, axes = new_figure(1, max(1, len(labels)), 4.2, 3.4)
+    for axis, label in zip(axes[0], labels, strict=False):
+        for name in names:
+            cell = study.cell(name)
+            groups = None if cell is None else cell.measurements.groups.get(key)
+            if groups is not None and len(groups) == len(task.graphs):
+                chosen = groups[task.correct & (task.predicted == label)]
+                shares = top_explanations(chosen, k=MOST_COUNTED).coverage[0].cumsum(0)
+                _plot(axis, name, enumerate(shares.tolist(), start=1))
+        axis.set_title(f"{title(task.dataset, task.gnn)}, class {label}: coverage", fontsize=9)
+        axis.set_xlabel("number of most frequent explanations", fontsize=8)
+        axis.set_xscale("log")
+        axis.set_xticks([1, 2, 3, 5, 10, 20, 30], ["1", "2", "3", "5", "10", "20", "30"])
+        axis.minorticks_off()
+        axis.set_ylim(0, 1.04)
+        _tidy(axis)
+    legend_below(figure, axes)
+    return save(figure, path)
+
+
+def _plot(axis: Any, name: str, points: Iterable[tuple[float, float]]) -> None:
+    found = list(points)
+    if found:
+        axis.plot(*zip(*found, strict=True), **line_style(name))
+
+
+def _tidy(axis: Any) -> None:
     axis.tick_params(labelsize=8)
     axis.grid(alpha=0.3)
-
-
-def _legend(figure: Any, axis: Any) -> None:
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", fontsize=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +16,22 @@ except ImportError as error:
     raise ImportError("The benchmark's scatter plots need scikit-learn: pip install captum-goat[demo]") from error
 
 from captum_goat.benchmark.paper.figures.canvas import new_figure, save
-from captum_goat.benchmark.paper.measurements import PAPER_SPARSITY, Key
+from captum_goat.benchmark.paper.measurements import PAPER_SPARSITY, Key, original_embeddings
 from captum_goat.benchmark.paper.study import Study
 from captum_goat.benchmark.paper.tables import title
 
-MOST_PANELS = 8
+COLUMNS, MOST_PANELS = 4, 11  # beside that of the original graphs
+FEWEST_SHOWN = 20  # graphs: fewer points show nothing
 
 
-def draw_embeddings(study: Study, path: Path, seed: int = 0) -> Path:
+def draw_embeddings(study: Study, names: Sequence[str], path: Path, seed: int = 0) -> Path:
     """Draw the embeddings of correctly predicted graphs' explanations by t-SNE, one panel per explainer.
 
+    The last panel has the original graphs.
+
     Args:
-        study: What the explainers did on a task; the first ones are drawn.
+        study: What the explainers did on a task.
+        names: The explainers to draw, as many as the picture holds; those with few graphs are left out.
         path: Where to write.
         seed: Where t-SNE's random numbers start.
 
@@ -35,17 +40,20 @@ def draw_embeddings(study: Study, path: Path, seed: int = 0) -> Path:
     """
     task = study.task
     key = Key("discriminability", task.policies[-1], "fixed", str(PAPER_SPARSITY))
-    cells = [cell for cell in study.cells if key in cell.measurements.embeddings][:MOST_PANELS]
-    columns = min(4, max(1, len(cells)))
-    figure, axes = new_figure(-(-max(1, len(cells)) // columns), columns, 2.6, 2.4)
+    found = [(name, cell.measurements.embeddings.get(key)) for name in names if (cell := study.cell(name))]
+    shown = [(name, rows) for name, rows in found if rows is not None and len(rows) >= FEWEST_SHOWN][:MOST_PANELS]
+    shown.append(("original graphs", original_embeddings(task)))
+    columns = min(COLUMNS, len(shown))
+    figure, axes = new_figure(-(-len(shown) // columns), columns, 2.4, 2.1)
     panels = [axis for row in axes for axis in row]
-    for axis, cell in zip(panels, cells, strict=False):
-        count = len(cell.measurements.embeddings[key])
-        correct = task.correct[:count]
-        points = in_the_plane(cell.measurements.embeddings[key][correct].double().numpy(), seed)
-        classes = task.predicted[:count][correct].numpy()
+    for axis, (name, rows) in zip(panels, shown, strict=False):
+        correct = task.correct[: len(rows)]
+        points = in_the_plane(rows[correct].double().numpy(), seed)
+        classes = task.predicted[: len(rows)][correct].numpy()
         axis.scatter(points[:, 0], points[:, 1], c=classes, s=8, cmap="tab10", vmin=0, vmax=9, alpha=0.7)
-        axis.set_title(cell.explainer, fontsize=9)
+        axis.set_title(name, fontsize=9)
+    for axis in panels[len(shown) :]:
+        axis.set_axis_off()
     for axis in panels:
         axis.set_xticks([])
         axis.set_yticks([])

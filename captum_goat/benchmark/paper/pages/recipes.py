@@ -1,4 +1,4 @@
-"""The report's section on recipes: which meet both conditions, on which tasks, and what they cost."""
+"""The report's page on recipes: which meet both conditions, on which tasks, and what they cost."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ IDLE = 0.001  # an area under which no edges matter
 CHANCE = 0.1  # the share of comparisons that random numbers may win without being flattered
 VERDICTS = ("by the mean", "within two errors")
 
-INTRODUCTION = """## Recipes
-
+INTRODUCTION = """\
 Ways to put the library's parts together, for whoever wants the edges that count and needs no scores that add up: GOAt
 or integrated gradients (the upper half of the path, 4 points), masks of messages or at the adjacency, gates shared
 equally or in proportion, plain or peeled. Two things are asked of a recipe, for the predicted class of all graphs,
@@ -62,15 +61,15 @@ def all_trials(studies: Sequence[Study]) -> list[Trial]:
     return [trial for study in studies for trial in trials_of(study)]
 
 
-def describe_recipes(studies: Sequence[Study], csv: str) -> str:
-    """Return the section.
+def recipes_page(studies: Sequence[Study], csv: str) -> str:
+    """Return the page.
 
     Args:
         studies: What the explainers did on each task, those of models that are not the paper's included.
         csv: Where the numbers are.
 
     Returns:
-        The section; empty if nothing was run that could be compared.
+        The page; empty if nothing was run that could be compared.
     """
     trials = all_trials(studies)
     if not any(trial.explainer in RECIPES[1:] for trial in trials):
@@ -78,16 +77,16 @@ def describe_recipes(studies: Sequence[Study], csv: str) -> str:
     left_out = idle_tasks(trials)
     counted = [trial for trial in trials if trial.task not in left_out]
     parts = [
-        f"{INTRODUCTION} All numbers are in [{csv.rpartition('/')[2]}]({csv}).",
+        f"{INTRODUCTION} All numbers are in [{csv}]({csv}).",
         "\n\n".join(each for each in (KINDNESS, control_in_words(studies), SAME, idle_in_words(left_out)) if each),
-        "### One recipe for all tasks",
+        "## One recipe for all tasks",
         everywhere(counted),
-        "### The best recipe for each task",
+        "## The best recipe for each task",
         in_words(counted),
         by_task(counted, studies),
     ]
     for dataset in dict.fromkeys(trial.task[0] for trial in trials):
-        parts += [f"### {title(dataset)}, areas", "Under fid+ (more is better), minus occlusion's:"]
+        parts += [f"## {title(dataset)}, areas", "Under fid+ (more is better), minus occlusion's:"]
         parts += [area_table(trials, dataset, PLUS), "Under fid- (less is better), minus GOAt's:"]
         parts += [area_table(trials, dataset, MINUS)]
     return "\n\n".join(parts)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from captum_goat.benchmark.explainers import EXPLAINERS
+from captum_goat.benchmark.paper.machine import describe_machine
 from captum_goat.benchmark.paper.options import Options
+from captum_goat.benchmark.paper.pages.parts import joined
 from captum_goat.benchmark.paper.study import Study
 from captum_goat.benchmark.paper.tables import EMPTY, markdown, title
 from captum_goat.benchmark.paper.tasks import FIT_GRAPHS, NUM_HOPS
 
-RULES = f"""## Protocol
-
+RULES = f"""\
 - Held-out test graphs of every class are explained, in a seeded order in which classes take turns. Of nodes those are
   explained that are in the test set and on an edge of a motif: each is a graph of its own, the {NUM_HOPS}-hop
   computation graph, with the node's row as output. Graphs without edges are left out.
@@ -29,11 +30,12 @@ RULES = f"""## Protocol
 - Every explainer works on its own copy of the model. Explainers that learn first do so on {FIT_GRAPHS} training graphs
   at most.
 - A model that is not the paper's, the textbook GCN, is only in the tables of recipes, accuracies, times and
-  completeness; what is counted over data sets and models elsewhere is counted without it."""
+  completeness; what is counted over data sets and models elsewhere is counted without it. So it is with recipes, of
+  which most equal others on the paper's models."""
 
 
-def describe_protocol(options: Options, studies: Sequence[Study]) -> str:
-    """Return the section of the report on the rules, the explainers, and how many graphs each had."""
+def protocol_page(options: Options, studies: Sequence[Study]) -> str:
+    """Return the rules, the explainers, how many graphs each had, and what could not be run."""
     lines = []
     studies = [study for study in studies if study.task.held_out]
     for name in dict.fromkeys((*options.explainers, *(options.other_explainers or ()))):
@@ -53,4 +55,16 @@ def describe_protocol(options: Options, studies: Sequence[Study]) -> str:
         for study in studies
     ]
     table = markdown(["explainer", "source", "graphs explained"], lines)
-    return "\n\n".join([RULES, table, "\n".join(data)])
+    parts = [RULES, "## Explainers", table, "## Graphs", "\n".join(data), _left_out(studies), describe_machine(options)]
+    return joined(parts)
+
+
+def _left_out(studies: Sequence[Study]) -> str:
+    """Return what could not be run, and why."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for study in studies:
+        for cell in study.cells:
+            if cell.skipped:
+                reasons.setdefault((cell.explainer, cell.skipped), []).append(title(study.task.dataset, study.task.gnn))
+    lines = [f"- `{name}` on {'; '.join(tasks)}: {reason}" for (name, reason), tasks in reasons.items()]
+    return "## Left out\n\n" + "\n".join(lines) if lines else ""

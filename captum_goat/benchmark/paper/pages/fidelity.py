@@ -1,0 +1,55 @@
+"""The pages on fidelity: with the same k for every method, and with the authors' search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from captum_goat.benchmark.paper import figures, verdicts
+from captum_goat.benchmark.paper.measurements import PAPER_SPARSITY
+from captum_goat.benchmark.paper.pages.parts import joined, picture, policies
+from captum_goat.benchmark.paper.study import Results
+from captum_goat.benchmark.paper.tables import fidelity_table, point_table, robust_table, title
+
+AT_PAPER_SPARSITY = {"nodes": "stay", "selection": "fixed", "sparsity": str(PAPER_SPARSITY)}
+
+
+def fidelity_page(results: Results, folder: Path) -> str:
+    """Return curves and their areas with the same k for every method, verdicts for each task, robust fidelities."""
+    parts = [
+        "fid+ minus fid-, averaged over sparsities 0.5 to 0.9, for the predicted class of all graphs; in brackets the "
+        "paired difference against GOAt on the same graphs, with its standard error. Pictures where nodes leave are "
+        "of correctly predicted graphs, as in the paper. Explainers that are not in a legend are the grey lines.",
+    ]
+    for dataset in results.values("dataset"):
+        for nodes in policies(results, dataset):
+            path = figures.draw_fidelity(results, dataset, nodes, folder / f"fidelity_{dataset}_{nodes}.png")
+            parts += [f"## {title(dataset)}, nodes without edges {nodes}"]
+            parts += [picture(path, f"Fidelity curves of {title(dataset)}, nodes {nodes}")]
+            parts += [fidelity_table(results, dataset, nodes)]
+    parts += ["## Who is better, task by task", verdicts.by_task(results, "stay")]
+    tables = {dataset: robust_table(results, dataset, **AT_PAPER_SPARSITY) for dataset in results.values("dataset")}
+    if any(tables.values()):
+        parts += [
+            "## Robust fidelity",
+            f"rfid+ / rfid- at sparsity {PAPER_SPARSITY} with fixed k, nodes stay: every edge of an explanation is "
+            "removed with probability 0.1, or every other edge with probability 0.1, 50 times, so that what is left "
+            "looks like a graph of the data set (Zheng et al.: Towards Robust Fidelity, ICLR 2024). So little is "
+            "removed that differences are small.",
+        ]
+        for dataset, table in tables.items():
+            parts += [f"### {title(dataset)}, robust", table]
+    return joined(parts)
+
+
+def search_page(results: Results) -> str:
+    """Return fidelities at the paper's sparsity, with fixed k and with the searched prefix."""
+    parts = [
+        f"fid+ / fid- at sparsity {PAPER_SPARSITY} as in the paper: correctly predicted graphs, the true class, nodes "
+        "without edges leave (where there is a pool). Beside the fixed k stands the prefix of at most k edges that "
+        "maximises fid+ minus fid-. The search looks at the model: random scores gain by it, too.",
+    ]
+    for dataset in results.values("dataset"):
+        nodes = policies(results, dataset)[-1]
+        table = point_table(results, dataset, protocol="correct", nodes=nodes, sparsity=str(PAPER_SPARSITY))
+        parts += [f"## {title(dataset)}", table]
+    return joined(parts)
