@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,7 +151,12 @@ def test_verdicts_are_by_two_standard_errors() -> None:
     results = Results(rows)
     assert "| NCI1, GCN | 0.500 | `occlusion` (+0.300) | `saliency` | `random` |" in verdicts.by_task(results, "stay")
     best = verdicts.best_by_task(results, "stay")
-    assert "| NCI1, GCN | 0.500 | 1 / 1 / 1 | `occlusion` (+0.300 ± 0.100) |" in best
+    assert "| NCI1, GCN | 0.500 | 3 of 4 | 1 / 1 / 1 | `occlusion` (+0.300 ± 0.100) |" in best
+    of_class = [replace(each, label="1", n=4 if each.explainer == "saliency" else 9) for each in rows]
+    best = verdicts.best_by_task(Results([*rows, *of_class]), "stay", per_class=True)
+    assert best.splitlines()[2:] == [
+        "| NCI1, GCN, class 1 | 0.500 | 2 of 3 | 1 / 1 / 1 | `occlusion` (+0.300 ± 0.100) |"
+    ]
     lines = verdicts.by_explainer(results, ["stay"]).splitlines()[2:]
     assert lines == [
         "| `occlusion` | 1 / 0 / 0 | +0.300 | - |",

@@ -235,9 +235,12 @@ def test_report_with_a_model_that_is_not_the_papers(tmp_path: Path) -> None:
     assert "of 1 pairs of data set and model" in pages["benchmark"]
     assert textbook in pages["benchmark"].split("## Accuracies of the models")[1]
     assert textbook not in pages["benchmark"].split("## Accuracies of the models")[0]
-    assert {name for name in set(pages) - {"benchmark"} if textbook in pages[name]} == {"recipes", "times", "protocol"}
-    recipes = {name for name, text in pages.items() if "`goat_adjacency`" in text}
-    assert recipes == {"recipes", "times", "protocol"}
+    paper, other = pages["fidelity"].split(f"## {textbook}")
+    assert textbook not in paper
+    assert "`goat_adjacency`" not in paper
+    assert "| `goat_adjacency` |" in other
+    named = {name: {page for page in pages if name in pages[page]} for name in (textbook, "`goat_adjacency`")}
+    assert named[textbook] - {"benchmark"} == named["`goat_adjacency`"] == {"recipes", "times", "protocol", "fidelity"}
     assert "`goat_adjacency_peeled`" in pages["recipes"]
     with (tmp_path / "benchmark" / "recipes.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -40,8 +40,8 @@ def write_report(options: Options, studies: Sequence[Study]) -> Path:
     Args:
         options: What was run, and where to write.
         studies: What the explainers did on each task. Models that are not the paper's are in the tables of accuracies,
-            recipes, times and completeness only, so that the others stay what they are without them; recipes have a
-            page of their own, if they can be compared.
+            recipes, times and completeness, and in one of fidelities, so that the others stay what they are without
+            them; recipes have a page of their own, if they can be compared.
 
     Returns:
         The path of the first page.
@@ -60,7 +60,7 @@ def write_report(options: Options, studies: Sequence[Study]) -> Path:
     results = Results(of_main_tables(rows, recipes_apart=bool(recipes)))
     texts = {
         "protocol": protocol_page(options, studies),
-        "fidelity": fidelity_page(results, folder),
+        "fidelity": fidelity_page(results, everything, folder),
         "search": search_page(results),
         "truth": truth_page(results),
         "discriminability": discriminability_page(results, own, folder, options.seed),

@@ -85,6 +85,17 @@ def fidelity_table(results: Results, dataset: str, nodes: str) -> str:
     return markdown(["explainer", *(GNN_TITLES[gnn] for gnn in gnns), "graphs"], lines)
 
 
+def model_table(results: Results, gnn: str, nodes: str) -> str:
+    """Return the mean heights of fid+ minus fid- of one model, and paired differences, one column per data set."""
+    datasets = [dataset for dataset, each in results.tasks() if each == gnn]
+    lines = []
+    for name in results.values("explainer"):
+        rows = [results.get(dataset, gnn, name, "area_gain", nodes=nodes, selection="fixed") for dataset in datasets]
+        if any(rows):
+            lines.append([f"`{name}`", *(with_difference(row) for row in rows)])
+    return markdown([f"explainer ({GNN_TITLES[gnn]})", *(title(each) for each in datasets)], lines)
+
+
 def point_table(results: Results, dataset: str, **where: str) -> str:
     """Return fid+ and fid- at one sparsity, with fixed k and with the searched prefix, two columns per model."""
     gnns = [gnn for _, gnn in results.tasks(dataset)]

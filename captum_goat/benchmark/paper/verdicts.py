@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 from typing import Literal
 
-from captum_goat.benchmark.paper.results import REFERENCE, Row
+from captum_goat.benchmark.paper.results import ALL, REFERENCE, Row
 from captum_goat.benchmark.paper.study import Results
 from captum_goat.benchmark.paper.tables import EMPTY, markdown, number, seconds, title
 
@@ -41,13 +41,15 @@ def verdict(row: Row) -> Verdict | None:
     return "better" if row.difference > 0 else "worse"
 
 
-def _gain(results: Results, task: tuple[str, str], name: str, nodes: str) -> Row | None:
-    return results.get(*task, name, "area_gain", nodes=nodes, selection="fixed")
+def _gain(results: Results, task: tuple[str, str], name: str, nodes: str, label: str = ALL) -> Row | None:
+    return results.get(*task, name, "area_gain", nodes=nodes, selection="fixed", label=label)
 
 
-def _judged(results: Results, task: tuple[str, str], names: Iterable[str], nodes: str) -> list[tuple[Row, Verdict]]:
+def _judged(
+    results: Results, task: tuple[str, str], names: Iterable[str], nodes: str, label: str = ALL
+) -> list[tuple[Row, Verdict]]:
     """Return the rows of explainers on a task that have a verdict, with it."""
-    rows = [_gain(results, task, name, nodes) for name in names]
+    rows = [_gain(results, task, name, nodes, label) for name in names]
     return [(row, found) for row in rows if row is not None and (found := verdict(row)) is not None]
 
 
@@ -70,28 +72,39 @@ def by_task(results: Results, nodes: str) -> str:
     return markdown(["data set, model", "GOAt", "better than GOAt", "alike", "worse than GOAt"], lines)
 
 
-def best_by_task(results: Results, nodes: str) -> str:
+def best_by_task(results: Results, nodes: str, *, per_class: bool = False) -> str:
     """Return a table with the method that has the largest paired difference against GOAt, for each data set and model.
 
     Args:
         results: The table of results.
         nodes: What becomes of nodes without edges.
+        per_class: Whether each predicted class has a line of its own.
 
     Returns:
-        GOAt's value, how many methods are better, alike and worse, and the best.
+        GOAt's value, its place among the methods that explained as many graphs, how many methods are better, alike and
+        worse, and the best.
     """
     lines = []
     for task in results.tasks():
-        goat, judged = (
-            _gain(results, task, REFERENCE, nodes),
-            _judged(results, task, results.values("explainer"), nodes),
-        )
-        if goat is not None and judged:
-            best, found = max(judged, key=lambda each: each[0].difference)
-            text = f"`{best.explainer}` ({best.difference:+.3f} ± {best.difference_error:.3f})"
-            counts = _counts([each for _, each in judged])
-            lines.append([title(*task), number(goat.value), counts, text if found == "better" else "none is better"])
-    return markdown(["data set, model", "GOAt", "better / alike / worse", "best against GOAt"], lines)
+        for label in _labels(results, task) if per_class else [ALL]:
+            goat = _gain(results, task, REFERENCE, nodes, label)
+            judged = _judged(results, task, results.values("explainer"), nodes, label)
+            if goat is not None and judged:
+                best, found = max(judged, key=lambda each: each[0].difference)
+                text = f"`{best.explainer}` ({best.difference:+.3f} ± {best.difference_error:.3f})"
+                counts = _counts([each for _, each in judged])
+                values = [row.value for row, _ in judged if row.n == goat.n]
+                place = f"{1 + sum(value > goat.value for value in values)} of {1 + len(values)}"
+                name = title(*task) if label == ALL else f"{title(*task)}, class {label}"
+                shown = text if found == "better" else "none is better"
+                lines.append([name, number(goat.value), place, counts, shown])
+    header = ["data set, model", "GOAt", "its place", "better / alike / worse", "best against GOAt"]
+    return markdown(header, lines)
+
+
+def _labels(results: Results, task: tuple[str, str]) -> list[str]:
+    """Return the predicted classes of a task."""
+    return sorted({row.label for row in results.rows if (row.dataset, row.gnn) == task} - {ALL})
 
 
 def by_explainer(results: Results, policies: Sequence[str]) -> str:

@@ -8,13 +8,22 @@ from captum_goat.benchmark.paper import figures, verdicts
 from captum_goat.benchmark.paper.measurements import PAPER_SPARSITY
 from captum_goat.benchmark.paper.pages.parts import joined, picture, policies
 from captum_goat.benchmark.paper.study import Results
-from captum_goat.benchmark.paper.tables import fidelity_table, point_table, robust_table, title
+from captum_goat.benchmark.paper.tables import GNN_TITLES, fidelity_table, model_table, point_table, robust_table, title
 
 AT_PAPER_SPARSITY = {"nodes": "stay", "selection": "fixed", "sparsity": str(PAPER_SPARSITY)}
 
 
-def fidelity_page(results: Results, folder: Path) -> str:
-    """Return curves and their areas with the same k for every method, verdicts for each task, robust fidelities."""
+def fidelity_page(results: Results, everything: Results, folder: Path) -> str:
+    """Return curves and their areas with the same k for every method, verdicts for each task, robust fidelities.
+
+    Args:
+        results: The rows of the paper's models.
+        everything: The rows of all models; those that are not the paper's have one table.
+        folder: Where the pictures go.
+
+    Returns:
+        The page, without its heading.
+    """
     parts = [
         "fid+ minus fid-, averaged over sparsities 0.5 to 0.9, for the predicted class of all graphs; in brackets the "
         "paired difference against GOAt on the same graphs, with its standard error. Pictures where nodes leave are "
@@ -27,6 +36,14 @@ def fidelity_page(results: Results, folder: Path) -> str:
             parts += [picture(path, f"Fidelity curves of {title(dataset)}, nodes {nodes}")]
             parts += [fidelity_table(results, dataset, nodes)]
     parts += ["## Who is better, task by task", verdicts.by_task(results, "stay")]
+    for gnn in [each for each in everything.values("gnn") if each not in results.values("gnn")]:
+        parts += [
+            f"## {GNN_TITLES[gnn]}, which is not the paper's",
+            "Nodes stay. It divides by degrees, so that an edge counts for more than its message: methods with "
+            "`adjacency` in their names, and integrated gradients on edge weights before the division "
+            "(`integrated_gradients_weights`), see that; masks of messages do not.",
+            model_table(everything, gnn, "stay"),
+        ]
     tables = {dataset: robust_table(results, dataset, **AT_PAPER_SPARSITY) for dataset in results.values("dataset")}
     if any(tables.values()):
         parts += [
