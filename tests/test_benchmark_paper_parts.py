@@ -13,14 +13,14 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from captum_goat.benchmark.explainers import EXPLAINERS
+from captum_goat.benchmark.explanations import Explanation, explain
 from captum_goat.benchmark.paper import verdicts
 from captum_goat.benchmark.paper.cells import Cell
-from captum_goat.benchmark.paper.explanations import Explanation, explain
 from captum_goat.benchmark.paper.measurements import Key, Measurements, measure, searched
 from captum_goat.benchmark.paper.results import Row, mean_and_error, read_rows, rows_of, write_rows
 from captum_goat.benchmark.paper.study import Results
 from captum_goat.benchmark.paper.tasks import Task, in_turn
-from captum_goat.benchmark.paper.time_limit import TimeLimitError, time_limit
+from captum_goat.benchmark.time_limit import TimeLimitError, time_limit
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import search_prefix
 from captum_goat.models import GraphClassifier, Split, TrainingResult

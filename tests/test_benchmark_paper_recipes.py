@@ -13,8 +13,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.benchmark.explainers import EXPLAINERS
+from captum_goat.benchmark.explanations import Explanation
 from captum_goat.benchmark.paper.cells import Cell
-from captum_goat.benchmark.paper.explanations import Explanation
 from captum_goat.benchmark.paper.measurements import SPARSITIES, Key, Measurements
 from captum_goat.benchmark.paper.options import Options, parse
 from captum_goat.benchmark.paper.pages.recipes import all_trials, by_task, everywhere, in_words, recipes_page

@@ -20,6 +20,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "reference").glob("*.rst"))
 MODULES = (
     "captum_goat",
+    "captum_goat.benchmark",
     "captum_goat.benchmark.explainers",
     "captum_goat.bulk",
     "captum_goat.captum_visualization",

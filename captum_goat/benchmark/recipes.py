@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Data
 
+from captum_goat.benchmark.explanations import clock, make_explainer
 from captum_goat.benchmark.large_graphs import FEWEST_UNITS, MOST_EDGES, MOST_UNITS, Trained, large_graph, trained_model
-from captum_goat.benchmark.paper.explanations import clock, make_explainer
 from captum_goat.benchmark.paper.machine import machine_lines
 from captum_goat.benchmark.paper.recipes import attributions_of
 from captum_goat.benchmark.paper.tables import EMPTY, markdown, number, seconds

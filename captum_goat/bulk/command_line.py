@@ -15,14 +15,13 @@ from torch_geometric.data import Data
 
 from captum_goat.bulk.dataset import explain_dataset
 from captum_goat.bulk.files import file_format
-from captum_goat.bulk.graph_files import load_graphs
 from captum_goat.bulk.graph_targets import NAMES
 from captum_goat.bulk.graphs import BATCH_SIZE
-from captum_goat.bulk.model_files import load_model
 from captum_goat.bulk.node_file import save_nodes
 from captum_goat.bulk.nodes import explain_nodes
 from captum_goat.bulk.ranks import Ranks, joined
 from captum_goat.bulk.saved import SavedAttributions
+from captum_goat.bulk.sources import add_source_options, load_sources, warn_of_trust
 from captum_goat.tracking import UnsupportedModelError
 
 EPILOG = """examples:
@@ -42,17 +41,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_source_options(made)
     add = made.add_argument
-    add("--model", type=Path, required=True, metavar="FILE", help="the model's weights, as model.state_dict() has them")
-    add("--class", dest="class_name", metavar="MODULE:CLASS", help="the model's class")
-    add("--arguments", metavar="JSON", help="what the class is called with: an object or a list (default: nothing)")
-    add(
-        "--data",
-        type=Path,
-        required=True,
-        metavar="PATH",
-        help="a .pt file with a list of graphs or as PyG's InMemoryDataset saves it, or a folder of the TU collection",
-    )
     add("--out", type=Path, required=True, metavar="FILE", help="the file to write: .pt or .parquet (needs pyarrow)")
     add(
         "--target",
@@ -77,27 +67,19 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"graphs, or nodes, explained together (default: {BATCH_SIZE} graphs)",
     )
-    add("--device", type=torch.device, default=torch.device("cpu"), help="cpu, cuda, ... (default: cpu)")
     add(
         "--restart",
         action="store_true",
         help="forget what an interrupted run has explained (--nodes always starts anew)",
     )
     add("--quiet", action="store_true", help="no progress bar")
-    add(
-        "--trust-pickle",
-        action="store_true",
-        help="read files that have other objects than weights and graphs, such as a whole model saved with "
-        "torch.save(model). This EXECUTES what the files say: only for files from whom you trust",
-    )
     return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     options = parser().parse_args(arguments)
-    if options.trust_pickle:
-        print("Warning: --trust-pickle executes whatever code is in the files.", file=sys.stderr)
+    warn_of_trust(options)
     try:
         with joined(options.device) as device:
             summary = _explain(options, device)
@@ -115,8 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _explain(options: argparse.Namespace, device: torch.device) -> str:
     """Explain a data set or nodes, and return what there is to say about it."""
     file_format(options.out)  # before anything is loaded
-    model = load_model(options.model, options.class_name, options.arguments, trust_pickle=options.trust_pickle)
-    graphs = load_graphs(options.data, trust_pickle=options.trust_pickle)
+    model, graphs = load_sources(options)
     start = time.perf_counter()
     saved = (_explain_graphs if options.nodes is None else _explain_nodes)(options, model, graphs, device)
     seconds = time.perf_counter() - start

@@ -53,7 +53,7 @@ def load_model(
     weights = _weights(path)
     positional, keywords = _given(arguments)
     try:
-        made = _find_class(class_name)(*positional, **keywords)
+        made = find_class(class_name)(*positional, **keywords)
     except TypeError as error:
         raise ValueError(f"Expected --arguments that {class_name} takes (got {arguments}). {error}") from error
     if not isinstance(made, Module):
@@ -75,7 +75,15 @@ def _weights(path: Path) -> dict[str, Any]:
     return content
 
 
-def _find_class(name: str) -> Any:
+def find_class(name: str) -> Any:
+    """Import a class.
+
+    Args:
+        name: ``module:ClassName``.
+
+    Raises:
+        ValueError: If there is no such thing.
+    """
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise ValueError(f"Expected a class as module:ClassName (got {name!r}).")

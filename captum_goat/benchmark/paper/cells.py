@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.benchmark.paper.explanations import Explanation
+from captum_goat.benchmark.explanations import Explanation
 from captum_goat.benchmark.paper.measurements import Key, Measurements
 from captum_goat.benchmark.paper.options import Options
 from captum_goat.benchmark.paper.tasks import Task

@@ -7,8 +7,8 @@ from itertools import product
 from pathlib import Path
 
 from captum_goat.benchmark.explainers import EXPLAINERS, ExplainerSkippedError
+from captum_goat.benchmark.explanations import ExplainerTooSlowError, Explanation, explain, make_explainer
 from captum_goat.benchmark.paper.cells import Cell, Store
-from captum_goat.benchmark.paper.explanations import ExplainerTooSlowError, Explanation, explain, make_explainer
 from captum_goat.benchmark.paper.measurements import Measurements, measure
 from captum_goat.benchmark.paper.options import Options, parse
 from captum_goat.benchmark.paper.pages.meaning import HEADLINE

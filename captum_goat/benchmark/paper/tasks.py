@@ -20,7 +20,7 @@ FIT_GRAPHS = 100  # that explainers learn from which have to learn first
 
 @dataclass(frozen=True)
 class Task:
-    """A model and the graphs whose predictions are explained.
+    """A model and the graphs whose predictions are explained: :class:`~captum_goat.benchmark.questions.Questions`.
 
     Attributes:
         dataset: The name of the data set.
@@ -45,6 +45,11 @@ class Task:
     predicted: Tensor
     training: TrainingResult
     held_out: bool = True
+
+    @property
+    def target(self) -> Tensor:
+        """The class of each graph that is explained, ``[G]``: the predicted one."""
+        return self.predicted
 
     @property
     def correct(self) -> Tensor:

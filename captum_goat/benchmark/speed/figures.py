@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from captum_goat.benchmark.paper.figures.canvas import line_style, new_figure, save
+from captum_goat.benchmark.paper.figures.canvas import cycled_style, new_figure, save
+from captum_goat.benchmark.paper.results import REFERENCE
 from captum_goat.benchmark.paper.tables import GNN_TITLES
 from captum_goat.benchmark.speed.graphs import FAMILY_TITLES
 from captum_goat.benchmark.speed.methods import METHODS
@@ -42,11 +43,11 @@ def draw_curves(rows: Sequence[Row], metric: str, path: Path) -> Path:
 
 
 def _draw(axis: Any, rows: Sequence[Row]) -> None:
-    names = list(METHODS)
-    for name in names:
+    for place, name in enumerate(METHODS):
         points = sorted((row.edges, row.value) for row in rows if row.method == name)
         if points:
-            axis.plot(*zip(*points, strict=True), label=METHODS[name].title, **line_style(name, names))
+            thick = {"color": "black", "linewidth": 2.5, "zorder": 5} if name == REFERENCE else {}
+            axis.plot(*zip(*points, strict=True), label=METHODS[name].title, **cycled_style(place) | thick)
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlabel("edges", fontsize=8)

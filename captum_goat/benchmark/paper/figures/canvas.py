@@ -17,6 +17,8 @@ from captum_goat.benchmark.paper.lineup import OTHERS
 
 DOTS_PER_INCH = 80
 COLOURS = 128
+CYCLE = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive")
+MARKERS = "osv^<>DPX*h"
 ENTRY_WIDTH = 1.8  # inches of an entry in a legend
 
 
@@ -36,6 +38,12 @@ def save(figure: Figure, path: Path) -> Path:
     with Image.open(buffer) as image:
         image.convert("RGB").quantize(COLOURS).save(path, optimize=True)
     return path
+
+
+def cycled_style(place: int) -> dict[str, Any]:
+    """Return the look of one of many lines: colours and markers take turns, so that few pairs come twice."""
+    marker = MARKERS[place % len(MARKERS)]
+    return {"color": CYCLE[place % len(CYCLE)], "linewidth": 1.0, "marker": marker, "markersize": 4}
 
 
 def legend_below(figure: Figure, axes: list[list[Any]]) -> None:

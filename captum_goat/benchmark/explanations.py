@@ -1,4 +1,4 @@
-"""Explanations of a task's graphs by one explainer, and the time they take."""
+"""Explanations of graphs by one explainer, and the time they take."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from statistics import median
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 
 from captum_goat import EdgeMaskedModel
-from captum_goat.benchmark.explainers import EXPLAINERS, Explainer, ExplainerSkippedError
-from captum_goat.benchmark.paper.tasks import Task
-from captum_goat.benchmark.paper.time_limit import TimeLimitError, time_limit
-from captum_goat.metrics.counted_edges import CountedEdges
+from captum_goat.benchmark.explainers import EXPLAINERS, EdgeExplainer, Explainer, ExplainerSkippedError
+from captum_goat.benchmark.questions import Questions
+from captum_goat.benchmark.time_limit import TimeLimitError, time_limit
+from captum_goat.metrics.counted_edges import CountedEdges, check_scores
 from captum_goat.metrics.reduced_graphs import output_of
 
 TIMED_ALONE = 10  # graphs that batched explainers also explain one by one, to be timed
@@ -34,7 +34,7 @@ class ExplainerTooSlowError(ExplainerSkippedError):
 
 @dataclass(frozen=True)
 class Explanation:
-    """The scores of the first graphs of a task.
+    """The scores of the first graphs.
 
     Attributes:
         count: How many graphs were explained.
@@ -66,13 +66,18 @@ def make_explainer(name: str, seed: int) -> Explainer:
 
 
 def explain(
-    explainer: Explainer, task: Task, limit: int, budget: float = float("inf"), advance: Advance = lambda _: None
+    explainer: EdgeExplainer,
+    questions: Questions,
+    limit: int,
+    budget: float = float("inf"),
+    advance: Advance = lambda _: None,
 ) -> Explanation:
-    """Explain the predicted classes of the first graphs of a task.
+    """Explain the classes that are asked for, of the first graphs.
 
     Args:
-        explainer: The explainer.
-        task: The model and the graphs.
+        explainer: The explainer. It is given batches if it has an attribute ``batched`` that is true, else one graph
+            after the other.
+        questions: The model, the graphs and their classes.
         limit: How many graphs, at most.
         budget: The seconds after which no further graphs are taken up. One is explained in any case, unless it takes
             several times as long.
@@ -83,74 +88,83 @@ def explain(
 
     Raises:
         ExplainerSkippedError: If the explainer does not apply to the model.
+        ValueError: If its scores are not one finite number per edge.
     """
     start = clock()
-    explainer.fit(task.model, task.training_graphs)
+    explainer.fit(questions.model, questions.training_graphs)
     fitting = clock() - start
-    limit = min(limit, len(task.graphs))
-    if explainer.batched:
-        _, alone = _one_by_one(explainer, task, min(limit, TIMED_ALONE), ALONE_SHARE * budget, lambda _: None)
+    limit = min(limit, len(questions.graphs))
+    if getattr(explainer, "batched", False):
+        _, alone = _one_by_one(explainer, questions, min(limit, TIMED_ALONE), ALONE_SHARE * budget, lambda _: None)
         size = max(1, int(min(LARGEST_BATCH, (1 - ALONE_SHARE) * budget / max(median(alone), 1e-6))))
-        scores, seconds = _in_batches(explainer, task, limit, size, (1 - ALONE_SHARE) * budget, advance)
+        scores, seconds = _in_batches(explainer, questions, limit, size, (1 - ALONE_SHARE) * budget, advance)
         batched = sum(seconds) / sum(map(len, scores))
         found = [graph for batch in scores for graph in batch]
     else:
-        found, alone = _one_by_one(explainer, task, limit, budget, advance)
+        found, alone = _one_by_one(explainer, questions, limit, budget, advance)
         batched = float("nan")
     joined = torch.cat(found)
-    error = completeness_error(explainer, task, joined, len(found))
+    error = completeness_error(explainer, questions, joined, len(found))
     return Explanation(len(found), joined, torch.tensor(alone), batched, fitting, error)
 
 
 def _one_by_one(
-    explainer: Explainer, task: Task, limit: int, budget: float, advance: Advance
+    explainer: EdgeExplainer, questions: Questions, limit: int, budget: float, advance: Advance
 ) -> tuple[list[Tensor], list[float]]:
     scores: list[Tensor] = []
     seconds: list[float] = []
-    for graph, target in zip(task.graphs[:limit], task.predicted, strict=False):
+    for graph, target in zip(questions.graphs[:limit], questions.target, strict=False):
         if seconds and sum(seconds) >= budget:
             break
         start, longest = clock(), LONGEST * budget
         try:
             with time_limit(longest):
-                scores.append(explainer(task.model, graph, target.view(1)))
+                found = explainer(questions.model, graph, target.view(1))
         except TimeLimitError as error:
             if seconds:
                 break
             raise ExplainerTooSlowError(f"one graph with {graph.num_edges} edges took over {longest:.0f} s") from error
         seconds.append(clock() - start)
+        scores.append(_checked(found, graph))
         advance(1)
     return scores, seconds
 
 
 def _in_batches(
-    explainer: Explainer, task: Task, limit: int, size: int, budget: float, advance: Advance
+    explainer: EdgeExplainer, questions: Questions, limit: int, size: int, budget: float, advance: Advance
 ) -> tuple[list[list[Tensor]], list[float]]:
     scores: list[list[Tensor]] = []
     seconds: list[float] = []
     for first in range(0, limit, size):
         if seconds and sum(seconds) >= budget:
             break
-        graphs = task.graphs[first : min(first + size, limit)]
+        graphs = questions.graphs[first : min(first + size, limit)]
         batch = Batch.from_data_list(graphs)
         start = clock()
-        found = explainer(task.model, batch, task.predicted[first : first + len(graphs)])
+        found = explainer(questions.model, batch, questions.target[first : first + len(graphs)])
         seconds.append(clock() - start)
-        scores.append(list(found.split([graph.num_edges for graph in graphs])))
+        scores.append(list(_checked(found, batch).split([graph.num_edges for graph in graphs])))
         advance(len(graphs))
     return scores, seconds
 
 
-def completeness_error(explainer: Explainer, task: Task, scores: Tensor, count: int) -> Tensor:
+def _checked(scores: Tensor, data: Data | Batch) -> Tensor:
+    """Return scores as numbers like the node features; those that are not one finite number per edge are refused."""
+    checked: Tensor = check_scores(scores, data).to(data.x)
+    return checked
+
+
+def completeness_error(explainer: EdgeExplainer, questions: Questions, scores: Tensor, count: int) -> Tensor:
     r"""Return how far scores are from adding up, for explainers that claim it.
 
     .. math:: \left|\sum_e s_e - (f(G)_c - f(\text{no edges})_c)\right|
 
-    The graph without edges is one whose messages are masked, or whose edges are removed, whatever the explainer says.
+    The graph without edges is one whose messages are masked, or whose edges are removed, whatever the explainer says
+    by its attribute ``baseline``; masked if it has none.
 
     Args:
         explainer: The explainer.
-        task: The model and the graphs.
+        questions: The model, the graphs and their classes.
         scores: The scores of the first graphs.
         count: How many graphs.
 
@@ -158,19 +172,20 @@ def completeness_error(explainer: Explainer, task: Task, scores: Tensor, count: 
         One number per graph, ``[count]``; nan if the explainer does not claim that its scores add up.
     """
     if not explainer.complete:
-        return torch.full((count,), torch.nan)
-    batch = Batch.from_data_list(task.graphs[:count])
+        return scores.new_full((count,), torch.nan)
+    batch = Batch.from_data_list(questions.graphs[:count])
     edges = CountedEdges.of(batch)
-    whole = output_of(task.model, batch)
-    difference = whole - _without_edges(task.model, batch, removed=explainer.baseline == "removed")
-    expected = difference.gather(1, task.predicted[:count].unsqueeze(1)).squeeze(1)
-    total = torch.zeros(count, dtype=scores.dtype).index_add_(0, edges.columns_graph, scores)
+    removed = getattr(explainer, "baseline", None) == "removed"
+    difference = output_of(questions.model, batch) - _without_edges(questions.model, batch, removed)
+    expected = difference.gather(1, questions.target[:count].unsqueeze(1)).squeeze(1)
+    total = scores.new_zeros(count).index_add_(0, edges.columns_graph, scores)
     return (total - expected).abs()
 
 
 @torch.no_grad()
 def _without_edges(model: Module, batch: Batch, removed: bool) -> Tensor:
     if removed:
-        return output_of(model, batch, torch.zeros(batch.num_edges, dtype=torch.bool))
-    output: Tensor = EdgeMaskedModel(model)(torch.zeros(batch.num_edges), batch.x, batch.edge_index, batch.batch)
+        return output_of(model, batch, torch.zeros_like(batch.edge_index[0], dtype=torch.bool))
+    mask = batch.x.new_zeros(batch.num_edges)
+    output: Tensor = EdgeMaskedModel(model)(mask, batch.x, batch.edge_index, batch.batch)
     return output
