@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from captum_goat.benchmark import seeds
+from captum_goat.models import Split, TrainingResult
 
 
 def test_tables_have_every_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,10 +23,17 @@ def test_tables_have_every_seed(tmp_path: Path, capsys: pytest.CaptureFixture[st
         "| BA-2Motifs, GIN",
     ]
     for line in accuracies[1:]:
-        _, mean, each, quoted, near = line.strip("| ").split(" | ")
+        _, mean, each, quoted, near, overall = line.strip("| ").split(" | ")
         values = [float(value) for value in each.split(", ")]
         assert len(values) == 2
+        assert 0 <= float(overall) <= 1
         assert float(mean.split(" ± ")[0]) == pytest.approx(sum(values) / 2, abs=1e-3)
         assert near == ("yes" if abs(sum(values) / 2 - float(quoted.strip("*"))) <= 0.03 else "no")
     assert [line.split(" | ")[0].strip("| ") for line in coverage[1:]] == ["0", "0", "1", "1", "*paper (quoted)*"]
     assert all(line.count(" / ") == 4 for line in coverage[1:-1])
+
+
+def test_accuracy_of_all_is_weighted_by_size() -> None:
+    split = Split(*torch.arange(10).split([7, 2, 1]))
+    training = TrainingResult(1.0, 0.5, 0.0, split, 1, False)
+    assert seeds._overall(training) == pytest.approx(0.8)
