@@ -22,8 +22,9 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat import standard_rules, winner_rules  # noqa: F401 (registers its rules)
 from captum_goat.adjacency import SUMMING, bounded_exp
+from captum_goat.calls import input_of, is_inplace
 from captum_goat.model_state import kept_state
-from captum_goat.rules import Rule, find, input_of, is_inplace
+from captum_goat.rules import Rule, find
 from captum_goat.steps import Following
 from captum_goat.tracking import UnsupportedModelError
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from captum_goat.rules import Rule, input_of
+from captum_goat.calls import input_of
+from captum_goat.rules import Rule
 from captum_goat.standard_rules import frozen_size, relu, relu_as
 from captum_goat.tracking import Rows, UnsupportedModelError
 

@@ -12,9 +12,10 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat.activation_pattern import ActivationPattern, Subject, tensor_output
 from captum_goat.adjacency import EdgeSums, Gathering, Presence, entered
+from captum_goat.calls import input_of
 from captum_goat.interception import check_context, intercepted
 from captum_goat.kept_calls import Factors, KeptCall
-from captum_goat.rules import Rewrite, Rule, input_of
+from captum_goat.rules import Rewrite, Rule
 from captum_goat.standard_rules import EXPONENTIAL, FACTORS, LEAVES, QUOTIENT, frozen_size, relu, size_position
 from captum_goat.steps import Steps
 from captum_goat.tracking import (

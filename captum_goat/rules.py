@@ -35,14 +35,15 @@ of its inputs and of numbers that it keeps::
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import Module
+
+from captum_goat.calls import input_of
+from captum_goat.gated_calls import gated, ratio
 
 __all__ = ["Keep", "Rule", "forget", "freeze", "gate", "rule", "scale"]
 
@@ -272,86 +273,3 @@ def _mixes_rows(function: Callable[[Tensor], Tensor], value: Tensor) -> bool:
 def frozen_result(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Rewrite an operation as a constant."""
     return keep(lambda: func(*args, **kwargs))
-
-
-def ratio(out: Tensor, value: Tensor) -> Tensor:
-    """Return out / value, and 0 where value is 0."""
-    return torch.where(value == 0, 0.0, out / value)
-
-
-def gated(
-    keep: Keep,
-    func: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    *,
-    passes_zero: bool = False,
-    smooth: bool = False,
-) -> Tensor:
-    """Rewrite an element-wise function as ``f(0) + P * in``.
-
-    Args:
-        keep: Keeps P.
-        func: The function.
-        args: Its arguments, first of all its input.
-        kwargs: Its keyword arguments.
-        passes_zero: Whether f(0) is known to be 0.
-        smooth: Whether the function is known to be smooth at 0. Then P is its slope near 0, where
-            ``(f(in) - f(0)) / in`` would be nothing but rounding.
-    """
-    value: Tensor = input_of(args, kwargs)
-    others = args[1:]
-    inplace = is_inplace(func, args, kwargs)
-    others_by_name = {name: each for name, each in kwargs.items() if name not in ("input", "inplace")}
-    position = _inplace_position(func)
-    if position is not None:
-        others = others[: position - 1]
-
-    def apply(to: Tensor) -> Tensor:
-        result: Tensor = func(to, *others, **others_by_name)
-        return result
-
-    at_zero = None
-    if not passes_zero:
-        with torch.no_grad():
-            at_zero = apply(torch.zeros_like(value))
-
-    def pattern() -> Tensor:
-        at = value
-        if smooth:
-            small = torch.finfo(value.dtype).eps ** 0.5
-            at = torch.where(value.abs() < small, small, value)
-        out = apply(at.clone() if inplace else at)
-        return torch.where(value == 0, 0.0, ratio(out if at_zero is None else out - at_zero, at))
-
-    out = (value.clone() if inplace else value) * keep(pattern, gate=True, reads=lambda: value)
-    out = out if at_zero is None else out + at_zero
-    # In place means in place: some code goes on with the tensor and drops what is returned.
-    return value.copy_(out) if inplace else out
-
-
-def input_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the first argument of a call."""
-    return args[0] if args else kwargs["input"]
-
-
-def is_inplace(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a call changes its first argument."""
-    module = getattr(func, "__self__", None)
-    if isinstance(module, Module):
-        return bool(getattr(module, "inplace", False))
-    name, position = getattr(func, "__name__", ""), _inplace_position(func)
-    if position is not None:
-        return bool(args[position] if len(args) > position else kwargs.get("inplace", False))
-    return name.endswith("_") and not name.endswith("__")
-
-
-def _inplace_position(func: Callable[..., Any]) -> int | None:
-    """Return where a function takes ``inplace``, if it does."""
-    return _find_inplace(func) if inspect.isfunction(func) else None
-
-
-@cache
-def _find_inplace(func: Callable[..., Any]) -> int | None:
-    names = list(inspect.signature(func).parameters)
-    return names.index("inplace") if "inplace" in names else None

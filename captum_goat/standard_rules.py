@@ -14,7 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.utils import softmax
 
-from captum_goat.rules import Keep, Rule, frozen_result, gated, input_of, is_inplace, register, rule
+from captum_goat.calls import input_of, is_inplace
+from captum_goat.gated_calls import gated
+from captum_goat.rules import Keep, Rule, frozen_result, register, rule
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]

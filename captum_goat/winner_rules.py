@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.rules import Keep, Rule, is_inplace, register
+from captum_goat.calls import is_inplace
+from captum_goat.rules import Keep, Rule, register
 from captum_goat.standard_rules import Arguments, Keywords, spellings
 
 

@@ -17,9 +17,10 @@ from torch_geometric.utils import is_sparse
 
 from captum_goat.activation_pattern import tensor_output
 from captum_goat.bulk.cut_graphs import CutGraphs
+from captum_goat.calls import input_of
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.interception import intercepted
-from captum_goat.rules import Rule, input_of
+from captum_goat.rules import Rule
 
 _LEFT_OUT = ("edge_index", "num_nodes", "ptr")  # what cut graphs have of their own, or not at all
 

@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat import UnsupportedModelError
 from captum_goat.benchmark.explainers.graphs import Graphs
-from captum_goat.rules import is_inplace
+from captum_goat.calls import is_inplace
 from captum_goat.standard_rules import spellings
 
 # What treats rows one by one or moves them, and maps the sum of two inputs to the sum of the results.
