@@ -1,48 +1,22 @@
-"""Rules for rows: two ways to write the same model have the same attributions, and what is not known is refused."""
+"""Rules for rows: two ways to write the same model have the same attributions."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import random_edges, randomize
-from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, GraphConv, SGConv, global_add_pool
-from torch_geometric.utils import remove_self_loops
+from conftest import randomize
+from row_rule_models import CHANNELS, EDGES, MASK, NODES, Body, Model, X
+from torch import Tensor
+from torch_geometric.nn import global_add_pool
 
-from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
+from captum_goat import GOAtAttribution
 
-NODES, CHANNELS = 6, 4
-EDGES = random_edges(NODES, 14, seed=3)
-X = torch.randn(NODES, CHANNELS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-MASK = torch.ones(14, dtype=torch.float64)
 BATCH = torch.tensor([0, 0, 0, 1, 1, 1])
 ORDER = torch.tensor([2, 0, 3, 1])
 ROWS = torch.tensor([[True], [False], [True], [True], [False], [False]])
 COLUMNS = torch.tensor([True, False, True, False])
 WEIGHTS = torch.tensor([0.3, -0.7, 1.1, 0.4], dtype=torch.float64)
-
-Body = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-class Model(nn.Module):
-    """Two hidden states h1 (one hop) and h2 (two hops) that a body combines to [N, C] or [N]; then one more hop."""
-
-    def __init__(self, body: Body) -> None:
-        super().__init__()
-        self.a, self.b, self.c = (GraphConv(CHANNELS, CHANNELS) for _ in range(3))
-        self.out = nn.Linear(CHANNELS, 2)
-        self.body = body
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        first = self.a(x, edge_index).relu()
-        second = self.b(first, edge_index)
-        combined = self.body(x, first - 0.1, second)
-        if combined.dim() == 1:
-            combined = combined.unsqueeze(-1).expand(-1, CHANNELS)
-        return self.out(self.c(combined, edge_index).relu()).mean(dim=0, keepdim=True)
 
 
 def put_columns(_: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -148,157 +122,3 @@ def test_the_same_model_written_in_two_ways(name: str, field: str) -> None:
     results = [GOAtAttribution(model, field=field).attribute(MASK, 1, (X, EDGES)) for model in (one, other)]
     torch.testing.assert_close(*results, rtol=1e-11, atol=1e-12)
     assert results[0].any(), "the network is dead, so the test says nothing"
-
-
-def test_values_that_leave_the_graph_of_gradients_are_refused() -> None:
-    for body, operation in (
-        (lambda x, f, s: s.detach().relu(), "detach"),
-        (lambda x, f, s: s.long().double(), "_to_copy"),
-    ):
-        model = randomize(Model(body).double(), seed=8)
-        with pytest.raises(UnsupportedModelError, match=operation):
-            GOAtAttribution(model).attribute(MASK, 1, (X, EDGES))
-
-
-def test_models_that_take_other_steps_the_next_time_are_refused() -> None:
-    kept: list[Tensor] = []
-
-    def remembering(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        kept[:] = kept or [second.relu()]
-        return kept[0]
-
-    model = randomize(Model(remembering).double(), seed=8)
-    with pytest.raises(UnsupportedModelError, match="fewer"):
-        GOAtAttribution(model).attribute(MASK, 1, (X, EDGES))
-
-
-def test_what_a_model_keeps_of_a_call_is_neither_used_nor_left() -> None:
-    class Remembering(Model):
-        def __init__(self, *, keeps: bool) -> None:
-            super().__init__(lambda x, f, s: s)
-            self.keeps, self.kept = keeps, None
-            self.register_buffer("calls", torch.zeros(()))
-
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            self.calls += 1
-            kept = self.a(x, edge_index).relu() if self.kept is None else self.kept
-            self.kept = kept if self.keeps else None
-            return self.out(self.b(kept, edge_index)).mean(dim=0, keepdim=True)
-
-    model, plain = (randomize(Remembering(keeps=keeps).double(), seed=8) for keeps in (True, False))
-    calls = model.calls.clone()
-    expected = GOAtAttribution(plain).attribute(MASK, 1, (X, EDGES))
-    torch.testing.assert_close(GOAtAttribution(model).attribute(MASK, 1, (X, EDGES)), expected)
-    EdgeMaskedModel(model)(MASK, X, EDGES)
-    assert model.kept is None
-    assert torch.equal(model.calls, calls)
-
-
-def test_what_a_layer_has_cached_is_refused() -> None:
-    conv = SGConv(CHANNELS, 2, cached=True).double().eval()
-    conv(X, EDGES)
-    conv.cached = False
-    with pytest.raises(UnsupportedModelError, match="`_cached_x` to None"):
-        GOAtAttribution(conv).attribute(MASK, (0, 1), (X, EDGES))
-
-
-def test_loops_that_the_model_removes_are_no_edges_of_its_layers() -> None:
-    class WithoutLoops(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = GCNConv(CHANNELS, 2)
-
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return self.conv(x, remove_self_loops(edge_index)[0])
-
-    edge_index = torch.tensor([[0, 1, 1, 2], [1, 1, 2, 2]])
-    model = WithoutLoops().double().eval()
-    found = GOAtAttribution(model).attribute(MASK[:4], (2, 1), (X, edge_index))
-    assert torch.equal(found != 0, torch.tensor([False, False, True, False]))
-    mask = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
-    torch.testing.assert_close(EdgeMaskedModel(model)(mask, X, edge_index), model(X, edge_index))
-
-
-def test_coarse_masks_do_not_make_coarse_sums() -> None:
-    model = randomize(Model(lambda x, f, s: s.relu()).double(), seed=8)
-    fine = GOAtAttribution(model).attribute(MASK, 1, (X, EDGES))
-    for dtype in (torch.float32, torch.bfloat16):
-        coarse, delta = GOAtAttribution(model).attribute(MASK.to(dtype), 1, (X, EDGES), return_convergence_delta=True)
-        assert coarse.dtype == dtype
-        assert float(delta.abs()) < 1e-12
-        torch.testing.assert_close(coarse, fine.to(dtype))
-    whole = GOAtAttribution(model).attribute(MASK, 1, (X, EDGES.int()))
-    torch.testing.assert_close(whole, fine)
-
-
-def test_the_users_hooks_on_relu_take_effect() -> None:
-    class Halved(Model):
-        def __init__(self, body: Body) -> None:
-            super().__init__(body)
-            self.relu = nn.ReLU()
-
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return self.out(self.relu(input=self.a(x, edge_index))).mean(dim=0, keepdim=True)
-
-    model = randomize(Halved(lambda x, f, s: s).double(), seed=8)
-    full = GOAtAttribution(model).attribute(MASK, 1, (X, EDGES))
-    model.relu.register_forward_hook(lambda module, args, out: 0.5 * out)
-    torch.testing.assert_close(GOAtAttribution(model).attribute(MASK, 1, (X, EDGES)), 0.5 * full)
-
-
-def test_models_that_change_their_arguments_are_refused() -> None:
-    class Shifting(Model):
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            x += 1.0
-            return super().forward(x, edge_index)
-
-    model = randomize(Shifting(lambda x, f, s: s).double(), seed=8)
-    with pytest.raises(UnsupportedModelError, match="argument 'x' in place"):
-        GOAtAttribution(model).attribute(MASK, 1, (X.clone(), EDGES))
-
-
-def test_copies_that_do_not_fit_are_explained_one_by_one() -> None:
-    class Embedded(Model):
-        def __init__(self, body: Body) -> None:
-            super().__init__(body)
-            self.nodes = nn.Parameter(torch.zeros(NODES, CHANNELS))
-
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return super().forward(x + self.nodes, edge_index)
-
-    model = randomize(Embedded(lambda x, f, s: s.relu()).double(), seed=8)
-    masks = torch.rand(3, 14, dtype=torch.float64)
-    for target in (1, [1], [0, 1, 1]):
-        together = GOAtAttribution(model).attribute(masks, target, (X, EDGES))
-        last = target[-1] if isinstance(target, list) else target
-        torch.testing.assert_close(together[2], GOAtAttribution(model).attribute(masks[2], last, (X, EDGES)))
-    single = torch.stack([EdgeMaskedModel(model)(mask, X, EDGES)[0] for mask in masks])
-    torch.testing.assert_close(EdgeMaskedModel(model)(masks, X, EDGES), single)
-
-
-def test_no_edges_and_several_masks() -> None:
-    model = randomize(Model(lambda x, f, s: s.relu()).double(), seed=8)
-    found, delta = GOAtAttribution(model).attribute(
-        torch.ones(3, 0, dtype=torch.float64), 1, (X, EDGES[:, :0]), return_convergence_delta=True
-    )
-    assert found.shape == (3, 0)
-    assert torch.equal(delta, torch.zeros(3, dtype=torch.float64))
-
-
-def test_a_sigmoid_before_a_change_of_shape_is_left_out_too() -> None:
-    class Binary(Model):
-        def __init__(self, end: Callable[[Tensor], Tensor]) -> None:
-            super().__init__(lambda x, f, s: s.relu())
-            self.end = end
-
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return self.end(super().forward(x, edge_index)[:, :1])
-
-    logits = randomize(Binary(lambda out: out.squeeze(-1)).double(), seed=8)
-    expected = GOAtAttribution(logits).attribute(MASK, None, (X, EDGES))
-    for end in (lambda out: out.sigmoid().squeeze(-1), lambda out: torch.sigmoid(out).view(-1)):
-        model = randomize(Binary(end).double(), seed=8)
-        torch.testing.assert_close(GOAtAttribution(model).attribute(MASK, None, (X, EDGES)), expected)
-    turned = randomize(Binary(lambda out: 1 - out.sigmoid().squeeze(-1)).double(), seed=8)
-    _, delta = GOAtAttribution(turned).attribute(MASK, None, (X, EDGES), return_convergence_delta=True)
-    assert float(delta.abs().max()) < 1e-12, "not the last step, so a gate"

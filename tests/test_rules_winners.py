@@ -1,0 +1,76 @@
+"""Rules for maxima and minima: the winner of the recorded pass is passed on, and equals share its place."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from conftest import randomize
+from rule_models import BATCH, EDGES, MASK, Model, X, check_complete
+from torch import Tensor, nn
+from torch_geometric.nn import EdgeConv
+
+from captum_goat import EdgeMaskedModel, GOAtAttribution
+
+WINNERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "max over channels": lambda x: x - x.max(dim=-1, keepdim=True)[0],
+    "values of min": lambda x: x + x.min(dim=-1, keepdim=True).values,
+    "amax": lambda x: x + torch.amax(x, 1, keepdim=True),
+    "amin over two": lambda x: x + x.view(9, 2, 3).amin(dim=(1, 2)).view(9, 1),
+    "maximum": lambda x: torch.maximum(x, x.flip(-1)),
+    "maximum of a constant": lambda x: torch.maximum(x, torch.full_like(x, 0.2)),
+    "ReLU by maximum": lambda x: torch.maximum(x, torch.zeros_like(x)),
+    "fmin": lambda x: torch.fmin(x, x.roll(1, -1)),
+    "max of two": lambda x: torch.max(x, 0.5 * x),
+    "max of equals": lambda x: torch.stack([x, x]).max(dim=0)[0],
+}
+
+
+@pytest.mark.parametrize("name", WINNERS)
+def test_winners(name: str) -> None:
+    check_complete(randomize(Model(WINNERS[name]).double(), seed=1))
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("fill", [0.0, 0.3])
+def test_scattered_winners(reduce: str, include_self: bool, fill: float) -> None:
+    index = torch.tensor([0, 0, 2, 2, 2, 3, 3, 5, 5]).view(-1, 1).expand(-1, 6)
+
+    def scattered(x: Tensor) -> Tensor:
+        base = torch.full_like(x, fill)
+        return base.scatter_reduce(0, index, x, reduce, include_self=include_self)
+
+    def in_place(x: Tensor) -> Tensor:
+        return torch.full_like(x, fill).scatter_reduce_(0, index, x, reduce=reduce, include_self=include_self)
+
+    for body in (scattered, in_place):
+        model = randomize(Model(torch.relu, body).double(), seed=1)
+        attributions = GOAtAttribution(model).attribute(MASK, 1, (X, EDGES, torch.zeros_like(BATCH)))
+        masked = EdgeMaskedModel(model)
+        ends = [masked(mask, X, EDGES, torch.zeros_like(BATCH))[0, 1] for mask in (MASK, torch.zeros_like(MASK))]
+        torch.testing.assert_close(attributions.sum(), (ends[0] - ends[1]).detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_equals_share_the_place_of_the_winner() -> None:
+    """The maximum of a value and itself is the value: nothing may be counted twice or lost."""
+    twice = randomize(Model(lambda x: torch.maximum(x, x.clone()).relu()).double(), seed=1)
+    once = copy.deepcopy(twice)
+    once.between = once.after = torch.relu
+    torch.testing.assert_close(check_complete(twice), check_complete(once))
+
+
+def test_edge_conv_with_several_aggregations() -> None:
+    mlp = nn.Sequential(nn.Linear(12, 6), nn.GELU(), nn.Linear(6, 6))
+
+    class Convs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = EdgeConv(mlp, aggr="max")
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.conv(x, EDGES)
+
+    check_complete(randomize(Model(torch.relu, Convs()).double(), seed=1))
