@@ -31,6 +31,7 @@ FEW: dict[str, dict[str, Any]] = {
     "pg_explainer": {"epochs": 2, "num_graphs": 2},
     "pgm_explainer": {"samples": 24},
     "rc_explainer": {"epochs": 2, "num_graphs": 3},
+    "rg_explainer": {"epochs": 2, "warm_up": 2, "num_graphs": 3, "rollouts": 2},
     "shapley_value_sampling": {"samples": 3},
     "subgraphx": {"rollouts": 2, "samples": 4, "smallest": 3},
 }
@@ -235,7 +236,7 @@ def test_model_unchanged_after_an_error(graphs: Batch) -> None:
     model = randomize(Broken("gcn").double(), seed=1)
     before = state(model)
     for name in NAMES:
-        if name in ("random", "random_peeled", "pg_explainer", "rc_explainer", "subgraphx"):
+        if name in ("random", "random_peeled", "pg_explainer", "rc_explainer", "rg_explainer", "subgraphx"):
             continue
         with pytest.raises(RuntimeError, match="broken"):
             EXPLAINERS[name](**FEW.get(name, {}))(model, graphs, TARGET)

@@ -164,6 +164,11 @@ def test_verdicts_are_by_two_standard_errors() -> None:
         "| **`goat`** | - | - | - |",
         "| `random` | 0 / 0 / 1 | -0.300 | - |",
     ]
+    unsure = replace(row("kernel_shap", 0.4), difference_error=0.3)
+    best = verdicts.best_by_task(Results([*rows, unsure]), "stay")
+    assert "| 4 of 5 | 1 / 2 / 1 | `occlusion` (+0.300 ± 0.100) |" in best, "the best is one that is surely better"
+    best = verdicts.best_by_task(Results([rows[0], *rows[2:]]), "stay")
+    assert "| 2 of 3 | 0 / 1 / 1 | none is better |" in best
     words = verdicts.in_words(results, "stay")
     assert words.startswith("On 0 of 1 pairs")
     assert "`occlusion` on 1" in words

@@ -47,6 +47,7 @@ from captum_goat.benchmark.explainers.peeled import (
 )
 from captum_goat.benchmark.explainers.pgm import PGMExplainerOfPyG
 from captum_goat.benchmark.explainers.pyg import AttentionOfPyG, GNNExplainerOfPyG, GraphMaskOfPyG, PGExplainerOfPyG
+from captum_goat.benchmark.explainers.reinforced import RGExplainer
 from captum_goat.benchmark.explainers.relevance import GNNLRP
 from captum_goat.benchmark.explainers.robust_counterfactual import RCExplainer
 from captum_goat.benchmark.explainers.sampling import KernelShap, ShapleyValueSampling
@@ -88,6 +89,7 @@ EXPLAINERS: dict[str, type[Explainer]] = {
         AttentionOfPyG,
         CFGNNExplainer,
         RCExplainer,
+        RGExplainer,
         DEGREE,
         GNNLRP,
         SubgraphX,

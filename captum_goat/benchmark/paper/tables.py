@@ -12,6 +12,7 @@ from captum_goat.datasets import DATASETS
 
 GNN_TITLES = {"gcn": "GCN", "sage": "GraphSAGE", "gin": "GIN", "gcn_textbook": "GCN (textbook)"}
 EMPTY = "-"
+TINY = 0.0005  # what three digits do not show
 
 
 def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -63,14 +64,28 @@ def seconds(value: float | None) -> str:
     return f"{value:.3g} s" if value >= 10 else f"{value:.2f} s" if value >= 1 else f"{1e3 * value:.3g} ms"
 
 
+def signed(difference: float, error: float) -> str:
+    """Return a difference with its standard error; a dash where there is none.
+
+    Examples::
+
+        >>> from captum_goat.benchmark.paper.tables import signed
+        >>> signed(0.25, 0.1), signed(-0.00002, 0.00001)
+        ('+0.250 ± 0.100', '-2e-05 ± 1e-05')
+    """
+    if math.isnan(difference):
+        return EMPTY
+    digits = ".0e" if 0 < abs(difference) < TINY else ".3f"
+    return f"{difference:+{digits}}" + ("" if math.isnan(error) else f" ± {error:{digits}}")
+
+
 def with_difference(row: Row | None) -> str:
     """Return a mean, and how far it is from GOAt's, with the standard error of the difference."""
     if row is None:
         return EMPTY
     if row.explainer == REFERENCE or math.isnan(row.difference):
         return number(row.value)
-    spread = "" if math.isnan(row.difference_error) else f" ± {row.difference_error:.3f}"
-    return f"{row.value:.3f} ({row.difference:+.3f}{spread})"
+    return f"{row.value:.3f} ({signed(row.difference, row.difference_error)})"
 
 
 def fidelity_table(results: Results, dataset: str, nodes: str) -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from captum_goat.benchmark.paper.results import ALL, REFERENCE, Row
 from captum_goat.benchmark.paper.study import Results
-from captum_goat.benchmark.paper.tables import EMPTY, markdown, number, seconds, title
+from captum_goat.benchmark.paper.tables import EMPTY, markdown, number, seconds, signed, title
 
 DECISIVE = 2.0  # standard errors
 
@@ -73,7 +73,7 @@ def by_task(results: Results, nodes: str) -> str:
 
 
 def best_by_task(results: Results, nodes: str, *, per_class: bool = False) -> str:
-    """Return a table with the method that has the largest paired difference against GOAt, for each data set and model.
+    """Return a table with the best of the methods that are better than GOAt, for each data set and model.
 
     Args:
         results: The table of results.
@@ -82,7 +82,7 @@ def best_by_task(results: Results, nodes: str, *, per_class: bool = False) -> st
 
     Returns:
         GOAt's value, its place among the methods that explained as many graphs, how many methods are better, alike and
-        worse, and the best.
+        worse, and the one with the largest paired difference among those that are better.
     """
     lines = []
     for task in results.tasks():
@@ -90,14 +90,14 @@ def best_by_task(results: Results, nodes: str, *, per_class: bool = False) -> st
             goat = _gain(results, task, REFERENCE, nodes, label)
             judged = _judged(results, task, results.values("explainer"), nodes, label)
             if goat is not None and judged:
-                best, found = max(judged, key=lambda each: each[0].difference)
-                text = f"`{best.explainer}` ({best.difference:+.3f} ± {best.difference_error:.3f})"
+                better = [row for row, found in judged if found == "better"]
+                best = max(better, key=lambda row: row.difference, default=None)
                 counts = _counts([each for _, each in judged])
                 values = [row.value for row, _ in judged if row.n == goat.n]
                 place = f"{1 + sum(value > goat.value for value in values)} of {1 + len(values)}"
                 name = title(*task) if label == ALL else f"{title(*task)}, class {label}"
-                shown = text if found == "better" else "none is better"
-                lines.append([name, number(goat.value), place, counts, shown])
+                shown = "" if best is None else f"`{best.explainer}` ({signed(best.difference, best.difference_error)})"
+                lines.append([name, number(goat.value), place, counts, shown or "none is better"])
     header = ["data set, model", "GOAt", "its place", "better / alike / worse", "best against GOAt"]
     return markdown(header, lines)
 

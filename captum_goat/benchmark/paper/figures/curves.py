@@ -15,6 +15,7 @@ from captum_goat.benchmark.paper.tables import title
 from captum_goat.metrics import top_explanations
 
 MOST_COUNTED = 30  # explanations, in curves of coverage
+LEAST_DRAWN = 0.1  # of the graphs that others have: of fewer a curve is noise
 
 
 def draw_fidelity(results: Results, dataset: str, nodes: str, path: Path) -> Path:
@@ -69,10 +70,14 @@ def draw_discriminability(results: Results, dataset: str, nodes: str, path: Path
 
 
 def _draw(axis: Any, results: Results, dataset: str, gnn: str, metric: str, where: dict[str, str]) -> None:
-    for name in results.values("explainer"):
-        rows = [results.get(dataset, gnn, name, metric, sparsity=str(each), **where) for each in SPARSITIES]
-        points = [(each, row.value) for each, row in zip(SPARSITIES, rows, strict=True) if row is not None]
-        _plot(axis, name, points)
+    found = {
+        name: [results.get(dataset, gnn, name, metric, sparsity=str(each), **where) for each in SPARSITIES]
+        for name in results.values("explainer")
+    }
+    most = max((row.n for rows in found.values() for row in rows if row is not None), default=0)
+    for name, rows in found.items():
+        pairs = zip(SPARSITIES, rows, strict=True)
+        _plot(axis, name, [(each, row.value) for each, row in pairs if row is not None and row.n >= LEAST_DRAWN * most])
     axis.set_xticks(SPARSITIES)
     axis.set_xlabel("sparsity", fontsize=8)
     _tidy(axis)

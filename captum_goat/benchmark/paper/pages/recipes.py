@@ -22,10 +22,9 @@ from captum_goat.benchmark.paper.recipes import (
     trials_of,
 )
 from captum_goat.benchmark.paper.study import Study
-from captum_goat.benchmark.paper.tables import EMPTY, GNN_TITLES, markdown, number, title
+from captum_goat.benchmark.paper.tables import EMPTY, GNN_TITLES, markdown, number, signed, title
 from captum_goat.benchmark.paper.verdicts import DECISIVE
 
-TINY = 0.0005  # what three digits do not show
 IDLE = 0.001  # an area under which no edges matter
 CHANCE = 0.1  # the share of comparisons that random numbers may win without being flattered
 VERDICTS = ("by the mean", "within two errors")
@@ -120,12 +119,8 @@ def _of_task(trials: Sequence[Trial]) -> dict[tuple[str, str], list[Trial]]:
 
 
 def difference(area: Area) -> str:
-    """Return a difference with its standard error; a dash where an explainer would be compared with itself."""
-    if math.isnan(area.difference):
-        return EMPTY
-    digits = ".0e" if 0 < abs(area.difference) < TINY else ".3f"
-    error = "" if math.isnan(area.difference_error) else f" ± {area.difference_error:{digits}}"
-    return f"{area.difference:+{digits}}{error}"
+    """Return an area's difference with its standard error; a dash where it would be compared with itself."""
+    return signed(area.difference, area.difference_error)
 
 
 def everywhere(trials: Sequence[Trial]) -> str:
