@@ -27,8 +27,8 @@ def fidelity_page(results: Results, everything: Results, folder: Path) -> str:
     parts = [
         "fid+ minus fid-, averaged over sparsities 0.5 to 0.9, for the predicted class of all graphs; in brackets the "
         "paired difference against GOAt on the same graphs, with its standard error. Pictures where nodes leave are "
-        "of correctly predicted graphs, as in the paper. Explainers that are not in a legend are the grey lines; one with "
-        "less than a tenth of the others' graphs is not drawn.",
+        "of correctly predicted graphs, as in the paper. Explainers that are not in a legend are the grey lines; one "
+        "with less than a tenth of the others' graphs is not drawn.",
     ]
     for dataset in results.values("dataset"):
         for nodes in policies(results, dataset):
