@@ -158,6 +158,45 @@ def test_an_explainer_that_ran_out_of_time_goes_on_when_it_has_more(tmp_path: Pa
     assert explained(budget=0.0) == [6, 6], "what was found with more time is no worse"
 
 
+def test_a_larger_sample_of_a_slow_explainer_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EXPLAINERS["saliency"], "slow", True)
+    options = tiny(tmp_path, datasets=("ba_2motifs",), explainers=("saliency",))
+    for limit in (2, 4, 3):
+        run(replace(options, slow_limit=limit))
+        row = Results(read_rows(tmp_path / "benchmark" / "results.csv.gz")).get(
+            "ba_2motifs", "gcn", "saliency", "area_gain", nodes="stay", selection="fixed"
+        )
+        assert row is not None
+        assert row.n == limit
+
+
+def test_other_scores_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = tiny(tmp_path, datasets=("ba_2motifs",), explainers=("saliency",))
+
+    def gain() -> float:
+        run(options)
+        row = Results(read_rows(tmp_path / "benchmark" / "results.csv.gz")).get(
+            "ba_2motifs", "gcn", "saliency", "area_gain", nodes="stay", selection="fixed"
+        )
+        assert row is not None
+        return row.value
+
+    before, of_saliency = gain(), EXPLAINERS["saliency"].scores
+    for path in (tmp_path / "cache" / "cells").rglob("*.explanation.pt"):
+        path.unlink()
+    monkeypatch.setattr(EXPLAINERS["saliency"], "scores", lambda *args: -of_saliency(*args))
+    assert gain() != before
+
+
+def test_report_of_what_cannot_be_compared(tmp_path: Path) -> None:
+    """Only GOAt; and an explainer that applies to none of the models."""
+    first = run(tiny(tmp_path / "goat", datasets=("ba_2motifs",), explainers=("goat",)))
+    assert "There is nothing to compare with GOAt." in first.read_text(encoding="utf-8")
+    options = tiny(tmp_path / "none", datasets=("ba_2motifs",), gnns=("sage",))
+    first = run(replace(options, explainers=("integrated_gradients_weights",)))
+    assert "BA-2Motifs, GraphSAGE" in first.read_text(encoding="utf-8")
+
+
 def test_failures_end_the_run_or_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(self: EdgeOcclusion, *args: object) -> torch.Tensor:
         raise RuntimeError("out of luck")

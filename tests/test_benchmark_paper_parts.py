@@ -164,6 +164,7 @@ def test_verdicts_are_by_two_standard_errors() -> None:
         "| **`goat`** | - | - | - |",
         "| `random` | 0 / 0 / 1 | -0.300 | - |",
     ]
+    assert verdicts.verdict(replace(row("degree", 0.0004), difference_error=0.0001)) == "alike"
     unsure = replace(row("kernel_shap", 0.4), difference_error=0.3)
     best = verdicts.best_by_task(Results([*rows, unsure]), "stay")
     assert "| 4 of 5 | 1 / 2 / 1 | `occlusion` (+0.300 ± 0.100) |" in best, "the best is one that is surely better"

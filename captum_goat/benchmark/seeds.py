@@ -21,6 +21,8 @@ from captum_goat.benchmark.paper.tasks import load_task
 from captum_goat.models import PAPER_ACCURACIES, TrainingResult
 
 DATASET, GNN, LABEL, EXPLAINERS = "ba_2motifs", "gcn", "1", ("goat", "goat_repeated")
+NAMES = tuple(dict.fromkeys(dataset for dataset, _ in PAPER_ACCURACIES))
+MOLECULES = ("mutagenicity", "nci1")  # which cannot be generated
 TOPS = (1, 2, 3)
 NEAR = 0.03  # of the paper's accuracy
 
@@ -37,16 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m captum_goat.benchmark seeds", description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder with the published data files (without: generated)")
     parser.add_argument("--cache", type=Path, default=Path("benchmark/cache"), help="folder for models and results")
-    parser.add_argument("--seeds", type=int, default=5, help="how many seeds (default: 5)")
+    parser.add_argument("--seeds", type=_positive, default=5, help="how many seeds (default: 5)")
     parser.add_argument("--epochs", type=int, help="epochs of training (default: those of the model)")
     parser.add_argument(
         "--datasets",
         nargs="+",
-        default=list(dict.fromkeys(dataset for dataset, _ in PAPER_ACCURACIES)),
-        help="data sets whose models' accuracies are wanted (default: all; molecules need --data)",
+        choices=NAMES,
+        metavar="NAME",
+        help=f"data sets whose models' accuracies are wanted, of {', '.join(NAMES)} (default: all; without --data all "
+        "that can be generated)",
     )
     parser.add_argument("--out", type=Path, help="a Markdown file for the tables (default: only printed)")
     given = parser.parse_args(arguments)
+    datasets = given.datasets or [name for name in NAMES if given.data is not None or name not in MOLECULES]
     options = [
         Options((), (), EXPLAINERS, given.data, Path("."), given.cache, seed=seed, epochs=given.epochs)
         for seed in range(given.seeds)
@@ -59,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"Test accuracies over {given.seeds} seeds, each with its own split and weights, beside the paper's. The "
             "epoch with the best validation accuracy counts. The last column is no measure of quality: it is there to "
             "tell whether a figure that test sets do not reach may be one of all data.",
-            _accuracies(options, given.datasets),
+            _accuracies(options, datasets),
             "## One explanation for all houses?",
             COVERAGE,
             _coverage(options),
@@ -68,6 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(text)
     if given.out is not None:
         given.out.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more (got {text})")
+    return number
 
 
 def _accuracies(options: Sequence[Options], datasets: Sequence[str]) -> str:

@@ -145,6 +145,8 @@ class RGExplainer(Explainer):
     ) -> None:
         if rollouts < 2:
             raise ValueError(f"Expected 2 rollouts or more, to compare them with each other (got {rollouts}).")
+        if largest < 2:
+            raise ValueError(f"Expected subgraphs to grow to 2 nodes or more (got largest={largest}).")
         self.epochs = epochs
         self.warm_up = warm_up
         self.lr = lr

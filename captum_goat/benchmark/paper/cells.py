@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -17,8 +18,8 @@ from captum_goat.benchmark.paper.options import Options
 from captum_goat.benchmark.paper.tasks import Task
 from captum_goat.models.checkpoints import fingerprint
 
-EXPLANATION_FORMAT = 2  # to be raised when explaining changes, so that older results are not taken for those of today
-MEASUREMENT_FORMAT = 3  # the same for measuring
+EXPLANATION_FORMAT = 3  # to be raised when explaining changes, so that older results are not taken for those of today
+MEASUREMENT_FORMAT = 4  # the same for measuring
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,9 @@ class Cell:
 class Store:
     """The cells of one task on disk.
 
-    A file is taken only if it was written for the same model, graphs and seed, and has as many graphs as are wanted. An
-    explainer that ran out of time is asked again when it is given more.
+    A file is taken only if it was written for the same model, graphs and seed, has as many graphs as are wanted, and
+    was timed with as many threads. An explainer that ran out of time is asked again when it is given more.
+    Measurements are taken only for the scores that they were made of.
 
     Args:
         task: The model and the graphs.
@@ -50,34 +52,36 @@ class Store:
     """
 
     def __init__(self, task: Task, options: Options) -> None:
-        self.folder = options.cache / "cells" / task.dataset / (task.gnn if task.held_out else f"{task.gnn}_whole")
+        name = task.gnn if task.held_out else f"{task.gnn}_whole"
+        self.folder = options.cache / "cells" / task.dataset / name / f"seed_{options.seed}"
         self.task = fingerprint(task.model, task.graphs, {"seed": options.seed})
         self.budget = options.budget
 
     def read_explanation(self, explainer: str, wanted: int) -> Explanation | None:
         """Return an explanation, or ``None`` if there is none of so many graphs, or of as many as time allows."""
         file = self._read(explainer, "explanation", EXPLANATION_FORMAT)
-        if file is None:
+        if file is None or file["threads"] != torch.get_num_threads():
             return None
         found = Explanation(**file["content"])
-        out_of_time = found.count < wanted and file["budget"] >= self.budget
+        out_of_time = found.count < wanted <= file["wanted"] and file["budget"] >= self.budget
         return found if found.count == wanted or out_of_time else None
 
-    def write_explanation(self, explainer: str, found: Explanation) -> None:
-        """Keep an explanation."""
-        self._write(explainer, "explanation", EXPLANATION_FORMAT, _contents(found))
+    def write_explanation(self, explainer: str, found: Explanation, wanted: int) -> None:
+        """Keep an explanation, and of how many graphs it was asked for."""
+        more = {"wanted": wanted, "threads": torch.get_num_threads()}
+        self._write(explainer, "explanation", EXPLANATION_FORMAT, _contents(found), **more)
 
-    def read_measurements(self, explainer: str, count: int) -> Measurements | None:
-        """Return measurements of that number of graphs, or ``None`` if there are none."""
+    def read_measurements(self, explainer: str, scores: Tensor) -> Measurements | None:
+        """Return measurements of these scores, or ``None`` if there are none."""
         file = self._read(explainer, "measurements", MEASUREMENT_FORMAT)
-        if file is None or file["count"] != count:
+        if file is None or file["scores"] != _digest(scores):
             return None
         return Measurements(**{name: _with_keys(values) for name, values in file["content"].items()})
 
-    def write_measurements(self, explainer: str, found: Measurements, count: int) -> None:
-        """Keep measurements of a number of graphs."""
+    def write_measurements(self, explainer: str, found: Measurements, scores: Tensor) -> None:
+        """Keep measurements of scores."""
         content = {name: _with_words(values) for name, values in _contents(found).items()}
-        self._write(explainer, "measurements", MEASUREMENT_FORMAT, content, count=count)
+        self._write(explainer, "measurements", MEASUREMENT_FORMAT, content, scores=_digest(scores))
 
     def read_given_up(self, explainer: str) -> str | None:
         """Return why an explainer was given up, or ``None`` if it was not, or had less time."""
@@ -98,13 +102,17 @@ class Store:
         file: dict[str, Any] = torch.load(path, weights_only=True)  # so that a file can hold no code
         return file if file["task"] == self.task and file["format"] == version else None
 
-    def _write(self, explainer: str, what: str, version: int, content: Mapping[str, Any], **more: int) -> None:
+    def _write(self, explainer: str, what: str, version: int, content: Mapping[str, Any], **more: int | str) -> None:
         path = self._path(explainer, what)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
         file = {"task": self.task, "format": version, "budget": self.budget, "content": dict(content)} | more
         torch.save(file, unfinished)
         unfinished.replace(path)  # a file appears when it is whole
+
+
+def _digest(scores: Tensor) -> str:
+    return hashlib.sha256(scores.contiguous().numpy().tobytes()).hexdigest()
 
 
 def _contents(found: Explanation | Measurements) -> dict[str, Any]:

@@ -88,12 +88,11 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
         explanation = store.read_explanation(name, wanted)
         if explanation is None:
             explanation = _explained(task, name, wanted, options)
-            store.write_explanation(name, explanation)
-        count = explanation.count
-        measurements = store.read_measurements(name, count)
+            store.write_explanation(name, explanation, wanted)
+        measurements = store.read_measurements(name, explanation.scores)
         if measurements is None:
-            measurements = measure(task, explanation.scores, count, options.seed)
-            store.write_measurements(name, measurements, count)
+            measurements = measure(task, explanation.scores, explanation.count, options.seed)
+            store.write_measurements(name, measurements, explanation.scores)
         return Cell(name, explanation, measurements)
     except ExplainerSkippedError as error:
         if isinstance(error, ExplainerTooSlowError):

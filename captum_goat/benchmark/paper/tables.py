@@ -32,7 +32,7 @@ def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def _are_numbers(column: Sequence[str]) -> bool:
-    return all(each[:1] in "+-0123456789*" for each in column)
+    return all(each.strip("*")[:1] in "+-0123456789" for each in column)
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from captum_goat.benchmark.paper.results import ALL, REFERENCE, Row
 from captum_goat.benchmark.paper.study import Results
-from captum_goat.benchmark.paper.tables import EMPTY, markdown, number, seconds, signed, title
+from captum_goat.benchmark.paper.tables import EMPTY, TINY, markdown, number, seconds, signed, title
 
 DECISIVE = 2.0  # standard errors
 
@@ -19,6 +19,8 @@ VERDICTS: tuple[Verdict, ...] = ("better", "alike", "worse")
 
 def verdict(row: Row) -> Verdict | None:
     """Say whether a method is better than GOAt: its paired difference is more than two standard errors away from 0.
+
+    A difference that three digits do not show is none, however sure it is.
 
     Args:
         row: A row of a metric of which more is better.
@@ -36,7 +38,7 @@ def verdict(row: Row) -> Verdict | None:
     """
     if row.explainer == REFERENCE or math.isnan(row.difference) or math.isnan(row.difference_error):
         return None
-    if abs(row.difference) <= DECISIVE * row.difference_error:
+    if abs(row.difference) <= max(TINY, DECISIVE * row.difference_error):
         return "alike"
     return "better" if row.difference > 0 else "worse"
 
@@ -148,10 +150,13 @@ def _seconds(results: Results, name: str) -> float | None:
 
 def in_words(results: Results, nodes: str) -> str:
     """Return one paragraph on who wins."""
-    tasks = [task for task in results.tasks() if _gain(results, task, REFERENCE, nodes)]
+    judged = {task: _judged(results, task, results.values("explainer"), nodes) for task in results.tasks()}
+    tasks = [task for task, found in judged.items() if found]
+    if not tasks:
+        return "There is nothing to compare with GOAt."
     beaten: dict[str, list[tuple[str, str]]] = {}
     for task in tasks:
-        for row, found in _judged(results, task, results.values("explainer"), nodes):
+        for row, found in judged[task]:
             if found == "better":
                 beaten.setdefault(row.explainer, []).append(task)
     first = len(tasks) - len({task for places in beaten.values() for task in places})

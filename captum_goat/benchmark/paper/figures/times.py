@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from captum_goat.benchmark.paper.figures.canvas import new_figure, save
+from captum_goat.benchmark.paper.figures.canvas import legend_below, new_figure, save
 from captum_goat.benchmark.paper.results import REFERENCE
 from captum_goat.benchmark.paper.study import Results
 from captum_goat.benchmark.paper.tables import GNN_TITLES, title
@@ -25,15 +25,16 @@ def draw_times(results: Results, path: Path) -> Path:
     for column, gnn in enumerate(gnns):
         axis = axes[0][column]
         for dataset in (each for each, other in results.tasks() if other == gnn):
-            rows = [(name, results.get(dataset, gnn, name, "seconds_alone")) for name in names]
-            points = [(row.value, name) for name, row in rows if row is not None]
+            rows = [results.get(dataset, gnn, name, "seconds_alone") for name in names]
+            points = [(row.value, place) for place, row in enumerate(rows) if row is not None]
             if points:
                 axis.plot(*zip(*points, strict=True), "o", markersize=4, label=title(dataset))
         axis.set_yticks(range(len(names)), names if not column else [""] * len(names), fontsize=8)
         axis.get_yticklabels()[names.index(REFERENCE)].set_fontweight("bold") if REFERENCE in names else None
+        axis.set_ylim(-0.7, len(names) - 0.3)
         axis.set_xscale("log")
         axis.set_xlabel("seconds per graph", fontsize=8)
         axis.set_title(GNN_TITLES[gnn], fontsize=9)
         axis.grid(alpha=0.3)
-    axes[0][0].legend(fontsize=7)
+    legend_below(figure, axes)
     return save(figure, path)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from captum_goat.benchmark.paper import figures, verdicts
 from captum_goat.benchmark.paper.measurements import PAPER_SPARSITY
-from captum_goat.benchmark.paper.pages.parts import joined, picture, policies
+from captum_goat.benchmark.paper.pages.parts import joined, measured, picture, policies
+from captum_goat.benchmark.paper.results import REFERENCE
 from captum_goat.benchmark.paper.study import Results
 from captum_goat.benchmark.paper.tables import GNN_TITLES, fidelity_table, model_table, point_table, robust_table, title
 
@@ -30,13 +31,14 @@ def fidelity_page(results: Results, everything: Results, folder: Path) -> str:
         "of correctly predicted graphs, as in the paper. Explainers that are not in a legend are the grey lines; one "
         "with less than a tenth of the others' graphs is not drawn.",
     ]
-    for dataset in results.values("dataset"):
+    for dataset in measured(results):
         for nodes in policies(results, dataset):
             path = figures.draw_fidelity(results, dataset, nodes, folder / f"fidelity_{dataset}_{nodes}.png")
             parts += [f"## {title(dataset)}, nodes without edges {nodes}"]
             parts += [picture(path, f"Fidelity curves of {title(dataset)}, nodes {nodes}")]
             parts += [fidelity_table(results, dataset, nodes)]
-    parts += ["## Who is better, task by task", verdicts.by_task(results, "stay")]
+    if REFERENCE in results.values("explainer"):
+        parts += ["## Who is better, task by task", verdicts.by_task(results, "stay")]
     for gnn in [each for each in everything.values("gnn") if each not in results.values("gnn")]:
         parts += [
             f"## {GNN_TITLES[gnn]}, which is not the paper's",
@@ -66,7 +68,7 @@ def search_page(results: Results) -> str:
         "without edges leave (where there is a pool). Beside the fixed k stands the prefix of at most k edges that "
         "maximises fid+ minus fid-. The search looks at the model: random scores gain by it, too.",
     ]
-    for dataset in results.values("dataset"):
+    for dataset in measured(results):
         nodes = policies(results, dataset)[-1]
         table = point_table(results, dataset, protocol="correct", nodes=nodes, sparsity=str(PAPER_SPARSITY))
         parts += [f"## {title(dataset)}", table]

@@ -24,6 +24,11 @@ def policies(results: Results, dataset: str) -> list[str]:
     return [each for each in ("stay", "leave") if each in found]
 
 
+def measured(results: Results) -> list[str]:
+    """Return the data sets of which explanations were measured; others have models only."""
+    return [dataset for dataset in results.values("dataset") if policies(results, dataset)]
+
+
 def of_graphs(results: Results) -> list[str]:
     """Return the data sets whose graphs, and not nodes, are classified."""
     return [dataset for dataset in results.values("dataset") if "leave" in policies(results, dataset)]

@@ -45,10 +45,10 @@ def _verdicts(results: Results) -> str:
             "## Where GOAt wins and where it loses",
             "The measure is fid+ minus fid-, averaged over sparsities 0.5 to 0.9 with the same number of edges for "
             'every method; nodes without edges stay, or leave the pool as in the authors\' code. "Better" and "worse" '
-            "mean a paired difference against GOAt of more than two standard errors on the same graphs. With so many "
-            "comparisons, one in twenty would be called decided where nothing differs: no verdict is corrected for "
-            "that. Times are medians over data sets and models, in batches where a method can do that, with one "
-            "thread.",
+            "mean a paired difference against GOAt, on the same graphs, of more than two standard errors and of more "
+            "than 0.0005. With so many comparisons, one in twenty would be called decided where nothing differs: no "
+            "verdict is corrected for that. Times are medians over data sets and models, in batches where a method can "
+            "do that.",
             verdicts.in_words(results, "stay"),
             verdicts.by_explainer(results, policies),
             "By data set and model, where nodes stay; places are among methods that explained as many graphs:",
@@ -80,7 +80,7 @@ def _quoted(results: Results) -> str:
             lines.append([title(dataset), f"*{seconds(quoted)}*", *own])
     if lines:
         header = ["data set (GCN)", "*paper, RTX 3090 (quoted)*", "here, alone", "here, in batches"]
-        parts += ["GOAt's time for one graph, with one thread of a processor and no GPU:", markdown(header, lines)]
+        parts += ["GOAt's time for one graph, here without a GPU:", markdown(header, lines)]
     coverage = []
     for protocol, graphs in (("correct", "held-out graphs"), ("whole", "all graphs")):
         for selection, name in (("search", "with search"), ("fixed", "fixed k")):
