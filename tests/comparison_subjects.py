@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -73,3 +74,29 @@ class Failing(Plain):
 
     def __call__(self, model: nn.Module, data: Data | Batch, target: Tensor) -> Tensor:
         raise self.error
+
+
+class Scored:
+    """An object that gives any scores."""
+
+    complete = False
+
+    def __init__(self, name: Any, scores: Callable[[Data | Batch], Tensor], *, batched: bool = False) -> None:
+        self.name, self.scores, self.batched = name, scores, batched
+
+    def fit(self, model: nn.Module, graphs: Any) -> None:
+        pass
+
+    def __call__(self, model: nn.Module, data: Data | Batch, target: Tensor) -> Tensor:
+        return self.scores(data)
+
+
+class NeedsArguments(Sources):
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.depth = depth
+
+
+class Unlucky(Failing):
+    def __init__(self) -> None:
+        super().__init__("unlucky", RuntimeError("out\nof luck"))

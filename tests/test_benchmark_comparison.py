@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from comparison_subjects import GRAPHS, MODEL, Failing, Plain, Sources, compared, some_graphs, without_times
+from comparison_subjects import GRAPHS, MODEL, Failing, Plain, Scored, Sources, compared, some_graphs, without_times
 from conftest import make_gnn
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from captum_goat import EdgeMaskedModel
-from captum_goat.benchmark.comparison import parts
+from captum_goat.benchmark import explanations
+from captum_goat.benchmark.comparison import parts, run
+from captum_goat.benchmark.comparison.given import Given
+from captum_goat.benchmark.comparison.measures import Conditions, measure
 from captum_goat.benchmark.comparison.rows import verdict
 from captum_goat.benchmark.explainers import EXPLAINERS, ExplainerSkippedError
 from captum_goat.benchmark.time_limit import time_limit
@@ -180,6 +183,36 @@ def test_skipped_and_failing_explainers() -> None:
     assert "attention layers" in str(compared("attention"))
 
 
+def test_what_cannot_be_measured_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(questions: Any, scores: Any, conditions: Any) -> Any:
+        if bool((scores[0] == scores[0][0]).all()):
+            raise RuntimeError("out of memory")
+        return measure(questions, scores, conditions)
+
+    monkeypatch.setattr(run, "measure", failing)
+    found = compared("goat", Scored("equal", lambda data: torch.ones(data.num_edges)), "random")
+    assert list(found.scores) == ["goat", "random"]
+    assert str(found.failed["equal"]) == "out of memory"
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_scores_that_are_too_large_for_the_features(batched: bool) -> None:
+    large = Scored("large", lambda data: torch.full((data.num_edges,), 1e300, dtype=torch.float64), batched=batched)
+    found = compared("random", large)
+    assert list(found.scores) == ["random"]
+    assert "Expected finite scores" in str(found.failed["large"])
+
+
+def test_inference_mode() -> None:
+    names = ("goat", "integrated_gradients", "random", "occlusion")
+    expected = compared(*names)
+    with torch.inference_mode():
+        found = compared(*names)
+        made_there = compared(*names, graphs=[graph.clone() for graph in GRAPHS])
+    for name in names:
+        assert without_times(found, name) == without_times(made_there, name) == without_times(expected, name)
+
+
 def test_trained_explainers_learn_from_other_graphs() -> None:
     learned: list[int] = []
 
@@ -259,6 +292,32 @@ def test_budget_leaves_the_first_graphs() -> None:
     assert (row.n, row.verdict, row.difference) == (1, "", pytest.approx(float(first[1] - first[0]), abs=1e-6))
     assert "its time was over" in str(found)
     assert "took over 0 s" in compared(Sources(), Slow(), budget=0.1).skipped["plain"]
+
+
+@pytest.mark.parametrize("most", [2, 64])
+def test_random_numbers_do_not_depend_on_how_many_graphs_there_are(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MOST_GRAPHS", most)
+    given, conditions = Given.of(MODEL, GRAPHS), Conditions()
+    scores = [graph.x[graph.edge_index[0], 0] for graph in GRAPHS]
+    expected = measure(given, scores, conditions)
+    for count in (1, 2, 3):
+        found = measure(given, scores[:count], conditions)
+        assert found.keys() == expected.keys()
+        for key, values in found.items():
+            torch.testing.assert_close(values, expected[key][:count], msg=str(key))
+
+
+@torch.no_grad()
+def test_completeness_errors_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, explainer = Given.of(MODEL, GRAPHS), EXPLAINERS["goat"]()
+    scores = torch.cat([torch.ones(graph.num_edges) for graph in GRAPHS[:4]])
+    expected, sizes = explanations.completeness_error(explainer, given, scores, 4), []
+    monkeypatch.setattr(explanations, "LARGEST_BATCH", 3)
+    given.model.register_forward_pre_hook(
+        lambda _, args, names: sizes.append([*args, *names.values()][2]), with_kwargs=True
+    )
+    torch.testing.assert_close(explanations.completeness_error(explainer, given, scores, 4), expected)
+    assert {int(batch.max()) + 1 for batch in sizes} == {3, 1}
 
 
 def test_short_calls_can_be_timed_while_their_time_is_limited() -> None:

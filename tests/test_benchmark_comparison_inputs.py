@@ -6,20 +6,21 @@ import csv
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from bulk_models import numbered_graphs, watched_model
-from comparison_subjects import GRAPHS, MODEL, Plain, Sources, compared, without_times
+from comparison_subjects import GRAPHS, MODEL, Failing, Plain, Sources, compared, without_times
 from conftest import make_gnn
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from captum_goat.benchmark import __main__ as benchmark
 from captum_goat.benchmark.comparison import command_line, compare
-from captum_goat.datasets import ba_shapes
+from captum_goat.datasets import ba_shapes, computation_graphs
 from captum_goat.models import NodeClassifier
 
 PAGE = Path(__file__).parents[1] / "docs" / "compare.md"
@@ -38,9 +39,42 @@ class Wrapped(nn.Module):
         return self.change(self.model(x, edge_index, batch))
 
 
+class LogNodes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = NODES
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.model(x, edge_index).log_softmax(1)
+
+
 class Weighted(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Any = None) -> Tensor:
         raise AssertionError
+
+
+class OtherName(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = MODEL
+
+    def forward(self, x: Tensor, edge_index: Tensor, graph: Tensor) -> Tensor:
+        return self.model(x, edge_index, graph)
+
+
+class Rest(OtherName):
+    def forward(self, x: Tensor, edge_index: Tensor, *rest: Tensor) -> Tensor:  # type: ignore[override]
+        return self.model(x, edge_index, *rest)
+
+
+class ByPosition(OtherName):
+    def forward(self, h: Tensor, edges: Tensor, graph: Tensor) -> Tensor:
+        return self.model(h, edges, graph)
+
+
+class Anything(OtherName):
+    def forward(self, *args: Tensor) -> Tensor:
+        return self.model(*args)
 
 
 def without(graph: Data, **changes: Any) -> Data:
@@ -64,6 +98,17 @@ def without(graph: Data, **changes: Any) -> Data:
         ({"model": Wrapped(lambda out: out[:, :1]).eval()}, "(got [5, 1]). One logit z"),
         ({"model": Wrapped(lambda out: (out, 1)).eval()}, "(got tuple)"),
         ({"model": Wrapped(lambda out: out.softmax(1)).eval()}, "got probabilities"),
+        (
+            {"model": Wrapped(lambda out: out.log_softmax(1)).eval()},
+            "Expected logits (got logarithms of probabilities: their exponentials add up to 1). Return what goes into "
+            "log_softmax.",
+        ),
+        (
+            {"model": LogNodes().eval(), "nodes": [1], "graphs": WHOLE, "num_hops": 2},
+            "(got logarithms of probabilities",
+        ),
+        ({"model": OtherName().eval()}, "(got OtherName.forward(x, edge_index, graph)). Wrap it"),
+        ({"model": Rest().eval()}, "(got Rest.forward(x, edge_index, rest)). Wrap it"),
         ({"model": make_gnn()}, "can be called as model(x, edge_index, batch) with these graphs (got RuntimeError: "),
         ({"graphs": WHOLE}, "(got one graph). Pass [graph]"),
         ({"graphs": []}, "Expected one graph or more (got none)"),
@@ -83,6 +128,20 @@ def without(graph: Data, **changes: Any) -> Data:
         ({"explainers": ("goat", "gaot")}, "(got 'gaot')"),
         ({"explainers": ("random", "goat", "random")}, "(got random more than once)"),
         ({"explainers": (Plain,)}, "(got the class Plain)"),
+        ({"explainers": (Failing("a|b", ValueError()),)}, "one line without | (got 'a|b')"),
+        ({"explainers": (Failing("a\nb", ValueError()),)}, "one line without | (got 'a\\nb')"),
+        ({"explainers": (Failing("", ValueError()),)}, "one line without | (got '')"),
+        ({"explainers": (Failing("a\n", ValueError()),)}, "one line without | (got 'a\\n')"),
+        ({"node_policy": "leave", "nodes": [1], "graphs": WHOLE, "num_hops": 2}, "node_policy='stay' for nodes (got"),
+        (
+            {"training_graphs": [WHOLE], "nodes": [1], "graphs": WHOLE, "num_hops": 2},
+            "(got graph 0 without n_id). Cut them: captum_goat.datasets.computation_graphs",
+        ),
+        ({"nodes": [1.0], "graphs": WHOLE, "num_hops": 2}, "whole numbers, or as a mask (got torch.float32)"),
+        ({"nodes": ["one"], "graphs": WHOLE, "num_hops": 2}, "whole numbers, or as a mask (got ['one'])"),
+        ({"nodes": [-1, 0], "graphs": WHOLE, "num_hops": 2}, "Expected nodes from 0 to 4 (got -1 to 0)"),
+        ({"nodes": [1], "graphs": WHOLE, "num_hops": 0}, "to be 1 or more (got 0)"),
+        ({"nodes": [1], "graphs": WHOLE, "num_hops": 1.5}, "to be 1 or more (got 1.5)"),
         ({"explainers": (print,)}, "without name, complete, fit)"),
         ({"nodes": [0], "num_hops": 3}, "Expected one graph, torch_geometric.data.Data, and num_hops"),
         ({"nodes": [0], "graphs": WHOLE, "model": NODES}, "(got no num_hops)"),
@@ -104,8 +163,48 @@ def test_refusals(wrong: dict[str, Any], message: str) -> None:
     given = {"model": MODEL, "graphs": GRAPHS, "explainers": ("random",), "progress": False} | wrong
     if "nodes" in wrong and "model" not in wrong:
         given["model"] = NODES
-    with pytest.raises((ValueError, IndexError), match=re.escape(message)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         compare(**given)
+
+
+@pytest.mark.parametrize("model", [ByPosition(), Anything()])
+def test_models_with_other_names_are_called_by_position(model: nn.Module) -> None:
+    found, expected = compared("goat", "random", model=model.eval()), compared("goat", "random")
+    for name in ("goat", "random"):
+        assert without_times(found, name) == without_times(expected, name)
+
+
+def test_sparsities_of_any_kind() -> None:
+    expected = compared("goat", sparsities=(0.5, 0.7))
+    found = compared("goat", sparsities=torch.tensor([0.5, 0.7]))
+    assert found.sparsities == pytest.approx((0.5, 0.7))
+    assert all(type(each) is float for each in found.sparsities)
+    for sparsity in (0.5, 0.7):
+        row, other = (each.get("goat", "fidelity_plus", sparsity) for each in (found, expected))
+        assert row is not None
+        assert other is not None
+        assert row.value == other.value
+    assert found.get("goat", "fidelity_plus", 0.6) is None
+    assert found.get("goat", "fidelity_plus") is None
+    assert compared("goat", sparsities=(0, 1)).get("goat", "fidelity_plus", 1.0) is not None
+
+
+def test_learning_from_nodes() -> None:
+    data = without(WHOLE, y=torch.zeros(5, dtype=torch.long))
+    nodes = data.edge_index[1].unique()[:2]
+    given = {"model": NODES, "graphs": data, "nodes": nodes, "num_hops": 2}
+    assert (
+        "pg_explainer" in compared("pg_explainer", **given, training_graphs=computation_graphs(data, nodes, 2)).scores
+    )
+
+
+def test_small_differences_are_shown() -> None:
+    found = compared("goat", "random")
+    rows = tuple(
+        replace(row, difference=2e-5, difference_error=1e-6, verdict="better") if row.explainer == "random" else row
+        for row in found.rows
+    )
+    assert "+2e-05 ± 1e-06 | better" in str(replace(found, rows=rows))
 
 
 def test_batches_and_graphs_with_other_things_are_taken() -> None:
@@ -141,6 +240,14 @@ def test_best() -> None:
     found = compared("goat", "random")
     gains = {name: found.get(name, "area_gain").value for name in found.scores}  # type: ignore[union-attr]
     assert found.best() == max(gains, key=lambda name: gains[name])
+    # Of explainers that take batches, some graphs are timed alone; that does not make them explain fewer.
+    faster = tuple(
+        replace(row, value=1.0 if row.explainer == "goat" else 2.0, n=1 if row.explainer == "goat" else 5)
+        for row in found.rows
+    )
+    assert replace(found, rows=faster).best("seconds_alone") == "goat"
+    fewer = {"goat": found.scores["goat"][:3], "random": found.scores["random"]}
+    assert replace(found, rows=faster, scores=fewer).best("seconds_alone") == "random"
     with pytest.raises(ValueError, match=r"got 'gain'\). There is area_gain"):
         found.best("gain")
 
@@ -203,6 +310,8 @@ def test_command_for_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "on 4 graph(s)" in capsys.readouterr().out
     assert command_line.main(command("--nodes", "31", **given)) == 1
     assert "(got no num_hops)" in capsys.readouterr().err
+    assert command_line.main(command("--nodes", "9999", "--hops", "3", **given)) == 1
+    assert "Expected nodes from 0 to 49 (got 9999 to 9999)" in capsys.readouterr().err
     assert command_line.main(command("--nodes", "1", "--hops", "3", **given | {"data": "graphs.pt"})) == 1
     assert "Expected one graph for --nodes (got 6)" in capsys.readouterr().err
 
@@ -216,6 +325,12 @@ def test_command_for_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
         ({"explainers": "gaot"}, "(got 'gaot')"),
         ({"explainers": "bulk_models:Other"}, "Expected bulk_models:Other to be importable"),
         ({"training-data": "nowhere"}, "Expected nowhere to be a file, or a folder"),
+        ({"explainers": "comparison_subjects:NeedsArguments"}, "that can be called without arguments (got: "),
+        ({"explainers": "comparison_subjects:Unlucky"}, "(got none, but errors: unlucky: RuntimeError: out of luck)"),
+        ({"device": "cuda:99"}, "Expected a device that is there for --device (got cuda:99: "),
+        ({"device": "gpu"}, "device string: gpu"),
+        ({"out": "graphs.pt"}, "Expected a folder for --out (got graphs.pt, which is a file)"),
+        ({"out": "graphs.pt/out", "model": "none.pt"}, "Expected a folder for --out (got graphs.pt, which is a file)"),
     ],
 )
 def test_refusals_of_the_command(
@@ -229,7 +344,9 @@ def test_refusals_of_the_command(
     with pytest.raises(SystemExit) as raised:
         benchmark.main()
     assert raised.value.code == 1
-    assert message in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [("--limit", "0"), ("--target", "best"), ("--node-policy", "go")])

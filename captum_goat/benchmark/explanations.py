@@ -17,7 +17,7 @@ from captum_goat import EdgeMaskedModel
 from captum_goat.benchmark.explainers import EXPLAINERS, EdgeExplainer, Explainer, ExplainerSkippedError
 from captum_goat.benchmark.questions import Questions
 from captum_goat.benchmark.time_limit import TimeLimitError, time_limit
-from captum_goat.metrics.counted_edges import CountedEdges, check_scores
+from captum_goat.metrics.counted_edges import check_scores
 from captum_goat.metrics.reduced_graphs import output_of
 
 TIMED_ALONE = 10  # graphs that batched explainers also explain one by one, to be timed
@@ -150,8 +150,7 @@ def _in_batches(
 
 def _checked(scores: Tensor, data: Data | Batch) -> Tensor:
     """Return scores as numbers like the node features; those that are not one finite number per edge are refused."""
-    checked: Tensor = check_scores(scores, data).to(data.x)
-    return checked
+    return check_scores(check_scores(scores, data).to(data.x), data)  # what is finite may be too large for fewer bits
 
 
 def completeness_error(explainer: EdgeExplainer, questions: Questions, scores: Tensor, count: int) -> Tensor:
@@ -173,13 +172,19 @@ def completeness_error(explainer: EdgeExplainer, questions: Questions, scores: T
     """
     if not explainer.complete:
         return scores.new_full((count,), torch.nan)
-    batch = Batch.from_data_list(questions.graphs[:count])
-    edges = CountedEdges.of(batch)
     removed = getattr(explainer, "baseline", None) == "removed"
+    sizes = torch.tensor([graph.num_edges for graph in questions.graphs[:count]], device=scores.device)
+    graph_of_edge = torch.arange(count, device=scores.device).repeat_interleave(sizes)
+    total = scores.new_zeros(count).index_add_(0, graph_of_edge, scores)
+    parts = [slice(first, min(first + LARGEST_BATCH, count)) for first in range(0, count, LARGEST_BATCH)]
+    return (total - torch.cat([_lost(questions, part, removed) for part in parts])).abs()
+
+
+def _lost(questions: Questions, part: slice, removed: bool) -> Tensor:
+    """Return by how much the logits of some graphs are larger than those without edges."""
+    batch = Batch.from_data_list(questions.graphs[part])
     difference = output_of(questions.model, batch) - _without_edges(questions.model, batch, removed)
-    expected = difference.gather(1, questions.target[:count].unsqueeze(1)).squeeze(1)
-    total = scores.new_zeros(count).index_add_(0, edges.columns_graph, scores)
-    return (total - expected).abs()
+    return difference.gather(1, questions.target[part].unsqueeze(1)).squeeze(1)
 
 
 @torch.no_grad()

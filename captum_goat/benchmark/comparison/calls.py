@@ -13,6 +13,7 @@ from torch_geometric.data import Batch, Data
 from captum_goat.benchmark.comparison.parts import parts_of
 
 USUAL = ("x", "edge_index", "batch")
+ROUNDING = 1e-5  # of sums of probabilities
 
 
 def check_call(model: Module, graph: Data, *, with_batch: bool = True) -> None:
@@ -24,7 +25,8 @@ def check_call(model: Module, graph: Data, *, with_batch: bool = True) -> None:
         with_batch: Whether it is called as ``model(x, edge_index, batch)``, else as ``model(x, edge_index)``.
 
     Raises:
-        ValueError: If the graph has something else that the model takes, or if ``batch`` is not what it takes third.
+        ValueError: If the graph has something else that the model takes, or if ``batch`` is not what it takes third. (A
+            model that names ``x`` and ``edge_index`` is given ``batch`` by its name, too; any other one by position.)
     """
     names = list(inspect.signature(model.forward).parameters)
     usual = f"model({', '.join(USUAL if with_batch else USUAL[:2])})"
@@ -35,10 +37,11 @@ def check_call(model: Module, graph: Data, *, with_batch: bool = True) -> None:
             f"Expected a model that is called as {usual} (got {signature}, and graphs with {', '.join(others)}). "
             "Explainers would leave that out. Delete it from the graphs to compare on the model without it."
         )
-    if with_batch and "batch" in names and names[2] != "batch":
+    by_name = "batch" in names or ("x" in names and "edge_index" in names)
+    if with_batch and by_name and len(names) > 2 and names[2] != "batch":
         raise ValueError(
             f"Expected a model that is called as {usual} (got {signature}). Wrap it in a module whose forward takes "
-            "the three in this order."
+            "the three in this order, under these names."
         )
 
 
@@ -57,7 +60,9 @@ def logits_of(model: Module, graphs: Sequence[Data], rows: int | None = None) ->
     Raises:
         ValueError: If the model cannot be called, or returns something else.
     """
-    return torch.cat([_logits(model, graphs[part], rows) for part in parts_of(graphs)])
+    logits = torch.cat([_logits(model, graphs[part], rows) for part in parts_of(graphs)])
+    _refuse_probabilities(logits)
+    return logits
 
 
 def _logits(model: Module, graphs: Sequence[Data], rows: int | None) -> Tensor:
@@ -77,11 +82,19 @@ def _logits(model: Module, graphs: Sequence[Data], rows: int | None) -> Tensor:
             f"Expected logits [{count}, C] of two classes or more from {usual}, one row for each of {count} {what} "
             f"(got {got}). {_advice(output, int(batch.num_nodes), rows is None)}"
         )
-    if bool((output >= 0).all()) and torch.allclose(output.sum(dim=1), output.new_ones(count), atol=1e-5):
+    return output
+
+
+def _refuse_probabilities(output: Tensor) -> None:
+    if bool((output >= 0).all()) and torch.allclose(output.sum(dim=1), output.new_ones(len(output)), atol=ROUNDING):
         raise ValueError(
             "Expected logits (got probabilities: they are positive, and add up to 1). Return what goes into softmax."
         )
-    return output
+    if torch.allclose(output.logsumexp(dim=1), output.new_zeros(len(output)), atol=ROUNDING):
+        raise ValueError(
+            "Expected logits (got logarithms of probabilities: their exponentials add up to 1). Return what goes into "
+            "log_softmax."
+        )
 
 
 def _advice(output: object, num_nodes: int, of_graphs: bool) -> str:

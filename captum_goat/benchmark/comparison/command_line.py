@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from captum_goat.benchmark.comparison.given import node_numbers
 from captum_goat.benchmark.comparison.measures import SPARSITIES
 from captum_goat.benchmark.comparison.result import Comparison
 from captum_goat.benchmark.comparison.run import BUDGET, DEFAULT, compare
@@ -84,17 +85,35 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    options = parser().parse_args(arguments)
-    warn_of_trust(options)
     try:
+        options = parser().parse_args(arguments)
+        warn_of_trust(options)
+        _check_folder(options.out)
+        _check_device(options.device)
         comparison = _compare(options)
         print(comparison)
         if options.out is not None:
             print(f"\nThe table is in {comparison.write(options.out)}.")
-    except (FileNotFoundError, ImportError, UnsupportedModelError, ValueError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    except (ImportError, OSError, RuntimeError, UnsupportedModelError, ValueError) as error:
+        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     return 0
+
+
+def _check_folder(folder: Path | None) -> None:
+    """Refuse a folder that cannot be made, before anything takes its time."""
+    for each in () if folder is None else (folder, *folder.parents):
+        if each.exists() and not each.is_dir():
+            raise ValueError(f"Expected a folder for --out (got {each}, which is a file).")
+
+
+def _check_device(device: torch.device) -> None:
+    """Refuse a device that is not there."""
+    try:
+        torch.zeros(1, device=device)
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"Expected a device that is there for --device (got {device}: {reason}).") from error
 
 
 def _compare(options: argparse.Namespace) -> Comparison:
@@ -122,7 +141,12 @@ def _explainer(name: str) -> str | EdgeExplainer:
     """Return the name of an explainer, or an object of one's own class."""
     if ":" not in name:
         return name
-    made: EdgeExplainer = find_class(name)()
+    try:
+        made: EdgeExplainer = find_class(name)()
+    except TypeError as error:
+        raise ValueError(
+            f"Expected {name} to be a class that can be called without arguments (got: {error})."
+        ) from error
     return made
 
 
@@ -138,8 +162,8 @@ def _some_nodes(options: argparse.Namespace, graphs: Sequence[Data]) -> Chosen:
     if len(graphs) != 1:
         raise ValueError(f"Expected one graph for --nodes (got {len(graphs)}).")
     data = graphs[0].to(options.device)
-    nodes = torch.tensor(options.nodes) if options.nodes else data.edge_index[1].unique().cpu()
-    nodes = nodes[_drawn(len(nodes), options.seed)[: options.limit]]
+    nodes = node_numbers(options.nodes, data) if options.nodes else data.edge_index[1].unique()
+    nodes = nodes.cpu()[_drawn(len(nodes), options.seed)[: options.limit]]
     return Chosen(data, [None if data.y is None else data.y[node] for node in nodes.tolist()], nodes)
 
 

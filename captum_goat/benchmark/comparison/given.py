@@ -64,7 +64,7 @@ class Given:
             model = deepcopy(model)
         else:
             model, plain, notes = _of_nodes(model, graphs, nodes, num_hops)
-        learning = [_plain(graph, number) for number, graph in enumerate(training_graphs)]
+        learning = [_learnt(graph, number, cut=nodes is not None) for number, graph in enumerate(training_graphs)]
         logits = logits_of(model, plain)
         classes = logits.argmax(dim=1)
         if target is not None:
@@ -121,7 +121,7 @@ def _plain(graph: Any, number: int) -> Data:
             f"Expected graphs with edges (got none in graph {number}). There is nothing to explain: leave it out, "
             "[graph for graph in graphs if graph.num_edges]."
         )
-    plain = Data(x=x.detach(), edge_index=edge_index)
+    plain = Data(x=_ordinary(x.detach()), edge_index=_ordinary(edge_index))
     if "edge_label" in graph:
         label = graph.edge_label
         if not isinstance(label, Tensor) or label.dtype != torch.bool or label.shape != edge_index.shape[1:]:
@@ -129,7 +129,23 @@ def _plain(graph: Any, number: int) -> Data:
                 f"Expected edge_label as bool [E], the true edges (got something else in graph {number}). "
                 "Delete it if it is not meant so."
             )
-        plain.edge_label = label
+        plain.edge_label = _ordinary(label)
+    return plain
+
+
+def _ordinary(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor that was made in inference mode, which autograd would refuse."""
+    return tensor.clone() if tensor.is_inference() else tensor
+
+
+def _learnt(graph: Any, number: int, *, cut: bool) -> Data:
+    """Return a graph to learn from; for nodes, one that was cut out."""
+    plain = _plain(graph, number)
+    if cut and "n_id" not in graph:
+        raise ValueError(
+            f"Expected training_graphs for nodes=... that are cut out, one for each of some nodes (got graph {number} "
+            "without n_id). Cut them: captum_goat.datasets.computation_graphs(data, nodes, num_hops)."
+        )
     return plain
 
 
@@ -148,15 +164,13 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
             f"Expected one graph, torch_geometric.data.Data, and num_hops for nodes=... (got {got}). num_hops is the "
             "number of message passing layers; one more where degrees count, as in GCN."
         )
+    if not isinstance(num_hops, int) or num_hops < 1:
+        raise ValueError(
+            f"Expected num_hops, the number of message passing layers, to be 1 or more (got {num_hops!r})."
+        )
     whole = _plain(data, 0)
     check_call(model, data, with_batch=False)
-    chosen = torch.as_tensor(nodes, device=whole.x.device).reshape(-1)
-    if chosen.dtype == torch.bool:  # a mask, such as data.test_mask
-        if len(chosen) != whole.num_nodes:
-            raise ValueError(f"Expected a mask of {whole.num_nodes} nodes, or their numbers (got {len(chosen)}).")
-        chosen = chosen.nonzero().view(-1)
-    if not len(chosen):
-        raise ValueError("Expected one node or more (got none).")
+    chosen = node_numbers(nodes, whole)
     whole.y = chosen.new_zeros(whole.num_nodes)
     cut = computation_graphs(whole, chosen, num_hops)
     lonely = [node for node, graph in zip(chosen.tolist(), cut, strict=True) if not graph.num_edges]
@@ -168,6 +182,34 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
     rooted = RootClassifier(deepcopy(model))
     plain = [_plain(graph, number) for number, graph in enumerate(cut)]
     return rooted, plain, _differences(rooted, plain, whole, chosen)
+
+
+def node_numbers(nodes: Any, data: Data) -> Tensor:
+    """Return the numbers of nodes that are named by numbers, or by a mask such as ``data.test_mask``.
+
+    Args:
+        nodes: The numbers, or the mask ``[N]``.
+        data: The graph.
+
+    Raises:
+        ValueError: If there are none, or not such nodes.
+    """
+    try:
+        chosen = torch.as_tensor(nodes, device=data.x.device).reshape(-1)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"Expected nodes as whole numbers, or as a mask (got {nodes!r}).") from error
+    if chosen.dtype == torch.bool:
+        if len(chosen) != data.num_nodes:
+            raise ValueError(f"Expected a mask of {data.num_nodes} nodes, or their numbers (got {len(chosen)}).")
+        chosen = chosen.nonzero().view(-1)
+    if not len(chosen):
+        raise ValueError("Expected one node or more (got none).")
+    if chosen.is_floating_point() or chosen.is_complex():
+        raise ValueError(f"Expected nodes as whole numbers, or as a mask (got {chosen.dtype}).")
+    if not 0 <= int(chosen.min()) <= int(chosen.max()) < data.num_nodes:
+        got = f"{int(chosen.min())} to {int(chosen.max())}"
+        raise ValueError(f"Expected nodes from 0 to {data.num_nodes - 1} (got {got}).")
+    return chosen.long()
 
 
 def _differences(rooted: RootClassifier, cut: list[Data], whole: Data, nodes: Tensor) -> tuple[str, ...]:

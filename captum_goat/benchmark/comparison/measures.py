@@ -93,11 +93,16 @@ def measure(questions: Questions, scores: Sequence[Tensor], conditions: Conditio
         A number for each of these graphs, ``[G]``; nan where a metric does not apply.
     """
     found: dict[Key, list[Tensor]] = {}
-    for part in parts_of(questions.graphs[: len(scores)]):
-        batch = Batch.from_data_list(list(questions.graphs[part]))
-        for key, values in _measure(questions, batch, torch.cat(list(scores[part])), part, conditions).items():
+    for part in parts_of(questions.graphs):
+        if part.start >= len(scores):
+            break
+        graphs = questions.graphs[part]
+        # Parts are whole, with zeros for graphs without scores: so random numbers do not depend on how many have some.
+        missing = [graph.x.new_zeros(graph.num_edges) for graph in graphs[len(scores[part]) :]]
+        joined = torch.cat([*scores[part], *missing])
+        for key, values in _measure(questions, Batch.from_data_list(list(graphs)), joined, part, conditions).items():
             found.setdefault(key, []).append(values)
-    return {key: torch.cat(values) for key, values in found.items()}
+    return {key: torch.cat(values)[: len(scores)] for key, values in found.items()}
 
 
 def _measure(

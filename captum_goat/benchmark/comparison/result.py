@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -13,6 +14,8 @@ from captum_goat.benchmark.comparison.measures import BETTER
 from captum_goat.benchmark.comparison.rows import ComparisonRow
 from captum_goat.benchmark.paper.results import write_rows
 from captum_goat.metrics import NodePolicy
+
+ROUNDING = 1e-6  # of sparsities
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -79,8 +82,8 @@ class Comparison:
             metric: The name of a metric.
             sparsity: The sparsity, for ``fidelity_plus`` and ``fidelity_minus``.
         """
-        what = (explainer, metric, "" if sparsity is None else str(sparsity))
-        return next((row for row in self.rows if (row.explainer, row.metric, row.sparsity) == what), None)
+        rows = (row for row in self.rows if (row.explainer, row.metric) == (explainer, metric))
+        return next((row for row in rows if _is_at(row, sparsity)), None)
 
     def best(self, metric: str = "area_gain", sparsity: float | None = None) -> str:
         """Return the explainer with the best mean, among those that explained most graphs.
@@ -99,8 +102,9 @@ class Comparison:
             known = ", ".join(sorted({row.metric for row in self.rows})) or "nothing"
             raise ValueError(f"Expected a metric that was measured (got {metric!r}). There is {known}.")
         sign = 1.0 if BETTER[metric] == "more" else -1.0
-        most = max(row.n for row in rows)
-        return max((row for row in rows if row.n == most), key=lambda row: sign * row.value).explainer
+        most = max(len(self.scores[row.explainer]) for row in rows)
+        whole = [row for row in rows if len(self.scores[row.explainer]) == most]
+        return max(whole, key=lambda row: sign * row.value).explainer
 
     def write(self, folder: str | PathLike[str]) -> Path:
         """Write ``comparison.md``, ``comparison.csv`` and, if matplotlib is there, the curves as ``fidelity.png``.
@@ -128,3 +132,10 @@ class Comparison:
         except ImportError:
             return None
         return draw_curves(self, path).name
+
+
+def _is_at(row: ComparisonRow, sparsity: float | None) -> bool:
+    """Return whether a row is of a sparsity, though it may have come with fewer bits."""
+    if sparsity is None or not row.sparsity:
+        return sparsity is None and not row.sparsity
+    return math.isclose(float(row.sparsity), sparsity, rel_tol=ROUNDING, abs_tol=ROUNDING)

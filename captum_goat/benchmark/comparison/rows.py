@@ -12,9 +12,8 @@ from torch import Tensor
 from captum_goat.benchmark.comparison.measures import BETTER, Key
 from captum_goat.benchmark.explanations import Explanation
 from captum_goat.benchmark.paper.results import mean_and_error
-
-DECISIVE = 2.0  # standard errors
-ROUNDING = 1e-6  # differences up to this one are none
+from captum_goat.benchmark.paper.tables import TINY
+from captum_goat.benchmark.paper.verdicts import DECISIVE
 
 Verdict = Literal["better", "alike", "worse", ""]
 
@@ -74,7 +73,7 @@ def verdict(metric: str, difference: float, error: float) -> Verdict:
     """
     if math.isnan(difference) or math.isnan(error):
         return ""
-    if abs(difference) <= max(DECISIVE * error, ROUNDING):
+    if abs(difference) <= max(DECISIVE * error, TINY):
         return "alike"
     return "better" if (difference > 0) == (BETTER[metric] == "more") else "worse"
 

@@ -19,6 +19,7 @@ from captum_goat.benchmark.explainers.randomness import seeded
 from captum_goat.benchmark.explanations import Advance, Explanation, explain, make_explainer
 from captum_goat.bulk.progress import progress_bar
 from captum_goat.metrics import NodePolicy
+from captum_goat.metrics.reduced_graphs import reads_roots
 from captum_goat.tracking import UnsupportedModelError
 
 DEFAULT = (
@@ -78,10 +79,10 @@ def compare(
             (:func:`~captum_goat.datasets.computation_graphs`).
         num_hops: For ``nodes``, the number of message passing layers; one more where degrees count, as in GCN.
         training_graphs: Other graphs, for explainers that have to learn first; without any, they are skipped. For
-            ``nodes``, computation graphs.
+            ``nodes``, those that :func:`~captum_goat.datasets.computation_graphs` cuts.
         sparsities: The shares of edges that are not taken, in ascending order.
         node_policy: What becomes of nodes that have no edge left, as for :func:`~captum_goat.metrics.fidelity_plus`:
-            they ``"stay"`` in the graph, or ``"leave"`` the pool.
+            they ``"stay"`` in the graph, or ``"leave"`` the pool. With ``nodes``, they stay.
         reference: The explainer with which the others are compared in pairs. If it is not among them, there are no
             differences.
         budget: The seconds after which an explainer takes up no further graphs; infinity for no limit.
@@ -120,25 +121,46 @@ def compare(
     """
     if not budget > 0.0:
         raise ValueError(f"Expected a budget of more than 0 seconds (got {budget}).")
-    conditions = Conditions(tuple(sparsities), node_policy, seed)
+    conditions = Conditions(tuple(float(each) for each in sparsities), node_policy, seed)
     conditions.check()
     made = _made(explainers, seed)
-    given = Given.of(
-        model, graphs, target=target, nodes=nodes, num_hops=num_hops, training_graphs=list(training_graphs)
-    )
+    with torch.inference_mode(False):  # in which a caller may be, and in which nothing can be differentiated
+        given = Given.of(
+            model, graphs, target=target, nodes=nodes, num_hops=num_hops, training_graphs=list(training_graphs)
+        )
+        _check_policy(node_policy, given)
+        return _compared(made, given, conditions, budget, reference, progress)
+
+
+def _check_policy(node_policy: NodePolicy, given: Given) -> None:
+    if node_policy == "leave" and reads_roots(given.model):
+        raise ValueError(
+            "Expected node_policy='stay' for nodes (got 'leave'). The output is that of one node: there is no pool "
+            "that others could leave."
+        )
+
+
+def _compared(
+    explainers: Sequence[EdgeExplainer],
+    given: Given,
+    conditions: Conditions,
+    budget: float,
+    reference: str | None,
+    progress: bool,
+) -> Comparison:
+    """Let all explain, and measure what they say; an error of one of them leaves the others alone."""
     outcomes: dict[str, Outcome] = {}
     skipped: dict[str, str] = {}
     failed: dict[str, Exception] = {}
-    with progress_bar(len(made) * len(given.graphs), "graph", progress) as advance:
-        for explainer in made:
+    with progress_bar(len(explainers) * len(given.graphs), "graph", progress) as advance:
+        for explainer in explainers:
             try:
-                explanation = _explained(explainer, given, budget, seed, advance)
+                explanation = _explained(explainer, given, budget, conditions.seed, advance)
+                outcomes[explainer.name] = _outcome(explanation, explainer, given, conditions)
             except (ExplainerSkippedError, UnsupportedModelError, ImportError) as error:
                 skipped[explainer.name] = " ".join(str(error).split())
             except Exception as error:
                 failed[explainer.name] = error
-            else:
-                outcomes[explainer.name] = _outcome(explanation, explainer, given, conditions)
     if failed and not outcomes:
         first = next(iter(failed.values()))
         reasons = "; ".join(f"{name}: {type(each).__name__}: {each}" for name, each in failed.items())
@@ -166,6 +188,9 @@ def _made(explainers: Sequence[str | EdgeExplainer], seed: int) -> list[EdgeExpl
             )
         made.append(each)
     names = [each.name for each in made]
+    for name in names:
+        if not isinstance(name, str) or "|" in name or name.splitlines() != [name]:
+            raise ValueError(f"Expected names of explainers that fit into a table, one line without | (got {name!r}).")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"Expected explainers with different names (got {', '.join(twice)} more than once).")
@@ -176,7 +201,7 @@ def _explained(explainer: EdgeExplainer, given: Given, budget: float, seed: int,
     """Let an explainer explain on copies, and with random numbers that do not depend on the explainers before it."""
     if getattr(explainer, "trained", False) and not given.training_graphs:
         raise ExplainerSkippedError("It has to learn first (got no graphs to learn from). Pass training_graphs.")
-    with seeded(seed), torch.inference_mode(False), torch.enable_grad():
+    with seeded(seed), torch.enable_grad():
         return explain(explainer, given.copied(), len(given.graphs), budget, advance)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from captum_goat.benchmark.comparison.rows import ComparisonRow
-from captum_goat.benchmark.paper.tables import EMPTY, markdown, number, seconds
+from captum_goat.benchmark.paper.tables import EMPTY, markdown, number, seconds, signed
 
 if TYPE_CHECKING:
     from captum_goat.benchmark.comparison.result import Comparison
@@ -78,10 +78,7 @@ def _fidelities(comparison: Comparison, names: Sequence[str]) -> str:
 
 
 def _difference(row: ComparisonRow | None) -> str:
-    if row is None or math.isnan(row.difference):
-        return EMPTY
-    spread = "" if math.isnan(row.difference_error) else f" ± {row.difference_error:.3f}"
-    return f"{row.difference:+.3f}{spread}"
+    return EMPTY if row is None else signed(row.difference, row.difference_error)
 
 
 def _others(comparison: Comparison, names: Sequence[str]) -> str:
