@@ -17,7 +17,7 @@ from torch_geometric.nn import MessagePassing
 from captum_goat.benchmark.explainers import interface
 from captum_goat.benchmark.explainers.graphs import Graphs
 from captum_goat.benchmark.explainers.interface import ExplainerSkippedError, own_copy
-from captum_goat.benchmark.explainers.randomness import seed_of, seeded
+from captum_goat.benchmark.explainers.randomness import drawn, seed_of, seeded
 
 
 class Ordered(NamedTuple):
@@ -118,14 +118,12 @@ class PGExplainerOfPyG(interface.Explainer):
 
     def fit(self, model: Module, graphs: Sequence[Data]) -> None:
         """Train the network."""
-        usable = [graph for graph in graphs if graph.num_edges]
-        if not usable:
-            raise ValueError(f"Expected graphs with edges to train with (got none among {len(graphs)}).")
         model = own_copy(model)
         with seeded(self.seed), torch.enable_grad():
-            algorithm = PGExplainer(epochs=self.epochs, lr=self.lr).to(usable[0].x.device, usable[0].x.dtype)
+            algorithm = PGExplainer(epochs=self.epochs, lr=self.lr)
             pyg_explainer(model, algorithm)  # tells the algorithm what it explains
-            chosen = [usable[index] for index in torch.randperm(len(usable))[: self.num_graphs].tolist()]
+            chosen = drawn(graphs, self.num_graphs)
+            algorithm.to(chosen[0].x.device, chosen[0].x.dtype)
             examples = [_predicted(model, graph) for graph in chosen]
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Converting a tensor with requires_grad=True to a scalar")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+from torch_geometric.data import Data
 
 from captum_goat.benchmark.explainers.graphs import Graphs
 
@@ -38,6 +39,25 @@ def seeded(seed: int) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
+
+
+def drawn(graphs: Sequence[Data], number: int) -> list[Data]:
+    """Draw graphs to learn from, of those that have edges.
+
+    Args:
+        graphs: The graphs.
+        number: How many to draw at most.
+
+    Returns:
+        The graphs, in random order.
+
+    Raises:
+        ValueError: If no graph has edges.
+    """
+    usable = [graph for graph in graphs if graph.num_edges]
+    if not usable:
+        raise ValueError(f"Expected graphs with edges to train with (got none among {len(graphs)}).")
+    return [usable[index] for index in torch.randperm(len(usable))[:number].tolist()]
 
 
 def seed_of(graphs: Graphs, seed: int) -> int:

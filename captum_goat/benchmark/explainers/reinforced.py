@@ -29,7 +29,7 @@ from captum_goat.benchmark.explainers.growth import (
 )
 from captum_goat.benchmark.explainers.growth_networks import Locator, Policy
 from captum_goat.benchmark.explainers.interface import Explainer, ExplainerSkippedError, own_copy
-from captum_goat.benchmark.explainers.randomness import seeded
+from captum_goat.benchmark.explainers.randomness import drawn, seeded
 from captum_goat.metrics.counted_edges import places, sums
 from captum_goat.metrics.reduced_graphs import reads_roots
 
@@ -162,12 +162,9 @@ class RGExplainer(Explainer):
 
     def fit(self, model: Module, graphs: Sequence[Data]) -> None:
         """Train the policy and the locator."""
-        usable = [graph for graph in graphs if graph.num_edges]
-        if not usable:
-            raise ValueError(f"Expected graphs with edges to train with (got none among {len(graphs)}).")
         model = own_copy(model)
         with seeded(self.seed), torch.inference_mode(False), torch.enable_grad():
-            chosen = [usable[index] for index in torch.randperm(len(usable))[: self.num_graphs].tolist()]
+            chosen = drawn(graphs, self.num_graphs)
             parts = [chosen[k : k + AT_ONCE] for k in range(0, len(chosen), AT_ONCE)]
             scenes = [Scene.of(model, _predicted(model, part).repeated(self.rollouts)) for part in parts]
             x, pairs = scenes[0].graphs.x, torch.cat([scene.pairs for scene in scenes])

@@ -15,7 +15,7 @@ from captum_goat import EdgeMaskedModel
 from captum_goat.benchmark.explainers.decision_regions import Head, decision_regions
 from captum_goat.benchmark.explainers.graphs import Graphs
 from captum_goat.benchmark.explainers.interface import Explainer, own_copy
-from captum_goat.benchmark.explainers.randomness import seeded
+from captum_goat.benchmark.explainers.randomness import drawn, seeded
 from captum_goat.metrics.counted_edges import sums
 
 HIDDEN = 64
@@ -86,12 +86,9 @@ class RCExplainer(Explainer):
 
     def fit(self, model: Module, graphs: Sequence[Data]) -> None:
         """Find the decision regions, and train the network."""
-        usable = [graph for graph in graphs if graph.num_edges]
-        if not usable:
-            raise ValueError(f"Expected graphs with edges to train with (got none among {len(graphs)}).")
         model = own_copy(model)
         with seeded(self.seed), torch.inference_mode(False), torch.enable_grad():
-            chosen = [usable[index] for index in torch.randperm(len(usable))[: self.num_graphs].tolist()]
+            chosen = drawn(graphs, self.num_graphs)
             head, parts = _prepared(model, chosen)
             network = _network(parts[0].pairs)
             optimizer = torch.optim.Adam(network.parameters(), lr=self.lr)
