@@ -216,5 +216,6 @@ def test_command_line() -> None:
     quick = parse(["--quick", "--out", "here", "--limit", "5"])
     assert (quick.data, quick.limit, quick.cache) == (None, 5, Path("here/cache"))
     assert set(quick.datasets) <= {"ba_2motifs", "ba_shapes"}
-    with pytest.raises(SystemExit):
-        parse(["--datasets", "no_such_set"])
+    for wrong in (["--datasets", "no_such_set"], ["--limit", "0"], ["--slow-limit", "0"]):
+        with pytest.raises(SystemExit):
+            parse(wrong)

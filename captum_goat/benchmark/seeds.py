@@ -11,18 +11,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from captum_goat.benchmark.paper.options import Options
-from captum_goat.benchmark.paper.published import PAPER_TOP_COVERAGE, PAPER_TOP_TWO_COVERAGE
+from captum_goat.benchmark.paper.measurements import PAPER_SPARSITY
+from captum_goat.benchmark.paper.options import Options, positive
+from captum_goat.benchmark.paper.published import PAPER_TOP_COVERAGE, PAPER_TOP_TWO_COVERAGE, STABLE_EXAMPLE
 from captum_goat.benchmark.paper.results import rows_of
 from captum_goat.benchmark.paper.run import run_task
 from captum_goat.benchmark.paper.study import Results
 from captum_goat.benchmark.paper.tables import EMPTY, markdown, title
 from captum_goat.benchmark.paper.tasks import load_task
+from captum_goat.datasets import DATASETS
 from captum_goat.models import PAPER_ACCURACIES, TrainingResult
 
-DATASET, GNN, LABEL, EXPLAINERS = "ba_2motifs", "gcn", "1", ("goat", "goat_repeated")
+DATASET, GNN, LABEL = STABLE_EXAMPLE
+EXPLAINERS = ("goat", "goat_repeated")
 NAMES = tuple(dict.fromkeys(dataset for dataset, _ in PAPER_ACCURACIES))
-MOLECULES = ("mutagenicity", "nci1")  # which cannot be generated
 TOPS = (1, 2, 3)
 NEAR = 0.03  # of the paper's accuracy
 
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m captum_goat.benchmark seeds", description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder with the published data files (without: generated)")
     parser.add_argument("--cache", type=Path, default=Path("benchmark/cache"), help="folder for models and results")
-    parser.add_argument("--seeds", type=_positive, default=5, help="how many seeds (default: 5)")
+    parser.add_argument("--seeds", type=positive, default=5, help="how many seeds (default: 5)")
     parser.add_argument("--epochs", type=int, help="epochs of training (default: those of the model)")
     parser.add_argument(
         "--datasets",
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--out", type=Path, help="a Markdown file for the tables (default: only printed)")
     given = parser.parse_args(arguments)
-    datasets = given.datasets or [name for name in NAMES if given.data is not None or name not in MOLECULES]
+    datasets = given.datasets or [name for name in NAMES if given.data is not None or DATASETS[name].generate]
     options = [
         Options((), (), EXPLAINERS, given.data, Path("."), given.cache, seed=seed, epochs=given.epochs)
         for seed in range(given.seeds)
@@ -73,13 +75,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(text)
     if given.out is not None:
         given.out.write_text(f"{text}\n", encoding="utf-8")
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected 1 or more (got {text})")
-    return number
 
 
 def _accuracies(options: Sequence[Options], datasets: Sequence[str]) -> str:
@@ -120,6 +115,12 @@ def _coverage(options: Sequence[Options]) -> str:
 
 
 def _shares(results: Results, name: str, selection: str) -> str:
-    where = {"protocol": "whole", "nodes": "leave", "label": LABEL, "sparsity": "0.7", "selection": selection}
+    where = {
+        "protocol": "whole",
+        "nodes": "leave",
+        "label": LABEL,
+        "sparsity": str(PAPER_SPARSITY),
+        "selection": selection,
+    }
     rows = [results.get(DATASET, GNN, name, f"top{top}_coverage", **where) for top in TOPS]
     return " / ".join(f"{100 * row.value:.1f} %" for row in rows if row is not None) or EMPTY

@@ -14,10 +14,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.benchmark.comparison.given import node_numbers
-from captum_goat.benchmark.comparison.measures import SPARSITIES
 from captum_goat.benchmark.comparison.result import Comparison
 from captum_goat.benchmark.comparison.run import BUDGET, DEFAULT, compare
 from captum_goat.benchmark.explainers import EXPLAINERS, EdgeExplainer
+from captum_goat.benchmark.paper.measurements import SPARSITIES
+from captum_goat.benchmark.paper.options import positive
 from captum_goat.bulk.graph_files import load_graphs
 from captum_goat.bulk.model_files import find_class
 from captum_goat.bulk.sources import add_source_options, load_sources, warn_of_trust
@@ -58,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--limit",
-        type=_count,
+        type=positive,
         default=LIMIT,
         metavar="N",
         help="graphs, or nodes, drawn at random (default: %(default)s)",
@@ -185,13 +186,6 @@ def _classes(labels: Sequence[Tensor | None]) -> list[int]:
     if len(found) < len(labels):
         raise ValueError("Expected one label y for each graph, or node, for --target label (got none, or others).")
     return found
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"expected 1 or more (got {text})")
-    return count
 
 
 def _target(text: str) -> str | int | None:

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 from torch_geometric.data import Batch
 
 from captum_goat.benchmark.comparison.parts import parts_of
+from captum_goat.benchmark.paper.measurements import SPARSITIES
 from captum_goat.benchmark.questions import Questions
 from captum_goat.metrics import (
     NodePolicy,
@@ -23,7 +24,6 @@ from captum_goat.metrics import (
 )
 from captum_goat.tracking import UnsupportedModelError
 
-SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9)
 INFIDELITY_SAMPLES = 20
 
 # A metric and a sparsity, which is empty where there is none, or where all count.

@@ -12,8 +12,7 @@ from torch import Tensor
 from captum_goat.benchmark.comparison.measures import BETTER, Key
 from captum_goat.benchmark.explanations import Explanation
 from captum_goat.benchmark.paper.results import mean_and_error
-from captum_goat.benchmark.paper.tables import TINY
-from captum_goat.benchmark.paper.verdicts import DECISIVE
+from captum_goat.benchmark.paper.verdicts import judge
 
 Verdict = Literal["better", "alike", "worse", ""]
 
@@ -73,9 +72,7 @@ def verdict(metric: str, difference: float, error: float) -> Verdict:
     """
     if math.isnan(difference) or math.isnan(error):
         return ""
-    if abs(difference) <= max(DECISIVE * error, TINY):
-        return "alike"
-    return "better" if (difference > 0) == (BETTER[metric] == "more") else "worse"
+    return judge(difference if BETTER[metric] == "more" else -difference, error)
 
 
 def rows_of(

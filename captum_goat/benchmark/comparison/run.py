@@ -11,12 +11,13 @@ from torch.nn import Module
 from torch_geometric.data import Data
 
 from captum_goat.benchmark.comparison.given import Given
-from captum_goat.benchmark.comparison.measures import SPARSITIES, Conditions, Key, measure
+from captum_goat.benchmark.comparison.measures import Conditions, Key, measure
 from captum_goat.benchmark.comparison.result import Comparison
 from captum_goat.benchmark.comparison.rows import ComparisonRow, rows_of
 from captum_goat.benchmark.explainers import EXPLAINERS, EdgeExplainer, ExplainerSkippedError
 from captum_goat.benchmark.explainers.randomness import seeded
 from captum_goat.benchmark.explanations import Advance, Explanation, explain, make_explainer
+from captum_goat.benchmark.paper.measurements import SPARSITIES
 from captum_goat.bulk.progress import progress_bar
 from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.reduced_graphs import reads_roots

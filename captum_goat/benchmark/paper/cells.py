@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -16,6 +15,7 @@ from captum_goat.benchmark.explanations import Explanation
 from captum_goat.benchmark.paper.measurements import Key, Measurements
 from captum_goat.benchmark.paper.options import Options
 from captum_goat.benchmark.paper.tasks import Task
+from captum_goat.bulk.digests import digest_of
 from captum_goat.models.checkpoints import fingerprint
 
 EXPLANATION_FORMAT = 3  # to be raised when explaining changes, so that older results are not taken for those of today
@@ -74,14 +74,14 @@ class Store:
     def read_measurements(self, explainer: str, scores: Tensor) -> Measurements | None:
         """Return measurements of these scores, or ``None`` if there are none."""
         file = self._read(explainer, "measurements", MEASUREMENT_FORMAT)
-        if file is None or file["scores"] != _digest(scores):
+        if file is None or file["scores"] != digest_of({"scores": scores}):
             return None
         return Measurements(**{name: _with_keys(values) for name, values in file["content"].items()})
 
     def write_measurements(self, explainer: str, found: Measurements, scores: Tensor) -> None:
         """Keep measurements of scores."""
         content = {name: _with_words(values) for name, values in _contents(found).items()}
-        self._write(explainer, "measurements", MEASUREMENT_FORMAT, content, scores=_digest(scores))
+        self._write(explainer, "measurements", MEASUREMENT_FORMAT, content, scores=digest_of({"scores": scores}))
 
     def read_given_up(self, explainer: str) -> str | None:
         """Return why an explainer was given up, or ``None`` if it was not, or had less time."""
@@ -109,10 +109,6 @@ class Store:
         file = {"task": self.task, "format": version, "budget": self.budget, "content": dict(content)} | more
         torch.save(file, unfinished)
         unfinished.replace(path)  # a file appears when it is whole
-
-
-def _digest(scores: Tensor) -> str:
-    return hashlib.sha256(scores.contiguous().numpy().tobytes()).hexdigest()
 
 
 def _contents(found: Explanation | Measurements) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def searched(task: Task, batch: Batch, scores: Tensor, target: Tensor, nodes: No
     Returns:
         The chosen edges, bool ``[E]``.
     """
-    as_authors = {"shortest": 2, "enough": 0.999} if task.gnn == "gcn" and nodes == "leave" else {}
+    shortest, enough = (2, 0.999) if task.gnn == "gcn" and nodes == "leave" else (1, None)
     graphs = batch.to_data_list()
     sizes = torch.tensor([graph.num_edges for graph in graphs])
     parts = list(scores.split(sizes.tolist()))
@@ -136,7 +136,8 @@ def searched(task: Task, batch: Batch, scores: Tensor, target: Tensor, nodes: No
             PAPER_SPARSITY,
             target[some],
             nodes,
-            **as_authors,  # type: ignore[arg-type]
+            shortest=shortest,
+            enough=enough,
         )
         for index, selected in zip(some.tolist(), prefix.selected.split(sizes[some].tolist()), strict=True):
             chosen[index] = selected

@@ -106,6 +106,18 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     )
 
 
+def positive(text: str) -> int:
+    """Read a number of things, of which there is to be one at least; the type of an option.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is smaller.
+    """
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more (got {text})")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m captum_goat.benchmark paper",
@@ -130,9 +142,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, default=Path("benchmark"), help="folder for the report (default: benchmark)")
     add("--cache", type=Path, help="folder for models and finished results (default: OUT/cache)")
     add("--seed", type=int, default=0, help="where random numbers start (default: 0)")
-    add("--limit", type=int, help=f"graphs per data set, at most (default: {Options.limit})")
+    add("--limit", type=positive, help=f"graphs per data set, at most (default: {Options.limit})")
     add(
-        "--slow-limit", type=int, default=Options.slow_limit, help="the same for slow explainers (default: %(default)s)"
+        "--slow-limit",
+        type=positive,
+        default=Options.slow_limit,
+        help="the same for slow explainers (default: %(default)s)",
     )
     add(
         "--budget",

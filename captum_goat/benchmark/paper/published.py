@@ -6,6 +6,9 @@ accuracies are in :data:`captum_goat.models.PAPER_ACCURACIES`.
 
 from __future__ import annotations
 
+# The paper's example of a stable explanation: the data set, the model and the class, houses.
+STABLE_EXAMPLE = ("ba_2motifs", "gcn", "1")
+
 # GOAt's seconds per sample for the GCN, on an RTX 3090.
 PAPER_SECONDS = {
     "ba_shapes": 0.36,

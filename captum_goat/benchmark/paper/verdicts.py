@@ -17,10 +17,29 @@ Verdict = Literal["better", "alike", "worse"]
 VERDICTS: tuple[Verdict, ...] = ("better", "alike", "worse")
 
 
+def judge(difference: float, error: float) -> Verdict:
+    """Say whether something of which more is better is better: by more than two standard errors, and visibly.
+
+    Args:
+        difference: The mean of paired differences. One that three digits do not show is none, however sure it is.
+        error: Its standard error.
+
+    Returns:
+        The verdict.
+
+    Examples::
+
+        >>> from captum_goat.benchmark.paper.verdicts import judge
+        >>> judge(0.3, 0.1), judge(-0.3, 0.2), judge(-0.3, 0.1)
+        ('better', 'alike', 'worse')
+    """
+    if abs(difference) <= max(TINY, DECISIVE * error):
+        return "alike"
+    return "better" if difference > 0 else "worse"
+
+
 def verdict(row: Row) -> Verdict | None:
     """Say whether a method is better than GOAt: its paired difference is more than two standard errors away from 0.
-
-    A difference that three digits do not show is none, however sure it is.
 
     Args:
         row: A row of a metric of which more is better.
@@ -38,9 +57,7 @@ def verdict(row: Row) -> Verdict | None:
     """
     if row.explainer == REFERENCE or math.isnan(row.difference) or math.isnan(row.difference_error):
         return None
-    if abs(row.difference) <= max(TINY, DECISIVE * row.difference_error):
-        return "alike"
-    return "better" if row.difference > 0 else "worse"
+    return judge(row.difference, row.difference_error)
 
 
 def _gain(results: Results, task: tuple[str, str], name: str, nodes: str, label: str = ALL) -> Row | None:

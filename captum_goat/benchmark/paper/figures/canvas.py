@@ -16,7 +16,7 @@ except ImportError as error:
 from captum_goat.benchmark.paper.lineup import OTHERS
 
 DOTS_PER_INCH = 80
-COLOURS = 128
+PALETTE_SIZE = 128
 CYCLE = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive")
 MARKERS = "osv^<>DPX*h"
 ENTRY_WIDTH = 1.8  # inches of an entry in a legend
@@ -36,7 +36,7 @@ def save(figure: Figure, path: Path) -> Path:
     figure.savefig(buffer, dpi=DOTS_PER_INCH, format="png")
     buffer.seek(0)
     with Image.open(buffer) as image:
-        image.convert("RGB").quantize(COLOURS).save(path, optimize=True)
+        image.convert("RGB").quantize(PALETTE_SIZE).save(path, optimize=True)
     return path
 
 

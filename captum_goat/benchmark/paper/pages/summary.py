@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from captum_goat.benchmark.paper import verdicts
-from captum_goat.benchmark.paper.pages.meaning import HEADLINE
+from captum_goat.benchmark.paper.measurements import PAPER_SPARSITY
 from captum_goat.benchmark.paper.pages.parts import joined, of_graphs
-from captum_goat.benchmark.paper.published import PAPER_SECONDS, PAPER_TOP_COVERAGE, PAPER_TOP_TWO_COVERAGE
+from captum_goat.benchmark.paper.published import (
+    PAPER_SECONDS,
+    PAPER_TOP_COVERAGE,
+    PAPER_TOP_TWO_COVERAGE,
+    STABLE_EXAMPLE,
+)
 from captum_goat.benchmark.paper.results import REFERENCE
 from captum_goat.benchmark.paper.study import Results
 from captum_goat.benchmark.paper.tables import EMPTY, markdown, number, seconds, title
@@ -88,7 +93,8 @@ def _quoted(results: Results) -> str:
             if set(cells) != {EMPTY}:
                 coverage.append([f"{name}, {graphs}", *cells])
     if coverage:
-        top, two = (table[HEADLINE[0], HEADLINE[2]] for table in (PAPER_TOP_COVERAGE, PAPER_TOP_TWO_COVERAGE))
+        dataset, _, label = STABLE_EXAMPLE
+        top, two = (table[dataset, label] for table in (PAPER_TOP_COVERAGE, PAPER_TOP_TWO_COVERAGE))
         coverage.append(["*paper, with search (quoted)*", f"*{100 * top:.1f} %*", f"*{100 * two:.1f} %*", EMPTY])
         parts += [
             "The share of houses in BA-2Motifs (GCN, class 1, sparsity 0.7) that have GOAt's most frequent "
@@ -100,8 +106,10 @@ def _quoted(results: Results) -> str:
 
 
 def _coverage(results: Results, protocol: str, selection: str) -> list[str]:
-    where = {"protocol": protocol, "selection": selection, "nodes": "leave", "sparsity": "0.7", "label": HEADLINE[2]}
-    rows = [results.get(*HEADLINE[:2], REFERENCE, f"top{top}_coverage", **where) for top in (1, 2, 3)]
+    dataset, gnn, label = STABLE_EXAMPLE
+    where = {"protocol": protocol, "selection": selection, "nodes": "leave", "label": label}
+    where["sparsity"] = str(PAPER_SPARSITY)
+    rows = [results.get(dataset, gnn, REFERENCE, f"top{top}_coverage", **where) for top in (1, 2, 3)]
     return [EMPTY if row is None else f"{100 * row.value:.1f} %" for row in rows]
 
 
