@@ -1,4 +1,4 @@
-"""Rules for maxima and minima: the recorded winner is frozen. Winners of equal value share the place."""
+"""Rules for maxima and minima: the recorded winner is frozen. Values that are equal up to rounding share its place."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ from captum_goat.calls import is_inplace
 from captum_goat.rules import Keep, Rule, register
 from captum_goat.standard_rules import Arguments, Keywords, spellings
 
+# Values that differ by less than this many units in the last place are equal: sums in another order differ by that.
+_ROUNDING_UNITS = 8
+
+
+def _wins(value: Tensor, best: Tensor, largest: bool) -> Tensor:
+    """Return 1 for values that reach the best one, up to rounding, and 0 for others."""
+    limits = torch.finfo(best.dtype)
+    rounding = _ROUNDING_UNITS * limits.eps * best.abs().clamp(max=limits.max)  # not infinite, if the best one is
+    reached = value >= best - rounding if largest else value <= best + rounding
+    return reached.to(value.dtype)
+
 
 def _shares(wins: Tensor, dims: list[int]) -> Tensor:
     return wins / wins.sum(dims, keepdim=True)
@@ -20,7 +31,7 @@ def _shares(wins: Tensor, dims: list[int]) -> Tensor:
 def _extreme(keep: Keep, value: Tensor, dims: list[int], keepdim: bool, largest: bool) -> Tensor:
     def winners() -> Tensor:
         best = (torch.amax if largest else torch.amin)(value, dims, keepdim=True)
-        return _shares((value == best).to(value.dtype), dims)
+        return _shares(_wins(value, best, largest), dims)
 
     return (value * keep(winners)).sum(dims, keepdim=keepdim)
 
@@ -49,11 +60,11 @@ def _maximum(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keyw
 
 
 def _between(keep: Keep, first: Tensor, second: Tensor, largest: bool) -> Tensor:
-    def wins(this: Tensor, that: Tensor) -> Tensor:
-        ahead = this > that if largest else this < that
-        return ahead.to(this.dtype) + (this == that) / 2
+    def share(this: Tensor, that: Tensor) -> Tensor:
+        wins = _wins(this, that, largest)
+        return wins / (wins + _wins(that, this, largest))
 
-    return first * keep(lambda: wins(first, second)) + second * keep(lambda: wins(second, first))
+    return first * keep(lambda: share(first, second)) + second * keep(lambda: share(second, first))
 
 
 def _amax(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
@@ -81,12 +92,10 @@ def _scatter_reduce(keep: Keep, func: Callable[..., Any], args: Arguments, kwarg
 
     def shares() -> tuple[Tensor, Tensor]:
         """Return the part of the base and of the source in the result."""
-        winner = best()
-        from_source = (source == winner.gather(dim, index)).to(source.dtype)
-        if with_base:
-            from_base = (base == winner).to(base.dtype)
-        else:
-            from_base = (hits(torch.ones_like(source)) == 0).to(base.dtype)
+        winner, largest = best(), given["reduce"] == "amax"
+        from_source = _wins(source, winner.gather(dim, index), largest)
+        alone = (hits(torch.ones_like(source)) == 0).to(base.dtype)
+        from_base = _wins(base, winner, largest) if with_base else alone
         total = hits(from_source) + from_base
         return from_base / total, from_source / total.gather(dim, index)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from oracle import POOLS, RELUS, Network, Stage, attributions, masked_output, receptive_field, run, value
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, GINConv, MessagePassing, SAGEConv, global_add_pool, global_mean_pool
+from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
 from captum_goat import GOAtAttribution
 
@@ -157,6 +159,33 @@ def test_package_agrees_with_oracle(architecture: str, readout: str, seed: int, 
             mask, target=case.package_target, additional_forward_args=arguments
         )
         torch.testing.assert_close(actual, case.expected(index, field), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_loops_that_the_model_adds_are_those_that_its_layers_would_add(readout: str, seed: int) -> None:
+    case = draw_case("gcn", readout, seed)
+
+    class LoopsFirst(nn.Module):
+        def __init__(self, net: Net, prepare: Callable[[Tensor, int], Tensor]) -> None:
+            super().__init__()
+            self.net, self.prepare = copy.deepcopy(net), prepare
+            for layer in self.net.layers:
+                layer.add_self_loops = False
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.net(x, self.prepare(edge_index, len(x)))
+
+    for prepare in (
+        lambda edges, nodes: add_remaining_self_loops(edges, num_nodes=nodes)[0],
+        lambda edges, nodes: add_self_loops(remove_self_loops(edges)[0], num_nodes=nodes)[0],
+    ):
+        model = LoopsFirst(case.model, prepare).eval()
+        for index, (mask, field) in enumerate(zip(case.masks, FIELDS, strict=True)):
+            actual = GOAtAttribution(model, field=field).attribute(
+                mask, target=case.package_target, additional_forward_args=(case.x, case.edge_index)
+            )
+            torch.testing.assert_close(actual, case.expected(index, field), rtol=0, atol=1e-10)
 
 
 @every_case

@@ -10,7 +10,7 @@ import torch
 from conftest import randomize
 from rule_models import BATCH, EDGES, MASK, Model, X, check_complete
 from torch import Tensor, nn
-from torch_geometric.nn import EdgeConv
+from torch_geometric.nn import EdgeConv, SAGEConv
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution
 
@@ -74,3 +74,30 @@ def test_edge_conv_with_several_aggregations() -> None:
             return self.conv(x, EDGES)
 
     check_complete(randomize(Model(torch.relu, Convs()).double(), seed=1))
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_values_that_are_equal_up_to_rounding_share_the_place(largest: bool) -> None:
+    """Two edges that do the same have the same attribution, in whatever order the numbers behind them were added up."""
+    near = torch.tensor([0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1], dtype=torch.float64)  # differ by one unit in the last place
+    assert near[0] != near[1]
+    x = torch.cat([near, torch.zeros(1, dtype=torch.float64)]).view(3, 1) * (1 if largest else -1)
+    edge_index = torch.tensor([[0, 1], [2, 2]])
+    by_aggregation = SAGEConv(1, 1, aggr="max" if largest else "min", bias=False, root_weight=False)
+
+    class Between(nn.Module):
+        """The same by a maximum of two tensors, and by one over a dimension."""
+
+        def __init__(self, together: Callable[[Tensor, Tensor], Tensor]) -> None:
+            super().__init__()
+            self.conv, self.together = SAGEConv(1, 1, aggr="sum", bias=False, root_weight=False), together
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.together(*(self.conv(x, each) for each in edge_index.split(1, dim=1)))
+
+    pairwise = Between(torch.maximum if largest else torch.minimum)
+    reduced = Between(lambda *both: (torch.amax if largest else torch.amin)(torch.stack(both), 0))
+    for model in (by_aggregation, pairwise, reduced):
+        found = GOAtAttribution(model.double().eval()).attribute(torch.ones(2).double(), (2, 0), (x, edge_index))
+        torch.testing.assert_close(found[0], found[1])
+        assert found[0] != 0

@@ -51,13 +51,16 @@ class EdgeTracker:
     def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor]) -> None:
         self._seen = False
         self._tracker = tracker
-        self._source, self._target = torch.cat(list(edge_sets), dim=1).unbind()
+        ends = torch.cat(list(edge_sets), dim=1)
+        self._source, self._target = ends.unbind()
         self._num_edges = self._source.numel()
         edges = torch.arange(self._num_edges, device=self._source.device)
         self._loops = edges[self._source == self._target]
         self._given_loops = self._loops
+        self._num_sets = len(edge_sets)
+        self._set_of = torch.cat([torch.full_like(each[0], number) for number, each in enumerate(edge_sets)])
         for edge_index, ids in zip(edge_sets, edges.split([each.size(1) for each in edge_sets]), strict=True):
-            tracker.set(edge_index, Edges(ids.view(1, -1)))
+            tracker.set(edge_index, Edges(ids.view(1, -1), ends))
 
     def follow(self, layer: MessagePassing, edge_index: Any, values: Tensor) -> Messages:
         """Return the edge behind each of the messages ``values``.
@@ -78,12 +81,29 @@ class EdgeTracker:
             return Messages(self._with_kept_loops(edges, edge_index), shape, values.dtype)
 
     def enter(self, arguments: tuple[Any, ...]) -> None:
-        """Note which of the user's self-loops a layer is given: those that it replaces by its own are still edges."""
+        """Note which of the user's self-loops a layer is given: those that it replaces by its own are still edges.
+
+        A loop that the model itself has put in the place of the user's is given, too.
+        """
+        if not self._loops.numel():
+            return
         with self._tracker.paused():
-            given = [edges for each in arguments if (edges := self._edges_of(each)) is not None]
-            if given:
-                present = self._present(torch.cat(given))
-                self._given_loops = self._loops[present[self._loops]]
+            present = [found for each in arguments if (found := self._loops_in(each)) is not None]
+            if present:
+                self._given_loops = self._loops[torch.stack(present).any(dim=0)]
+
+    def _loops_in(self, argument: Any) -> Tensor | None:
+        """Return of each of the user's self-loops whether it, or one in its place, is in an ``edge_index``."""
+        edges = self._edges_of(argument)
+        if edges is None:
+            return None
+        present = self._present(edges)
+        loops = argument[0][(edges == NO_ROW) & (argument[0] == argument[1])]
+        # Node numbers of other edge sets count other nodes.
+        sets = torch.zeros(self._num_sets, dtype=torch.bool, device=edges.device)
+        sets[self._set_of[edges[edges >= 0]]] = True
+        ours = sets[self._set_of[self._loops]] | (self._num_sets == 1)
+        return present[self._loops] | (ours & torch.isin(self._source[self._loops], loops))
 
     def _edges_of(self, argument: Any) -> Tensor | None:
         known = isinstance(argument, Tensor) and argument.dim() == 2 and argument.size(0) == 2
@@ -111,38 +131,19 @@ class EdgeTracker:
             )
         edges = self._tracker.edges(edge_index)
         if edges is not None:
-            return self._in_their_direction(edges, edge_index)
+            return edges
         raise UnsupportedModelError(
             f"{self._tracker.place()} passes messages over edges that do not come from the given edge_index. Pass "
             f"the edges that the layer uses as the model's edge_index, or set `explain=False` on the layer to "
             f"treat its edges as constants."
         )
 
-    def _in_their_direction(self, edges: Tensor, edge_index: Tensor) -> Tensor:
-        """Give the messages of a graph that was made undirected to the edges in whose direction they go.
-
-        There an edge and its reverse may both stand for either of two edges of the user's. Where all edges were turned
-        round, each stands for itself.
-        """
-        known = edges >= 0
-        if not known.any():
-            return edges
-        source, target = self._source[edges], self._target[edges]
-        same = known & (edge_index[0] == source) & (edge_index[1] == target) & (source != target)
-        turned = known & (edge_index[0] == target) & (edge_index[1] == source) & (source != target)
-        if not same.any() or not turned.any():
-            return edges
-        num_nodes = 1 + max(int(edge_index.max()), int(self._source.max()), int(self._target.max()))
-        keys, order = torch.sort(self._source * num_nodes + self._target, stable=True)
-        wanted = edge_index[0] * num_nodes + edge_index[1]
-        position = torch.searchsorted(keys, wanted).clamp(max=keys.numel() - 1)
-        return torch.where(turned & (keys[position] == wanted), order[position], edges)
-
     def _with_kept_loops(self, edges: Tensor, edge_index: Tensor) -> Tensor:
         """Give a self-loop that replaces one of the user's the user's edge; refuse other foreign edges.
 
-        Layers such as GCNConv take the self-loops that they are given away and put one loop at every node. Where the
-        user had a loop, the new one stands for it (for the last one, where there were several: its weight is kept).
+        Layers such as GCNConv, and models by `add_remaining_self_loops`, take self-loops away and put one loop at every
+        node. Where the user had a loop, the new one stands for it (for the last one, where there were several: its
+        weight is kept). A loop that a layer adds where the model has taken the user's away is a constant.
         """
         foreign = edges == NO_ROW
         if not foreign.any():

@@ -82,7 +82,42 @@ def _pick(call: Call, ids: Tensor) -> Any:
 
 @moves(aten.index)
 def _index(call: Call, ids: Tensor) -> Tensor:
-    return index_ids(ids, call.args[0].shape, call.args[1])
+    moved = index_ids(ids, call.args[0].shape, call.args[1])
+    trace = call.trace(call.args[0])
+    return merged_edges(call.args[0], trace, moved) if isinstance(trace, Edges) else moved
+
+
+def merged_edges(before: Tensor, edges: Edges, moved: Tensor) -> Tensor:
+    """Return the edges of the columns that are left of ``before``, if equal columns were merged, as coalescing does.
+
+    Merging keeps the first of each run of equal columns, and which one is the first is up to the sort before it. Of the
+    edges in a run, the first one that has the column's direction stands for all; the first one of them all, if each has
+    been turned round.
+
+    Args:
+        before: The columns, sorted, before some were left out.
+        edges: Their edges.
+        moved: The edges of the columns that are left, as they come.
+    """
+    if before.dim() != 2 or before.size(0) != 2 or moved.dim() != 2 or not 0 < moved.size(1) < before.size(1):
+        return moved
+    again = (before[:, 1:] == before[:, :-1]).all(dim=0)
+    first = torch.cat([again.new_ones(1), ~again])
+    of_ends = edges.ids.expand(before.shape)
+    if not torch.equal(moved, edges.ids[:, first]) or not _is_sorted(before):
+        return moved
+    ids, known = of_ends[0], (of_ends[0] == of_ends[1]) & (of_ends[0] >= 0)
+    turned = known & (before != edges.ends[:, ids]).any(dim=0)
+    num_edges = edges.ends.size(1)
+    order = torch.where(known, ids + num_edges * turned, 2 * num_edges)  # in their direction, turned round, unknown
+    best = torch.full_like(moved[0], 2 * num_edges).scatter_reduce(0, first.cumsum(0) - 1, order, "amin")
+    return torch.where(best < 2 * num_edges, best % num_edges, NO_ROW).expand(2, -1)
+
+
+def _is_sorted(columns: Tensor) -> bool:
+    """Return whether columns are in the order of their first entries and then of their second ones, or vice versa."""
+    key = columns * (columns.max() + 1) + columns.flip(0)
+    return bool((key[:, 1:] >= key[:, :-1]).all(dim=1).any())
 
 
 @moves(aten.gather)
@@ -127,7 +162,7 @@ def _sort(call: Call) -> Result:
     trace = call.trace(call.args[0])
     if not isinstance(trace, Edges) or call.out[0].dim() != 1:
         return REFUSED
-    return [Edges(trace.ids[call.out[1]]), None]
+    return [trace._replace(ids=trace.ids[call.out[1]]), None]
 
 
 @rule(aten.cat, aten.stack)
@@ -144,4 +179,6 @@ def _cat(call: Call) -> Result:
     if all(each is None for each in ids):
         return None
     together = concatenate_ids(ids, [shape[dim] for shape in shapes], dim)
-    return joined(rows, together, constants=len(rows) < len(traces)) if rows else Edges(together)
+    if rows:
+        return joined(rows, together, constants=len(rows) < len(traces))
+    return next(trace._replace(ids=together) for trace in traces if isinstance(trace, Edges))

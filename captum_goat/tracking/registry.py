@@ -103,11 +103,12 @@ def joined(rows: Sequence[Rows], ids: Tensor, *, constants: bool) -> Rows:
 
 def edges_of_pointwise(traces: list[Trace], out: Any) -> Result:
     """Return the edges of the result of an element-wise operation: those of its arguments, if they agree."""
-    ids = [trace.ids for trace in traces if isinstance(trace, Edges)]
-    if not ids:
+    edges = [trace for trace in traces if isinstance(trace, Edges)]
+    if not edges or not isinstance(out, Tensor):
         return None
-    agree = all(ids[0] is other or torch.equal(ids[0], other) for other in ids[1:])
-    return Edges(with_dims(ids[0], out.dim())) if agree and isinstance(out, Tensor) else None
+    ids = edges[0].ids
+    agree = all(ids is other.ids or torch.equal(ids, other.ids) for other in edges[1:])
+    return edges[0]._replace(ids=with_dims(ids, out.dim())) if agree else None
 
 
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:

@@ -21,9 +21,11 @@ class Edges(NamedTuple):
 
     Attributes:
         ids: The edge of each column (-1: none), broadcastable to the tensor.
+        ends: The user's edges, ``[2, E]``: source and target of each.
     """
 
     ids: Tensor
+    ends: Tensor
 
 
 class Broken(NamedTuple):
