@@ -38,9 +38,12 @@ def output_of_present(graph: GraphInputs, mask: Tensor) -> Tensor:
         site = sums.find(call)
         return func(*args, **kwargs) if site is None else entered(call, site.factor(mask))
 
+    def run() -> Tensor:
+        with tracker:
+            return tensor_output(graph())
+
     callbacks: dict[str, Any] = {"on_message": on_message, "on_layer": edge_tracker.enter, "on_sum": on_sum}
-    with intercepted(graph.model, around_propagate=sums.around_propagate, **callbacks), tracker:
-        output = tensor_output(graph())
+    output = intercepted(run, graph.model, around_propagate=sums.around_propagate, **callbacks)
     edge_tracker.check_seen()
     tracker.check_by_layers(output)
     return output
