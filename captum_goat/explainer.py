@@ -16,6 +16,7 @@ from captum_goat.attribution import GOAtAttribution, check_options
 from captum_goat.explained_model import ExplainedModel
 from captum_goat.explainer_graph import ByName, ExplainedGraph, by_type
 from captum_goat.global_state import outside_inference_mode, restores_state
+from captum_goat.interception import unchanged
 from captum_goat.masked_model import check_at
 
 
@@ -123,7 +124,7 @@ class GOAtExplainer(ExplainerAlgorithm):
         graph.check()
         with outside_inference_mode():
             with torch.no_grad():
-                output = graph()
+                output = unchanged(explained.model, lambda: graph())
             masks = self._masks(graph, output_weights(output, target, index, self.model_config.mode))
         sums = {MaskType.object: 1, MaskType.common_attributes: 0}
         if (dim := sums.get(self.explainer_config.node_mask_type)) is not None:

@@ -7,6 +7,7 @@ what differs is brought back after it: twice, because the interrupt can come whi
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -21,8 +22,16 @@ _python_dispatch: Any = torch.utils._python_dispatch
 _DEVICES = [each for each in ("cpu", "cuda", "xpu", "mps", "hpu") if torch.amp.is_autocast_available(each)]
 _PYTHON_KEYS = (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot)
 
+_GENERATOR_CONTEXTS = [
+    getattr(contextlib._GeneratorContextManager, name).__code__ for name in ("__enter__", "__exit__")
+]
+
 # A context without inference mode. `torch.inference_mode` would enter and leave it in Python, where it can be stopped.
 outside_inference_mode = partial(torch._C._InferenceMode, False)
+
+
+def _function_modes() -> list[Any]:
+    return [torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack())]
 
 
 class ThreadState:
@@ -31,7 +40,7 @@ class ThreadState:
     def __init__(self) -> None:
         self._gradients = torch.is_grad_enabled()
         self._autocast = [torch.is_autocast_enabled(device) for device in _DEVICES]
-        self._function_modes = torch._C._len_torch_function_stack()
+        self._function_modes = _function_modes()
         self._dispatch_modes = torch._C._len_torch_dispatch_stack()
         self._transforms = _functorch.get_dynamic_layer_stack_depth()
         self._excluded = [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in _PYTHON_KEYS]
@@ -45,8 +54,11 @@ class ThreadState:
         """Bring back the state, unless that has been done."""
         if self._restored:
             return
-        while torch._C._len_torch_function_stack() > self._function_modes:
-            torch._C._pop_torch_function_stack()
+        if _function_modes() != self._function_modes:  # also if some are missing, that were popped for a moment
+            while torch._C._len_torch_function_stack():
+                torch._C._pop_torch_function_stack()
+            for mode in self._function_modes:
+                torch._C._push_on_torch_function_stack(mode)
         while torch._C._len_torch_dispatch_stack() > self._dispatch_modes:
             torch._C._pop_torch_dispatch_stack(None)
         _functorch.pop_dynamic_layer_stack_and_undo_to_depth(self._transforms)
@@ -78,6 +90,18 @@ class DispatchFlags:
             _python_dispatch.set_is_in_mode_without_ignore_compile_internals(flag)
 
 
+def close_interrupted(error: BaseException) -> None:
+    """Close the context managers that an error has stopped while they were entered or left.
+
+    Those that are generators would go on when the traceback is collected, any time later: pop a mode, or push one.
+    """
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in _GENERATOR_CONTEXTS:
+            traceback.tb_frame.f_locals["self"].gen.close()
+        traceback = traceback.tb_next
+
+
 def restores_state(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Make a function leave the state of torch in its thread as it was."""
 
@@ -87,6 +111,9 @@ def restores_state(function: Callable[_Arguments, _Result]) -> Callable[_Argumen
         try:
             try:
                 return function(*args, **kwargs)
+            except BaseException as error:
+                close_interrupted(error)
+                raise
             finally:
                 state.restore()
         finally:

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import nullcontext
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -19,13 +18,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import MessagePassing
 
 from captum_goat import standard_rules, winner_rules  # noqa: F401 (registers its rules)
 from captum_goat.adjacency import SUMMING, bounded_exp
 from captum_goat.calls import input_of, is_inplace
-from captum_goat.global_state import DispatchFlags, ThreadState
+from captum_goat.global_state import DispatchFlags, ThreadState, close_interrupted
 from captum_goat.model_state import ModelState
 from captum_goat.rules import Rule, find
 from captum_goat.steps import Following
@@ -76,6 +76,7 @@ def intercepted(
     around_propagate: Callable[[int, bool], None] | None = None,
     steps: Following | None = None,
     on_sum: OnSum | None = None,
+    tracker: TorchDispatchMode | None = None,
 ) -> Result:
     """Run a function, with ``on_call`` in place of every operation with a rule and ``on_message`` after every message.
 
@@ -89,6 +90,7 @@ def intercepted(
             is explained.
         steps: Sees every step of the model, if ``on_call`` is given: functions of torch, modules with a rule, messages.
         on_sum: See :data:`OnSum`; ``None`` leaves sums alone.
+        tracker: A mode that sees all operations.
 
     Returns:
         What ``run`` returns.
@@ -109,8 +111,11 @@ def intercepted(
             for module in modules.values():
                 if (rule := find(type(module))) is not None:
                     _hook_module(changes, module, rule, mode, on_call)
-        with nullcontext() if mode is None else mode:
-            return run()
+        # The modes are never left: who undoes the changes pops them, wherever they are by then.
+        for each in (mode, tracker):
+            if each is not None:
+                each.__enter__()  # type: ignore[no-untyped-call]
+        return run()
 
     return changed(list(modules.values()), run_changed)
 
@@ -140,10 +145,18 @@ def changed(modules: list[Module], run: Callable[[Changes], Result]) -> Result:
                 result = run(changes)
                 changes.failed = False
                 return result
+            except BaseException as error:
+                close_interrupted(error)
+                raise
             finally:
                 changes.undo()
         finally:
             changes.undo()
+
+
+def unchanged(model: Module, run: Callable[[], Result]) -> Result:
+    """Run a function that calls a model as it is, and leave no trace of the call on the model."""
+    return changed(list(model.modules()), lambda _: run())
 
 
 class Changes:

@@ -130,12 +130,8 @@ def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
         tracker.set(masked, Unmasked("masked", "message"))  # all that edges have to do with it
         return masked
 
-    def run() -> Tensor:
-        with tracker:
-            return tensor_output(graph())
-
     callbacks: dict[str, Any] = {"on_layer": edge_tracker.enter, "around_propagate": tracker.around_propagate}
-    output = intercepted(run, graph.model, on_message=on_message, **callbacks)
+    output = tensor_output(intercepted(graph, graph.model, on_message=on_message, tracker=tracker, **callbacks))
     edge_tracker.check_seen()
     tracker.check_by_layers(output)
     return output

@@ -31,7 +31,7 @@ class ModelState:
         """Give attributes and buffers back the values that they had.
 
         Args:
-            failed: Whether the model did not run to its end. Then torch may not have noted that a buffer was written to.
+            failed: Whether the model did not run to its end. Torch may not have noted then what was written to.
         """
         for module, before, tensors in self._attributes:
             _restore(vars(module), before)

@@ -18,7 +18,7 @@ from captum_goat.activation_pattern import tensor_output
 from captum_goat.bulk.cut_graphs import CutGraphs
 from captum_goat.calls import input_of
 from captum_goat.graph_inputs import GraphInputs
-from captum_goat.interception import intercepted
+from captum_goat.interception import intercepted, unchanged
 from captum_goat.rules import Rule
 
 _LEFT_OUT = ("edge_index", "num_nodes", "ptr")  # what cut graphs have of their own, or not at all
@@ -73,7 +73,8 @@ class GraphData:
         def on_call(rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return input_of(args, kwargs).clone() if next(calls) == self.left_out else func(*args, **kwargs)
 
-        found = inputs() if self.left_out is None else intercepted(inputs, self.model, on_call=on_call)
+        plain = self.left_out is None
+        found = unchanged(self.model, inputs) if plain else intercepted(inputs, self.model, on_call=on_call)
         output = tensor_output(found)
         if output.dim() not in (1, 2) or len(output) != num_nodes:
             raise ValueError(

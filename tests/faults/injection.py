@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
@@ -33,7 +34,7 @@ _WATCHED = (
 )
 
 
-class Injected(ZeroDivisionError):
+class InjectedError(ZeroDivisionError):
     """An error that nobody expects."""
 
 
@@ -45,7 +46,7 @@ class CallFault(TorchFunctionMode):
         error: What is raised.
     """
 
-    def __init__(self, number: int | None = None, error: type[BaseException] = Injected) -> None:
+    def __init__(self, number: int | None = None, error: type[BaseException] = InjectedError) -> None:
         super().__init__()
         self.number, self.error, self.count = number, error, 0
 
@@ -68,23 +69,27 @@ class CallFault(TorchFunctionMode):
         self.count += 1
 
 
-Moment = tuple[CodeType, int, int]  # an instruction, and how often it had been passed
+Moment = tuple[CodeType, int, int]  # an instruction, and how often it had been passed before
 
 
 class Interrupt:
-    """Note the moments at which Python handles signals, and raise KeyboardInterrupt at one of them.
+    """Note the moments at which Python handles signals, and raise KeyboardInterrupt at some of them.
 
-    Python looks for signals at the beginning of functions, after calls and when loops go round. Other exceptions in the
-    call may come first.
+    Python looks for signals at the beginning of functions, after calls, and when loops go round.
 
     Args:
-        moment: The moment; ``None`` for none.
+        *moments: When to raise.
+
+    Attributes:
+        passed: How often each instruction at which signals are handled was passed.
+        raised: How often KeyboardInterrupt was raised.
     """
 
-    def __init__(self, moment: Moment | None = None) -> None:
-        self.moment = moment
-        self.moments: dict[tuple[CodeType, int], int] = {}
-        self.raised = False
+    def __init__(self, *moments: Moment) -> None:
+        self._moments = set(moments)
+        self._codes = {code for code, _, _ in moments}
+        self.passed: dict[tuple[CodeType, int], int] = {}
+        self.raised = 0
 
     def __call__(self, run: Callable[[], Any]) -> Any:
         """Run a function."""
@@ -95,11 +100,16 @@ class Interrupt:
         finally:
             sys.settrace(before)
 
+    def moments(self) -> list[Moment]:
+        """Return the first and the last time that each instruction was passed, in the order of the code."""
+        found = {(code, offset, time) for (code, offset), count in self.passed.items() for time in (0, count - 1)}
+        return sorted(found, key=lambda each: (each[0].co_filename, each[0].co_firstlineno, each[0].co_name, *each[1:]))
+
     def _begin(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
-        if not any(each in code.co_filename for each in _WATCHED) or (self.moment and self.raised):
+        if not any(each in code.co_filename for each in _WATCHED):
             return None
-        if self.moment is not None and self.moment[0] is not code:
+        if self._codes and (code not in self._codes or self.raised == len(self._moments)):
             return None
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
         checks = _checks(code)
@@ -112,10 +122,10 @@ class Interrupt:
         return trace
 
     def _pass(self, code: CodeType, offset: int) -> None:
-        passed = self.moments.get((code, offset), 0)
-        self.moments[code, offset] = passed + 1
-        if self.moment == (code, offset, passed) and not self.raised:
-            self.raised = True
+        count = self.passed.get((code, offset), 0)
+        self.passed[code, offset] = count + 1
+        if (code, offset, count) in self._moments:
+            self.raised += 1
             raise KeyboardInterrupt(f"at {code.co_filename}:{code.co_name}+{offset}")
 
 
@@ -127,7 +137,7 @@ def _checks(code: CodeType) -> frozenset[int]:
     if code not in _known_checks:
         instructions = list(dis.get_instructions(code))
         names = ("CALL", "RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE")
-        pairs = zip(instructions, instructions[1:], strict=False)
+        pairs = pairwise(instructions)
         _known_checks[code] = frozenset(after.offset for one, after in pairs if one.opname.startswith(names))
     return _known_checks[code]
 
