@@ -109,6 +109,11 @@ class ActivationPattern:
         """The frozen numbers that variables reach."""
         return [each for call in self.calls if call is not None for each in call.kept if each is not None]
 
+    @property
+    def gate_blocks(self) -> frozenset[int]:
+        """The blocks of the rows of these numbers."""
+        return frozenset[int]().union(*(each.rows.sources for each in self.factors))
+
     @torch.no_grad()
     def at_zero(self) -> ActivationPattern:
         """Return the pattern P' of the same model with every edge masked to 0 and every attributed input 0."""
@@ -222,12 +227,15 @@ class ActivationPattern:
         hooks: dict[str, Any] = {"on_call": calls.on_call, "steps": steps}
         if subject.edge_sets:
             hooks |= {"on_message": on_message} if self.sums is None else {"on_sum": on_sum}
-        with intercepted(subject.model, **hooks):
+
+        def run() -> Tensor:
             # A model may change its input in place, which a leaf does not bear: it gets a copy.
             output = tensor_output(subject.forward([each.clone() for each in features]))
             if steps is not None:
                 steps.note(tensor_output, (output,), {})
-            output = output if subject.finish is None else tensor_output(subject.finish(output))
+            return output if subject.finish is None else tensor_output(subject.finish(output))
+
+        output = intercepted(run, subject.model, **hooks)
         calls.check_done()
         for _ in (*remaining, *sums):
             raise changed_steps("fewer messages")

@@ -16,7 +16,7 @@ from torch_geometric.nn import MessagePassing
 from captum_goat.activation_pattern import tensor_output
 from captum_goat.adjacency import EdgeSums, Gathering, entered
 from captum_goat.graph_inputs import GraphInputs
-from captum_goat.interception import intercepted
+from captum_goat.interception import intercepted, unchanged
 from captum_goat.tracking import EdgeTracker, RowTracker, Unmasked, UnsupportedModelError
 
 
@@ -39,8 +39,8 @@ def output_of_present(graph: GraphInputs, mask: Tensor) -> Tensor:
         return func(*args, **kwargs) if site is None else entered(call, site.factor(mask))
 
     callbacks: dict[str, Any] = {"on_message": on_message, "on_layer": edge_tracker.enter, "on_sum": on_sum}
-    with intercepted(graph.model, around_propagate=sums.around_propagate, **callbacks), tracker:
-        output = tensor_output(graph())
+    callbacks |= {"around_propagate": sums.around_propagate, "tracker": tracker}
+    output = tensor_output(intercepted(graph, graph.model, **callbacks))
     edge_tracker.check_seen()
     tracker.check_by_layers(output)
     return output
@@ -57,7 +57,7 @@ def check_deletion(graph: GraphInputs) -> None:
     kept = torch.rand(sum(sizes), generator=torch.Generator().manual_seed(0)) < 0.5
     kept = kept.to(graph.edge_sets[0].device)
     try:
-        expected = tensor_output(_with_edges(graph, list(kept.split(sizes)))())
+        expected = tensor_output(unchanged(graph.model, _with_edges(graph, list(kept.split(sizes)))))
     except Exception:  # of a model that needs its edges
         return
     found = output_of_present(graph, kept.to(expected.dtype))

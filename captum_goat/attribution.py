@@ -10,9 +10,10 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from captum_goat.convergence_delta import completeness_error, full_precision
+from captum_goat.convergence_delta import completeness_error
 from captum_goat.explained_model import ExplainedModel
 from captum_goat.given_inputs import flattened, restored
+from captum_goat.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.known_graphs import Memory
 from captum_goat.request import Request
 from captum_goat.targets import Choice
@@ -241,10 +242,12 @@ class GOAtAttribution(Attribution):
         targets = output.argmax(dim=1) if output.dim() > 1 else torch.zeros_like(output, dtype=torch.long)
         return PredictedAttributions(restored(inputs, found.attributions[0]), targets, output, found.deltas[0])
 
+    @restores_state
     def _explain(self, inputs: Any, choice: Choice, arguments: Any, feature_mask: Any = None) -> _Explained:
         """Explain all chosen targets."""
-        with torch.inference_mode(False), full_precision(inputs):
+        with outside_inference_mode():
             request = Request.of(self._explained, inputs, arguments)
+            switch_off_autocast(request.device)
             if request.adjacency and not self._checked:
                 request.check_deletion()
                 self._checked = True

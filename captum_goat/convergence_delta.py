@@ -9,10 +9,12 @@ from torch import Tensor
 
 from captum_goat.explained_model import ExplainedModel
 from captum_goat.given_inputs import flattened, restored
+from captum_goat.global_state import restores_state, switch_off_autocast
 from captum_goat.request import Request
 from captum_goat.targets import Choice
 
 
+@restores_state
 def completeness_error(
     explained: ExplainedModel, attributions: Any, points: tuple[Any, Any], choice: Choice, arguments: Any
 ) -> Tensor:
@@ -40,16 +42,10 @@ def completeness_error(
         for start, end in zip(given * (len(ends) // len(given)), ends, strict=True)
     ]
     pairs = end_point, restored(end_point, starts)
-    with full_precision(end_point):
-        last, first = (Request.of(explained, point, arguments) for point in pairs)
-        found = last.explanations(choice)
-        sums = [each.sums(*part) for each, part in zip(found, last.parts(scores, len(found)), strict=True)]
-        end_value = torch.cat([each.values() for each in found])
-        start_value = torch.cat([each.values() for each in first.explanations(choice)])
+    last, first = (Request.of(explained, point, arguments) for point in pairs)
+    switch_off_autocast(last.device)
+    found = last.explanations(choice)
+    sums = [each.sums(*part) for each, part in zip(found, last.parts(scores, len(found)), strict=True)]
+    end_value = torch.cat([each.values() for each in found])
+    start_value = torch.cat([each.values() for each in first.explanations(choice)])
     return torch.cat(sums) - (end_value - start_value)
-
-
-def full_precision(inputs: Any) -> torch.autocast:
-    """Switch off an autocast around the call: what it rounds away would be missing in the sums."""
-    devices = [each.device.type for each in flattened(inputs) if isinstance(each, Tensor)]
-    return torch.autocast(devices[0] if devices else "cpu", enabled=False)

@@ -15,6 +15,8 @@ from torch_geometric.explain.config import MaskType, ModelMode
 from captum_goat.attribution import GOAtAttribution, check_options
 from captum_goat.explained_model import ExplainedModel
 from captum_goat.explainer_graph import ByName, ExplainedGraph, by_type
+from captum_goat.global_state import outside_inference_mode, restores_state
+from captum_goat.interception import unchanged
 from captum_goat.masked_model import check_at
 
 
@@ -88,7 +90,7 @@ class GOAtExplainer(ExplainerAlgorithm):
         check_at(at)
         self.field, self.at, self.gates = field, at, gates
 
-    @torch.inference_mode(False)
+    @restores_state
     def forward(
         self,
         model: Module,
@@ -120,9 +122,10 @@ class GOAtExplainer(ExplainerAlgorithm):
         explained.check_evaluating()  # before the model is called: in training mode batch norms would take note of it
         graph = ExplainedGraph(explained.model, x, edge_index, kwargs)
         graph.check()
-        with torch.no_grad():
-            output = graph()
-        masks = self._masks(graph, output_weights(output, target, index, self.model_config.mode))
+        with outside_inference_mode():
+            with torch.no_grad():
+                output = unchanged(explained.model, lambda: graph())
+            masks = self._masks(graph, output_weights(output, target, index, self.model_config.mode))
         sums = {MaskType.object: 1, MaskType.common_attributes: 0}
         if (dim := sums.get(self.explainer_config.node_mask_type)) is not None:
             masks["node_mask"] = by_type(lambda mask: mask.sum(dim, keepdim=True), masks["node_mask"])

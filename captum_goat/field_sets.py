@@ -22,6 +22,8 @@ MOST_ENTRIES = 2**28  # that are kept, 8 bytes each
 class FieldSets:
     """Sets of entries, numbered from 0 on. Set k holds just the entry k, for the first ``num_singletons`` of them.
 
+    Tensors are replaced, never written to, so a shallow copy is a copy.
+
     Args:
         num_singletons: How many sets of one entry there are from the beginning.
         width: More than the largest entry.

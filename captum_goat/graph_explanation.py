@@ -122,7 +122,9 @@ class GraphExplanation:
         weights = torch.cat([torch.ones_like(mask, dtype=torch.long), *(_row_sums(each != 0) for each in features)])
         elements = Elements(mask.numel(), weights)
         both = bool(features) and bool(self.pattern.subject.edge_sets)
-        wanted = self._gate_blocks() | (self.pattern.rows.sources if self.pattern.rows is not None else frozenset())
+        wanted = self.pattern.gate_blocks | (
+            self.pattern.rows.sources if self.pattern.rows is not None else frozenset()
+        )
         self._fields = ReceptiveFields(rows, elements, wanted=wanted, repeated=repeated, own_features=both)
         return [ReceptiveFields(rows, elements, wanted=wanted), self._fields] if both else [self._fields]
 
@@ -184,7 +186,7 @@ class GraphExplanation:
             least = math.sqrt(torch.finfo(shares.rows.dtype).tiny)  # among edges without a share of their own: equally
             sizes = [share.abs() + least * size for share, size in zip(shares.features, sizes, strict=True)]
             weights = torch.cat([shares.edges.abs() + least, *map(_row_sums, sizes)]).to(shares.rows.dtype)
-        spread = self._fields.spread(shares.rows - calibration.rows, self._gate_blocks(), weights)
+        spread = self._fields.spread(shares.rows - calibration.rows, self.pattern.gate_blocks, weights)
         edges = shares.edges + spread[:num_edges].to(shares.edges.dtype)
         features = _with_gates(shares.features, sizes, spread[num_edges:])
         value = self.values(number)
@@ -204,12 +206,9 @@ class GraphExplanation:
         owned = owner >= 0
         return scores.new_zeros(self.targets[number].rows.numel()).index_add(0, owner[owned], scores[owned])
 
-    def _gate_blocks(self) -> frozenset[int]:
-        return frozenset[int]().union(*(each.rows.sources for each in self.pattern.factors))
-
     def _with_constants(self) -> ActivationPattern:
         """Make gates constants whose field has neither an edge nor a feature that is not zero."""
-        weights = self._fields.row_weights(self._gate_blocks())
+        weights = self._fields.row_weights(self.pattern.gate_blocks)
         return self.pattern.with_variable(lambda each: each.variable & (weights[each.rows.ids] > 0))
 
     def _find_owners(self, target: Target, fields: Sequence[ReceptiveFields], copies: int | None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -37,10 +38,11 @@ class KnownGraph(NamedTuple):
 
 
 class Memory:
-    """Remembers the last small graph that was explained.
+    """Remembers the last small graph that was explained, but no tensor of the user's.
 
     The same graph often comes again, with other masks, features or targets: under NoiseTunnel, in metrics, for class
     after class. What was found by following its rows still holds if the model takes the same steps, which is checked.
+    What is remembered is never changed: several threads may use it, and any of them may be interrupted.
     """
 
     def __init__(self) -> None:
@@ -55,8 +57,11 @@ class Memory:
         if pattern.steps is None or pattern.subject.features or not fits(pattern):
             return
         indices = [each.clone() for each in graph.tensors if not each.is_floating_point()]
-        subject = pattern.subject._replace(forward=_gone, finish=None, edge_sets=())  # no arguments
-        self._last = KnownGraph(replace(pattern, subject=subject), fields, repeated, graph.layout, indices)
+        mask = torch.empty_like(pattern.subject.mask)
+        subject = pattern.subject._replace(forward=_gone, finish=None, edge_sets=(), mask=mask)  # no arguments
+        kept = replace(pattern, subject=subject, steps=pattern.steps.own())
+        fields.find(pattern.gate_blocks)  # now, so that who uses the graph again need not
+        self._last = KnownGraph(kept, copy(fields), repeated, graph.layout, indices)
 
     def recall(self, graph: GraphInputs, subject: Subject, repeated: bool) -> KnownGraph | None:
         """Return what is known of the graph of a subject, if it is the last one."""
@@ -71,7 +76,7 @@ class Memory:
             return None
         if last.plan is None:
             self._last = last = last._replace(plan=ReplicaPlan(last.pattern))
-        return last._replace(pattern=replace(last.pattern, subject=subject))
+        return last._replace(pattern=replace(last.pattern, subject=subject), fields=copy(last.fields))
 
 
 def _gone(_: Any) -> Any:

@@ -14,6 +14,7 @@ from torch_geometric.nn import MessagePassing
 from captum_goat.activation_pattern import tensor_output
 from captum_goat.adjacency_model import check_deletion, output_of_present
 from captum_goat.arguments import number_of_masks
+from captum_goat.global_state import restores_state
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.interception import intercepted
 from captum_goat.tracking import EdgeTracker, RowTracker, Unmasked
@@ -65,6 +66,7 @@ class EdgeMaskedModel(Module):
         self.at = at
         self._checked = False
 
+    @restores_state
     def forward(self, edge_mask: Tensor | dict[Any, Tensor], *args: Any, **kwargs: Any) -> Tensor:
         r"""Call the model with its messages masked.
 
@@ -128,13 +130,8 @@ def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
         tracker.set(masked, Unmasked("masked", "message"))  # all that edges have to do with it
         return masked
 
-    with (
-        intercepted(
-            graph.model, on_message=on_message, on_layer=edge_tracker.enter, around_propagate=tracker.around_propagate
-        ),
-        tracker,
-    ):
-        output = tensor_output(graph())
+    callbacks: dict[str, Any] = {"on_layer": edge_tracker.enter, "around_propagate": tracker.around_propagate}
+    output = tensor_output(intercepted(graph, graph.model, on_message=on_message, tracker=tracker, **callbacks))
     edge_tracker.check_seen()
     tracker.check_by_layers(output)
     return output

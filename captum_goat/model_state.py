@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from operator import is_
 from typing import Any
 
@@ -11,9 +10,8 @@ import torch
 from torch.nn import Module
 
 
-@contextmanager
-def kept_state(modules: Sequence[Module]) -> Iterator[None]:
-    """Give the attributes and buffers of a model's modules back the values that they had before.
+class ModelState:
+    """The attributes and buffers of a model's modules.
 
     A forward may keep results for later, as a cache or for a look at them, and may count calls. Runs with masked edges
     must leave none of that behind. Modules with hooks are left alone: what hooks keep, such as those of Captum's
@@ -22,19 +20,25 @@ def kept_state(modules: Sequence[Module]) -> Iterator[None]:
     Args:
         modules: All modules of the model.
     """
-    own = [module for module in modules if not module._forward_hooks and not module._forward_pre_hooks]
-    attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in own]
-    buffers = {id(each): each for module in modules for each in module._buffers.values() if each is not None}
-    values = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers.values()]
-    try:
-        yield
-    finally:
-        for module, before, tensors in attributes:
+
+    def __init__(self, modules: Sequence[Module]) -> None:
+        own = [module for module in modules if not module._forward_hooks and not module._forward_pre_hooks]
+        self._attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in own]
+        buffers = {id(each): each for module in modules for each in module._buffers.values() if each is not None}
+        self._values = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers.values()]
+
+    def restore(self, *, failed: bool) -> None:
+        """Give attributes and buffers back the values that they had.
+
+        Args:
+            failed: Whether the model did not run to its end. Torch may not have noted then what was written to.
+        """
+        for module, before, tensors in self._attributes:
             _restore(vars(module), before)
             _restore(module._buffers, tensors)
         with torch.no_grad():
-            for buffer, version, value in values:
-                if buffer._version != version:
+            for buffer, version, value in self._values:
+                if buffer._version != version or (failed and not torch.equal(buffer, value)):
                     buffer.copy_(value)
 
 

@@ -15,6 +15,7 @@ from torch_geometric.explain.algorithm.captum import CaptumModel
 from captum_goat.arguments import named_arguments
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.explained_model import ExplainedModel
+from captum_goat.global_state import outside_inference_mode, restores_state
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.metrics.counted_edges import (
@@ -106,10 +107,11 @@ def check_graphs(data: Any, mask: Tensor) -> Data:
     return data
 
 
+@restores_state
 def explained_values(method: Attribution, mask: Tensor, target: Any, arguments: tuple[Any, ...]) -> Tensor:
     """Return the numbers that a method explains, one per graph or mask: for GOAt logits, else the target's outputs."""
     if isinstance(innermost(method), GOAtAttribution):
-        with torch.inference_mode(False):
+        with outside_inference_mode():
             explained = Request.of(ExplainedModel.of(method.forward_func), mask, arguments)
             found = [each.values() for each in explained.explanations(Choice([target]))]
         return torch.cat(found).detach()

@@ -7,6 +7,7 @@ fields of the rows it reads. Equal fields are kept once (see :mod:`captum_goat.f
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -64,6 +65,19 @@ class ReceptiveFields:
         self._sets = FieldSets(self._count, self._count * hops, elements.weights.device)
         self._fields: dict[int, Tensor] = {}
         self._nodes_at: dict[int, Tensor] = {}  # by the offset of the block
+        self._found: dict[frozenset[int], Tensor] = {}
+
+    def __copy__(self) -> ReceptiveFields:
+        """Return fields that have what these have found so far; what either finds from now on is its own."""
+        other = object.__new__(ReceptiveFields)
+        vars(other).update(vars(self))
+        other._sets = copy(self._sets)
+        other._fields, other._nodes_at, other._found = dict(self._fields), dict(self._nodes_at), dict(self._found)
+        return other
+
+    def find(self, sources: frozenset[int]) -> None:
+        """Find the fields of the rows of some blocks."""
+        self._fields_of(sources)
 
     def spread(self, shares: Tensor, sources: Iterable[int], weights: Tensor | None = None) -> Tensor:
         """Share each row's number among the elements in its field, in proportion to their weights.
@@ -111,11 +125,14 @@ class ReceptiveFields:
 
     def _fields_of(self, sources: Iterable[int]) -> Tensor:
         """Return the set that is the field of each row of some blocks, by row id (-1: none, or another block)."""
-        found = torch.full((self._graph.num_rows,), NO_SET, device=self._elements.weights.device)
-        for index in sorted(set(sources)):
-            block = self._graph.blocks[index]
-            found[block.offset : block.offset + block.size] = self._field(index)
-        return found
+        key = frozenset(sources)
+        if key not in self._found:
+            found = torch.full((self._graph.num_rows,), NO_SET, device=self._elements.weights.device)
+            for index in sorted(key):
+                block = self._graph.blocks[index]
+                found[block.offset : block.offset + block.size] = self._field(index)
+            self._found[key] = found
+        return self._found[key]
 
     def _field(self, index: int) -> Tensor:
         """Return the fields of a block, after finding those of the blocks that it reads."""

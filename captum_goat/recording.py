@@ -98,15 +98,17 @@ class _Recorder:
         if self.steps is not None:
             callbacks["steps"] = self.steps
         features = self.tracked_features()
-        with intercepted(subject.model, **callbacks), tracker:
+
+        def run() -> tuple[Tensor, int | None]:
             output = tensor_output(subject.forward(features))
             if self.steps is not None:
                 self.steps.note(tensor_output, (output,), {})
             last = tracker.squashed(output)
             if last is not None and (logits := self.logits_of(last, output)) is not None:
                 self.left_out, self.calls[last], output = last, None, logits
-            if subject.finish is not None:
-                output = tensor_output(subject.finish(output))
+            return output if subject.finish is None else tensor_output(subject.finish(output)), last
+
+        output, last = intercepted(run, subject.model, tracker=tracker, **callbacks)
         if last is not None and self.left_out is None:  # the last step but for a choice of its results
             return _Recorder(subject, left_out=last).record()  # without its steps, of which there are two lots now
         if self.edges is not None:

@@ -9,31 +9,36 @@ models with operations that ``torch.vmap`` cannot batch.
 
 from __future__ import annotations
 
-import warnings
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
+from torch._functorch.vmap import lazy_load_decompositions  # type: ignore[attr-defined]
 from torch.nn import Module
 
 from captum_goat.activation_pattern import ActivationPattern
 from captum_goat.contributions import Contributions, no_contributions
 from captum_goat.gates import FrozenGates
+from captum_goat.global_state import restores_state
 from captum_goat.kept_calls import Factors
 from captum_goat.replica_plan import ReplicaPlan, between, replicas_of
-from captum_goat.steps import Comparison
+from captum_goat.steps import Comparison, OtherStepsError
 from captum_goat.targets import Target
+
+_logger = logging.getLogger(__name__)
 
 _MOST_NUMBERS = 2**15  # in the largest frozen tensor of all replicas together; more are faster one after the other
 
 _functorch: Any = torch._C._functorch  # what torch.vmap is made of
 
-# Models with which replicas have failed.
-_failed: WeakSet[Module] = WeakSet()
+# What torch raises for operations and models that it cannot batch.
+_CANNOT_BATCH = (RuntimeError, TypeError, ValueError, IndexError)
+# How many explanations ago replicas of a model failed, from 1 on.
+_since_failure: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
 
 
 class Replicated(NamedTuple):
@@ -56,7 +61,7 @@ class Replicated(NamedTuple):
 
 def fits(pattern: ActivationPattern) -> bool:
     """Return whether replicas are the way for a pattern."""
-    if pattern.rows is None or pattern.sums is not None or pattern.subject.model in _failed:
+    if pattern.rows is None or pattern.sums is not None:
         return False
     largest = max([each.values.numel() for each in pattern.factors] + [pattern.subject.mask.numel()])
     return 0 < largest * len(replicas_of(pattern)) <= _MOST_NUMBERS
@@ -76,14 +81,28 @@ def replicated(
         steps: Compares the steps of the model with those when it was recorded.
         plan: What the replicas need, if it is known.
     """
-    try:
-        with warnings.catch_warnings(), torch.enable_grad():
-            warnings.simplefilter("ignore")  # of operations that are not batched but repeated
-            return _Replicas(pattern, plan or ReplicaPlan(pattern)).explain(choose, steps)
-    except Exception:  # what is not due to the replicas comes again without them
-        if steps is None:
-            _failed.add(pattern.subject.model)
+    model = pattern.subject.model
+    if steps is None and not _is_tried(model):
         return None
+    try:
+        found = _Replicas(pattern, plan or ReplicaPlan(pattern)).explain(choose, steps)
+    except OtherStepsError:
+        return None
+    except _CANNOT_BATCH as error:  # what is not due to the replicas comes again without them
+        _logger.debug("Replicas of %s failed, so it runs once per point: %r", type(model).__name__, error)
+        if steps is None:
+            _since_failure.setdefault(model, 1)
+        return None
+    _since_failure.pop(model, None)
+    return found
+
+
+def _is_tried(model: Module) -> bool:
+    """Return whether to try replicas: after failures only in the next explanation, the second, the fourth, ..."""
+    count = _since_failure.get(model, 0)
+    if count:
+        _since_failure[model] = count + 1
+    return count & (count - 1) == 0
 
 
 def _of_first(values: Tensor, which: Tensor) -> Tensor:
@@ -99,8 +118,11 @@ def _with_replicas(func: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
     every = _functorch.get_unwrapped(values)
     if _functorch.maybe_current_level() != level or _functorch.is_batchedtensor(every):
         raise NotImplementedError("torch.vmap inside of the model")
-    with temporarily_pop_interpreter_stack():
+    layer = _functorch.pop_dynamic_layer_stack()  # if it is lost by an interrupt, nobody needs it any more
+    try:
         result = func(every.movedim(dim, 0) if dim else every)
+    finally:
+        _functorch.push_dynamic_layer_stack(layer)
     found: Tensor = _functorch._add_batch_dim(result, 0, level)
     return found
 
@@ -116,6 +138,7 @@ class _Replicas:
         self._features = [_leaf(between(torch.zeros_like(each), each, own)) for each in pattern.subject.features]
         self._scales = [_leaf(each) for each in plan.scales]
 
+    @restores_state
     def explain(self, choose: Callable[[Tensor], list[Target]], steps: Comparison | None) -> Replicated:
         def run(messages: list[Tensor], features: list[Tensor], scales: list[Tensor]) -> Tensor:
             remaining = iter(zip(scales, self._scales, strict=True))
@@ -135,7 +158,8 @@ class _Replicas:
 
             return self._pattern.run(keep, messages, features, steps, gate if self._plan.nowhere_zero else None)
 
-        outputs = torch.vmap(run)(self._messages, self._features, self._scales)
+        torch._C._set_grad_enabled(True)
+        outputs = _batched(run, len(self._plan.which), self._messages, self._features, self._scales)
         if steps is not None:
             steps.check_done()
         output, base = outputs[0].detach(), outputs[1].detach()
@@ -178,6 +202,20 @@ class _Replicas:
         return none._replace(edges=edges[0, :-1] * subject.mask, features=own, rows=rows[0, :-1]), none._replace(
             rows=rows[1, :-1]
         )
+
+
+@restores_state
+def _batched(run: Callable[..., Tensor], count: int, *inputs: list[Tensor]) -> Tensor:
+    """Run a function of lists of tensors for ``count`` replicas at once, the first dimension of all tensors.
+
+    This is ``torch.vmap``, but for a generator in there that pops the transform when the generator is collected: after
+    an interrupt any time later.
+    """
+    lazy_load_decompositions()
+    level = _functorch._vmap_increment_nesting(count, "error")
+    output = run(*([_functorch._add_batch_dim(each, 0, level) for each in given] for given in inputs))
+    found: Tensor = _functorch._remove_batch_dim(output, level, count, 0)
+    return found
 
 
 def _leaf(values: Tensor) -> Tensor:

@@ -55,6 +55,11 @@ class Request:
         graph = GraphInputs.of(explained.model, arguments, num_edges=given.num_edges, leading=leading, count=count or 1)
         return cls(graph, given, count, plain, explained.finish, explained.at == "adjacency")
 
+    @property
+    def device(self) -> torch.device:
+        """Where the inputs are."""
+        return (*self.given.features, *self.given.masks)[0].device
+
     def check_deletion(self) -> None:
         """Refuse a model that is not, with some edges masked to 0, what it is without them."""
         features = self.given.features if self.count is None else [each[0] for each in self.given.features]

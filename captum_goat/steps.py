@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -56,7 +57,7 @@ class _Floats(NamedTuple):
     """A floating point tensor: where it is from, or if that is nowhere the tensor itself; its size and type."""
 
     origin: int | None
-    held: Tensor | None
+    held: ref[Tensor] | None
     shape: torch.Size
     dtype: torch.dtype
 
@@ -89,7 +90,7 @@ class Steps(Following):
             return value
         origin = self._origins.get(value)
         if value.is_floating_point():
-            return _Floats(origin, value if origin is None else None, value.shape, value.dtype)
+            return _Floats(origin, ref(value) if origin is None else None, value.shape, value.dtype)
         if origin is None:  # somebody holds it, and may write to it later
             return value.clone()
         self._versions.append((value, value._version))
@@ -99,6 +100,22 @@ class Steps(Following):
     def settled(self) -> bool:
         """Whether steps can be compared with these: no index that was noted has been written to since."""
         return self._comparable and all(each._version == version for each, version in self._versions)
+
+    def own(self) -> Steps:
+        """Return the same steps, with copies of all indices: of the arguments, and of what shares their memory."""
+        copies: dict[int, Tensor] = {}
+
+        def copied(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            if id(value) not in copies:
+                copies[id(value)] = value.clone()
+            return copies[id(value)]
+
+        found = Steps()
+        found._steps = [step._replace(arguments=[copied(each) for each in step.arguments]) for step in self._steps]
+        found._comparable = self.settled
+        return found
 
     def again(self, arguments: Sequence[Tensor] = ()) -> Comparison:
         """Return what compares the steps of another pass with these.
@@ -138,7 +155,7 @@ class Comparison(Following):
             return type(known) is type(value) and bool(known == value)
         origin = self._origins.get(value)
         if type(known) is _Floats:
-            same = origin == known.origin and (origin is not None or known.held is value)
+            same = origin == known.origin and (known.held is None or known.held() is value)
             return same and known.dtype == value.dtype and known.shape == value.shape
         if not isinstance(known, Tensor):
             return False

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import fields_of_edges, random_edges, record_edges
+from conftest import fields_of_edges, make_gnn, random_edges, record_edges
 from torch import Tensor, nn
 from torch_geometric.nn import (
     GATConv,
@@ -293,3 +294,20 @@ def test_owners_of_rows_that_share_edges_are_refused() -> None:
     assert fields.owners(torch.tensor([2, 3]), {1}) is None
     assert torch.equal(fields.owners(torch.tensor([-1, 3]), {1}), torch.tensor([-1, 1]))
     assert fields.owners(torch.tensor([3, 3]), {1}) is None
+
+
+def test_what_a_copy_finds_is_its_own() -> None:
+    """The fields of a graph that is explained again are copies: threads that find more must not meet in them."""
+    model = make_gnn("gin", pool=None)
+    x, edge_index = torch.randn(6, 4, dtype=torch.float64), random_edges(6, 14, seed=3)
+    pattern = record_edges(model, x, edge_index, torch.ones(14, dtype=torch.float64))
+    fields, shares = fields_of_edges(pattern), torch.rand(pattern.graph.num_rows, dtype=torch.float64)
+    first, *others = (each.rows.sources for each in pattern.factors)
+    fields.find(first)
+    before = vars(fields._sets).copy(), dict(fields._fields)
+    other = copy(fields)
+    expected = fields_of_edges(pattern).spread(shares, frozenset().union(*others))
+    torch.testing.assert_close(other.spread(shares, frozenset().union(*others)), expected)
+    assert len(other._sets) > len(fields._sets)
+    assert all(vars(fields._sets)[name] is value for name, value in before[0].items())
+    assert fields._fields == before[1]

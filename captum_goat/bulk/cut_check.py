@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,13 +49,13 @@ class CheckedCut(NamedTuple):
         cut: The graphs.
         inputs: The model's arguments.
         output: The output of each root.
-        context: Returns a context in which the model is to be called.
+        within: Runs a function in which the model is called.
     """
 
     cut: CutGraphs
     inputs: GraphInputs
     output: Tensor
-    context: Callable[[], AbstractContextManager[None]]
+    within: Callable[[Callable[[], Any]], Any]
 
 
 class CheckedCuts:
@@ -125,11 +124,11 @@ class CheckedCuts:
         cut = cut_graphs(self.index, roots, self.num_hops, self.way.margin, max_edges)
         inputs = self._graph.cut(cut)
         if not self.way.trims:
-            return CheckedCut(cut, inputs, self._graph.output(inputs, len(cut.nodes))[cut.roots], nullcontext)
-        context = TrimmedLayers(self._graph.model, self._hops_behind, cut.distance)
+            return CheckedCut(cut, inputs, self._graph.output(inputs, len(cut.nodes))[cut.roots], lambda run: run())
+        trimmed = TrimmedLayers(self._graph.model, self._hops_behind, cut.distance)
         try:
-            with context():
-                return CheckedCut(cut, inputs, self._graph.output(inputs, len(cut.nodes))[cut.roots], context)
+            output = trimmed(lambda: self._graph.output(inputs, len(cut.nodes))[cut.roots])
+            return CheckedCut(cut, inputs, output, trimmed)
         except Exception:  # what is not due to the trimming comes again without it
             return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
 from itertools import count
 from typing import Any
 
@@ -19,7 +18,7 @@ from captum_goat.activation_pattern import tensor_output
 from captum_goat.bulk.cut_graphs import CutGraphs
 from captum_goat.calls import input_of
 from captum_goat.graph_inputs import GraphInputs
-from captum_goat.interception import intercepted
+from captum_goat.interception import intercepted, unchanged
 from captum_goat.rules import Rule
 
 _LEFT_OUT = ("edge_index", "num_nodes", "ptr")  # what cut graphs have of their own, or not at all
@@ -74,8 +73,9 @@ class GraphData:
         def on_call(rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return input_of(args, kwargs).clone() if next(calls) == self.left_out else func(*args, **kwargs)
 
-        with nullcontext() if self.left_out is None else intercepted(self.model, on_call=on_call):
-            output = tensor_output(inputs())
+        plain = self.left_out is None
+        found = unchanged(self.model, inputs) if plain else intercepted(inputs, self.model, on_call=on_call)
+        output = tensor_output(found)
         if output.dim() not in (1, 2) or len(output) != num_nodes:
             raise ValueError(
                 f"Expected one row of output per node, [num_nodes, classes] or [num_nodes] (got {list(output.shape)} "

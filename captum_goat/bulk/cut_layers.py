@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
+from captum_goat.interception import Changes, Result, changed
 from captum_goat.tracking import RowGraph
 
 
@@ -49,24 +48,24 @@ class TrimmedLayers:
         self._kept: list[Tensor] = []  # the messages of each call, found in the first forward pass
         self._calls = 0
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Trim the model's layers, until the context ends."""
-        thread = threading.get_ident()
+    def __call__(self, run: Callable[[], Result]) -> Result:
+        """Run a function, with the model's layers trimmed."""
 
         def begin(model: Module, inputs: Any) -> None:
-            if threading.get_ident() == thread:
-                self._calls = 0
+            self._calls = 0
 
-        def trim(layer: MessagePassing, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-            return self._trimmed(layer, *inputs) if threading.get_ident() == thread else None
+        def trim(layer: MessagePassing, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+            return self._trimmed(layer, *inputs)
 
-        with ExitStack() as stack:
-            stack.callback(self._model.register_forward_pre_hook(begin).remove)
-            for module in self._model.modules():
+        def run_trimmed(changes: Changes) -> Result:
+            changes.hook(self._model, "_forward_pre_hooks", begin)
+            for module in modules:
                 if isinstance(module, MessagePassing) and module.explain is not False:
-                    stack.callback(module.register_propagate_forward_pre_hook(trim).remove)
-            yield
+                    changes.hook(module, "_propagate_forward_pre_hooks", trim)
+            return run()
+
+        modules = list(self._model.modules())
+        return changed(modules, run_trimmed)
 
     def _trimmed(self, layer: MessagePassing, edges: Tensor, size: Any, given: dict[str, Any]) -> tuple[Any, ...]:
         call = self._calls

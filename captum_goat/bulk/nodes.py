@@ -12,10 +12,13 @@ from torch_geometric.data import Data
 from captum_goat.bulk.cut_check import CheckedCuts
 from captum_goat.bulk.cut_data import GraphData
 from captum_goat.bulk.cut_explanation import CutExplanation
+from captum_goat.bulk.cut_graphs import CutGraphs
 from captum_goat.bulk.cut_results import NodeExplanations
 from captum_goat.bulk.cut_targets import NodeTarget, NodeTargets, chosen_nodes
 from captum_goat.bulk.progress import progress_bar
 from captum_goat.explained_model import ExplainedModel
+from captum_goat.global_state import outside_inference_mode, restores_state, switch_off_autocast
+from captum_goat.graph_explanation import Attributions
 
 MAX_EDGES = 250_000  # of the computation graphs that are explained together
 _FIRST = 64  # how many nodes are tried first
@@ -114,6 +117,7 @@ class NodeExplainer:
         (2, 1, 2)
     """
 
+    @restores_state
     def __init__(
         self,
         model: Any,
@@ -142,7 +146,8 @@ class NodeExplainer:
         self.field = field
         self._data = data
         self._explained = explained
-        with torch.inference_mode(False), torch.autocast(data.edge_index.device.type, enabled=False):
+        with outside_inference_mode():
+            switch_off_autocast(data.edge_index.device)
             self._cuts = CheckedCuts(graph, num_hops, check)
         self.num_hops = self._cuts.num_hops
 
@@ -179,18 +184,8 @@ class NodeExplainer:
         """Yield the explanations of as many nodes at once as have few enough edges."""
         begin, at_once = 0, min(_FIRST, batch_size or _FIRST)
         while begin < len(nodes):
-            with torch.inference_mode(False), torch.autocast(nodes.device.type, enabled=False):
-                checked = self._cuts.cut(nodes[begin : begin + at_once], max_edges)
-                cut, end = checked.cut, begin + len(checked.cut.roots)
-                with checked.context():
-                    explanation = CutExplanation(
-                        checked.inputs,
-                        cut,
-                        targets.choice(begin, end),
-                        dtype=checked.output.dtype,
-                        repeated=self.field == "repeated",
-                    )
-                    found = explanation.attribute()
+            cut, explanation, found = self._explain(nodes[begin : begin + at_once], begin, targets, max_edges)
+            end = begin + len(cut.roots)
             attributions = torch.stack([each.edges[: len(cut.owner)] for each in found], dim=-1)
             deltas = torch.stack([each.delta for each in found], dim=-1)
             if targets.target != "all":
@@ -198,6 +193,23 @@ class NodeExplainer:
             sizes = torch.bincount(cut.owner, minlength=len(cut.roots))
             yield _Part(sizes, explanation.output, deltas, cut.edges[: len(cut.owner)], attributions)
             begin, at_once = end, min(2 * len(cut.roots), batch_size or len(nodes))
+
+    @restores_state
+    def _explain(
+        self, nodes: Tensor, begin: int, targets: NodeTargets, max_edges: int
+    ) -> tuple[CutGraphs, CutExplanation, list[Attributions]]:
+        """Explain as many of the nodes, the first of which is number ``begin``, as have few enough edges."""
+        with outside_inference_mode():
+            switch_off_autocast(nodes.device)
+            checked = self._cuts.cut(nodes, max_edges)
+            cut, dtype, repeated = checked.cut, checked.output.dtype, self.field == "repeated"
+
+            def explain() -> tuple[CutExplanation, list[Attributions]]:
+                choice = targets.choice(begin, begin + len(cut.roots))
+                explanation = CutExplanation(checked.inputs, cut, choice, dtype=dtype, repeated=repeated)
+                return explanation, explanation.attribute()
+
+            return cut, *checked.within(explain)
 
 
 class _Part(NamedTuple):

@@ -1,0 +1,168 @@
+"""Errors and interrupts at any moment leave the model and all global state as they were, and later calls right."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from typing import Any
+
+import pytest
+import torch
+from fault_subjects import MASK, SUBJECTS, Model, Subject, graph, passes_of, subject
+from injection import CallFault, InjectedError, Interrupt, nothing_left
+from torch import Tensor
+
+from captum_goat import GOAtAttribution, interception
+
+ERRORS = (InjectedError, KeyboardInterrupt, SystemExit)
+
+
+class Expected:
+    """What a subject returns, and how often its model runs, if nothing is wrong."""
+
+    def __init__(self, name: str) -> None:
+        self.subject: Subject = subject(name)
+        self.subject.run()  # the first run may fill caches
+        self.result, self.passes = self._run()
+
+    def _run(self) -> tuple[Tensor, int]:
+        results: list[Tensor] = []
+        passes = passes_of(lambda: results.append(self.subject.run()))
+        return results[0], passes
+
+    def check_next(self) -> None:
+        """Check the next call, and that the one after it runs the model no more often than it used to."""
+        torch.testing.assert_close(self._run()[0], self.result, rtol=0.0, atol=1e-12)
+        result, passes = self._run()
+        torch.testing.assert_close(result, self.result, rtol=0.0, atol=1e-12)
+        assert passes == self.passes
+
+
+def check_calls(name: str, start: int, step: int) -> int:
+    """Raise each of the errors in some of the calls of torch functions and modules."""
+    expected, every, count = Expected(name), CallFault(), 0
+    with every:
+        expected.subject.run()
+    for number in range(start, every.count, step):
+        for error in ERRORS:
+            with nothing_left(expected.subject.model):
+                try:
+                    with CallFault(number, error):
+                        result = expected.subject.run()
+                except error:
+                    pass
+                else:  # a faster way was given up
+                    assert error is InjectedError
+                    torch.testing.assert_close(result, expected.result, rtol=0.0, atol=1e-12)
+            count += 1
+            expected.check_next()
+    return count
+
+
+def check_interrupts(name: str, start: int, step: int) -> int:
+    """Raise KeyboardInterrupt at some of the moments at which Python handles signals."""
+    expected, every, count = Expected(name), Interrupt(), 0
+    every(expected.subject.run)
+    for moment in every.moments()[start::step]:
+        interrupt, caught = Interrupt(moment), False
+        with nothing_left(expected.subject.model):
+            try:
+                interrupt(expected.subject.run)
+            except KeyboardInterrupt:
+                caught = True
+        assert caught == bool(interrupt.raised), moment
+        count += interrupt.raised
+        expected.check_next()
+    return count
+
+
+FAST = [name for name in SUBJECTS if name != "attribute, adjacency"]
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_errors_in_some_calls(name: str) -> None:
+    assert check_calls(name, 7, 331 if name == "EdgeMaskedModel" else 1997)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_interrupts_at_some_moments(name: str) -> None:
+    assert check_interrupts(name, 11, 797)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_errors_in_all_calls(name: str, part: int) -> None:
+    print(f"{name}: {check_calls(name, part, 4)} errors")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_interrupts_at_all_moments(name: str) -> None:
+    print(f"{name}: {check_interrupts(name, 0, 1)} interrupts")
+
+
+def check_signals(name: str, count: int, seed: int) -> int:
+    """Interrupt a call by signals at random times."""
+    expected, rng, caught, waiting = Expected(name), random.Random(seed), 0, False
+    start = time.perf_counter()
+    expected.subject.run()
+    seconds = time.perf_counter() - start
+
+    def on_alarm(*_: Any) -> None:
+        if waiting:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    try:
+        for _ in range(count):
+            with nothing_left(expected.subject.model):
+                try:
+                    waiting = True
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, seconds))
+                    expected.subject.run()
+                    waiting = False
+                except KeyboardInterrupt:
+                    waiting, caught = False, caught + 1
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+            expected.check_next()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    return caught
+
+
+def test_signals_at_random_times() -> None:
+    assert check_signals("attribute", 12, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_many_signals_at_random_times(name: str) -> None:
+    print(f"{name}: {check_signals(name, 300, seed=1)} signals")
+
+
+def test_what_two_interrupts_leave_is_swept_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever presses Ctrl-C again while the first is handled may find a model with hooks; the next call mends it."""
+    expected = Expected("EdgeMaskedModel")
+    layers = expected.subject.model.one, expected.subject.model.two
+
+    def interrupted(changes: interception.Changes) -> None:
+        raise KeyboardInterrupt
+
+    before = torch.overrides._get_current_function_mode_stack()
+    with monkeypatch.context() as patch:
+        patch.setattr(interception.Changes, "undo", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            expected.subject.run()
+    assert any(layer._message_forward_hooks or not layer.fuse for layer in layers)
+    expected.check_next()
+    assert not any(layer._message_forward_hooks or not layer.fuse for layer in layers)
+    assert not interception._unfinished
+    assert torch.overrides._get_current_function_mode_stack() == before
+
+
+def test_a_plain_call_of_the_model_leaves_nothing() -> None:
+    model = Model(pools=False).double().eval()
+    with nothing_left(model):
+        GOAtAttribution(model, at="adjacency").attribute(MASK, (2, 1), (graph(0).x, graph(0).edge_index))
