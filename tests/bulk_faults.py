@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from bulk_models import numbered_graphs, watched_model
+from torch_geometric.loader import DataLoader
 
 from captum_goat.bulk import explain_dataset
 
@@ -30,9 +31,9 @@ DISK = Path("disk")  # where a small file system is mounted
 PAGE = 4096  # of which file systems in memory consist
 
 
-def explain(out: Path | str) -> None:
-    graphs = numbered_graphs(PARTS * BATCH_SIZE)
-    explain_dataset(watched_model(), graphs, batch_size=BATCH_SIZE, progress=False, out=out)
+def explain(out: Path | str, num_workers: int = 0) -> None:
+    loader = DataLoader(numbered_graphs(PARTS * BATCH_SIZE), batch_size=BATCH_SIZE, num_workers=num_workers)
+    explain_dataset(watched_model(), loader, progress=False, out=out)
 
 
 def start(action: Callable[[], object]) -> int:
@@ -67,6 +68,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def one_process(out: Path) -> list[int]:
     return [start(lambda: explain(out))]
+
+
+def with_worker(out: Path) -> list[int]:
+    """A run whose graphs are read by a process of its own, which outlives it by seconds when it is killed."""
+    return [start(lambda: explain(out, num_workers=1))]
 
 
 def two_ranks(out: Path) -> list[int]:
@@ -118,20 +124,24 @@ def kills(start_run: Callable[[Path], list[int]], out: Path, count: int, referen
         counts["while merging"] += len(now) == PARTS
         if out.exists():
             assert out.read_bytes() == reference
-        elif len(now) < PARTS:
+        else:
             assert kept.items() <= now.items(), "a finished part was lost or written again"
+        if len(now) == PARTS and random.random() < 0.7:  # nothing is left to explain
+            finish(start_run(out))
         kept = contents(folder) if not out.exists() else {}
     finish(start_run(out))
     return counts
 
 
-def two_writers(count: int, reference: bytes) -> dict[str, int]:
-    """Let two runs write to the same file at the same time."""
+def two_writers(count: int, late: bool, reference: bytes) -> dict[str, int]:
+    """Let two runs write to the same file, the second of which may be late."""
     counts = {"refused": 0, "both": 0}
     for _ in range(count):
         out = Path("writers.pt")
-        first = start(lambda: explain("writers.pt"))
-        time.sleep(random.uniform(0, 0.3))
+        first, early = start(lambda: explain("writers.pt")), random.random() < 0.3
+        while not early and not Path("writers.pt.parts/run.json").exists():
+            time.sleep(0.001)
+        time.sleep(random.uniform(0, 0.1 if early else 0.5 if late else 0))
         ends = [wait(start(lambda: explain("writers.pt"))), wait(first)]
         refused = [end for end in ends if end != "success"]
         assert len(refused) < 2, ends
@@ -143,21 +153,23 @@ def two_writers(count: int, reference: bytes) -> dict[str, int]:
     return counts
 
 
-def limits(step: int, reference: bytes) -> Generator[Callable[[], None], None, None]:
-    """Yield functions that limit the space that a run has: from too little to enough, by so many pages more.
+def limits(first: int, step: int, reference: bytes) -> Generator[Callable[[], None], None, None]:
+    """Yield functions that limit the space that a run has: from a first number of pages on, by so many more.
 
     This is the size of a file system, or where none can be mounted, of files.
     """
     DISK.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", DISK], capture_output=True, check=False).returncode == 0
-    most, step = (3 * PARTS * PAGE, step * PAGE) if mounted else (len(reference), len(reference) // 10)
+    mount = [shutil.which("mount") or "false", "-t", "tmpfs", "tmpfs", DISK]
+    mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    sizes = range(first, 3 * PARTS, step) if mounted else range(1, 10)
+    unit = PAGE if mounted else len(reference) // 10
     try:
-        for size in range(most * 3 // 10, most, step):
+        for size in sizes:
             if mounted:
-                subprocess.run(["mount", "-o", f"remount,size={size}", DISK], check=True)
+                subprocess.run(["mount", "-o", f"remount,size={size * unit}", DISK], check=True)
                 yield lambda: None
             else:
-                yield lambda size=size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # type: ignore[misc]
+                yield lambda size=size * unit: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # type: ignore[misc]
         if mounted:
             subprocess.run(["mount", "-o", "remount,size=100m", DISK], check=True)
         yield lambda: None
@@ -167,11 +179,11 @@ def limits(step: int, reference: bytes) -> Generator[Callable[[], None], None, N
         shutil.rmtree(DISK)
 
 
-def full_disk(name: str, step: int, reference: bytes) -> dict[str, Any]:
+def full_disk(name: str, first: int, step: int, reference: bytes) -> dict[str, Any]:
     """Let a run go on again and again, with more and more space, until it succeeds."""
     out, counts = DISK / name, {"full": 0, "while merging": 0}
     folder = out.with_name(f"{name}.parts")
-    with closing(limits(step, reference)) as all_limits:
+    with closing(limits(first, step, reference)) as all_limits:
         for limit in all_limits:
             before = contents(folder)
 
@@ -200,11 +212,12 @@ def main(size: str, seed: int) -> None:
     found = {
         "one process": kills(one_process, Path("one.pt"), 4 if few else 100, pt),
         "two ranks": kills(two_ranks, Path("two.pt"), 2 if few else 60, pt),
-        "two writers": two_writers(2 if few else 30, pt),
-        "full disk": full_disk("attributions.pt", 3 if few else 1, pt),
-        "full disk, parquet": full_disk("attributions.parquet", 1, parquet),
+        "two writers": two_writers(2 if few else 30, not few, pt),
+        "full disk": full_disk("attributions.pt", *((9, 3) if few else (3, 1)), pt),
+        "full disk, parquet": full_disk("attributions.parquet", 10 if few else 3, 1, parquet),
     }
     if not few:
+        found["with a worker"] = kills(with_worker, Path("worker.pt"), 10, pt)
         found["one process, parquet"] = kills(one_process, Path("one.parquet"), 30, parquet)
     print(json.dumps(found))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import os
-import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
@@ -213,7 +211,7 @@ def test_finished_graphs_are_compared(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("SCALE", "1")
     interrupt(model_of(source), path)
     monkeypatch.setenv("SCALE", "1.002")
-    with pytest.raises(ValueError, match=r"Expected the attributions in the parts of .* \(got others when a batch was"):
+    with pytest.raises(ValueError, match=r"Expected the outputs in the parts of .* \(got others when a batch was"):
         explain(model_of(source), path)
     monkeypatch.setenv("SCALE", "1.000001")  # as much as rounding
     assert len(explain(model_of(source), path)) == len(GRAPHS)
@@ -259,19 +257,3 @@ def test_explaining_does_not_change_digests(name: str) -> None:
     before = digest_of({"model": model})
     GOAtAttribution(model).attribute(torch.ones(graph.num_edges), 1, (graph.x, graph.edge_index))
     assert digest_of({"model": model}) == before == digest_of({"model": made(name)})
-
-
-def test_digests_are_the_same_in_every_process() -> None:
-    code = (
-        f"import {__name__} as t; print([t.digest_of({{'m': t.made(name), 's': {{'a', 'b'}}}}) for name in t.MODELS])"
-    )
-    found = [digest_of({"m": made(name), "s": {"a", "b"}}) for name in MODELS]
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=Path(__file__).parent,
-        env=os.environ | {"PYTHONHASHSEED": "7"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == str(found)

@@ -99,12 +99,10 @@ DAMAGES = {
     "empty": lambda content: b"",
     "foreign": lambda content: b"text",
     "torn": lambda content: content[:700],
-    "torn at the end": lambda content: content[:-1],
     "zeros": lambda content: bytes(len(content)),
-    "longer": lambda content: content + b"1",
 } | {
     f"bit at {share:.0%}": lambda content, share=share: flipped(content, int(share * len(content)))
-    for share in (0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.999)
+    for share in (0, 0.02, 0.5, 0.9)
 }
 
 
@@ -178,6 +176,26 @@ def test_files_of_others_among_the_parts_stay(resume: bool, graphs: list[Data], 
     (folder / "00000009.part").mkdir()
     explain(graphs, interrupted, resume=resume)
     assert sorted(file.name for file in folder.iterdir()) == ["00000009.part", "diary.txt"]
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_one_run_at_a_time(resume: bool, graphs: list[Data], tmp_path: Path) -> None:
+    path, refusals = tmp_path / "attributions.pt", []
+
+    class Nested(list):  # type: ignore[type-arg]
+        def __getitem__(self, index: Any) -> Any:
+            if index == FIRSTS[2]:
+                with pytest.raises(
+                    BlockingIOError, match=r"no other run that writes to .*parts \(got process"
+                ) as refusal:
+                    explain(graphs, path, resume=resume)
+                refusals.append(refusal)
+            return super().__getitem__(index)
+
+    saved = explain(Nested(graphs), path)
+    assert len(refusals) == 1
+    assert len(saved) == NUM_GRAPHS
+    assert [file.name for file in tmp_path.iterdir()] == ["attributions.pt"]
 
 
 def test_out_must_not_be_a_folder(graphs: list[Data], tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -129,13 +130,17 @@ class PartFolder:
         """
         with self._file(number).open("rb") as file:
             header, content = file.readline(), file.read()
-        if header != _MAGIC + _checksum(content):
-            raise DamagedPartError(
-                f"Expected {self._file(number)} as it was written (got other contents). Call again: the damaged part "
-                "is explained again, the others are kept."
-            )
-        part: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
-        return part
+        try:
+            if header == _MAGIC + _checksum(content):
+                part: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+                return part
+            cause = None
+        except UnpicklingError as error:  # something else, with a checksum of its own
+            cause = error
+        raise DamagedPartError(
+            f"Expected {self._file(number)} as it was written (got other contents). Call again: the damaged part is "
+            "explained again, the others are kept."
+        ) from cause
 
     def read_all(self, count: int) -> Iterator[dict[str, Any]]:
         """Yield parts one after the other.
