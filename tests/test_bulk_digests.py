@@ -204,6 +204,15 @@ def test_runs_do_not_go_on_with_other_arguments(tmp_path: Path) -> None:
     assert len(explain(model, path, arguments=arguments(1.0))) == len(GRAPHS)
 
 
+@pytest.mark.parametrize("code", ["self.last = h.detach()", "self.calls = self.calls + 1"])
+def test_models_that_keep_something_of_what_they_compute(code: str, tmp_path: Path) -> None:
+    model, path = model_of(MODEL.format(attributes="self.calls = 0", code=code)), tmp_path / "attributions.pt"
+    interrupt(model, path)
+    explain(model, path)
+    explain(model_of(MODEL.format(attributes="self.calls = 0", code=code)), tmp_path / "expected.pt")
+    assert path.read_bytes() == (tmp_path / "expected.pt").read_bytes()
+
+
 def test_finished_graphs_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that no digest sees: of the environment."""
     source = MODEL.format(attributes="", code="h = float(__import__('os').environ['SCALE']) * h")

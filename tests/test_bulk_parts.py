@@ -157,11 +157,11 @@ def test_parts_of_others_are_refused(graphs: list[Data], interrupted: Path, monk
 
 
 @pytest.mark.parametrize("resume", [True, False])
-@pytest.mark.parametrize("run", [None, "", "{", "[1]", '{"mine": 1}'])
+@pytest.mark.parametrize("run", [None, "", "{", "[1]", '{"captum_goat": 1}'])
 def test_folders_of_others_are_not_touched(run: str | None, resume: bool, graphs: list[Data], tmp_path: Path) -> None:
     folder = tmp_path / "attributions.pt.parts"
     folder.mkdir()
-    files = {"diary.txt": "mine", "00000000.part": "mine"} | ({} if run is None else {"run.json": run})
+    files = {"whole.pt": "mine", "00000000.part": "mine"} | ({} if run is None else {"run.json": run})
     for name, content in files.items():
         (folder / name).write_text(content)
     with pytest.raises(ValueError, match=r"parts to be the folder of a run \(got one without a readable run.json"):

@@ -22,10 +22,11 @@ def run_two(folder: Path, **environment: str) -> subprocess.CompletedProcess[str
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = ["-m", "captum_goat", "explain", "--model", "weights.pt", "--class", "bulk_models:Watched"]
     options = ["--data", "graphs.pt", "--out", "two.pt", "--batch-size", "4", "--quiet"]
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.run(
         [*launcher, *command, *options],
         cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent), **environment},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths), **environment},
         capture_output=True,
         text=True,
         timeout=PATIENCE,

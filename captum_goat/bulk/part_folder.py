@@ -24,9 +24,9 @@ from captum_goat.bulk.run_lock import RunLock
 # What the parts of one run have in common, by name; plain values, so that they can be read and compared.
 Record = dict[str, Any]
 
-_MAGIC = b"captum_goat part "  # how parts begin; then comes the checksum of all that follows it, and a line feed
 _RUN, _LOCK = "run.json", "lock"
-_PART, _UNFINISHED = re.compile(r"\d{8}\.part"), re.compile(r"whole\.\w+|\w+\.whole|\w+\.\d+\.unfinished")
+_PART, _BEGINNING = re.compile(r"\d{8}\.part"), re.compile(r"lock|run\.\d+\.unfinished")
+_UNFINISHED = re.compile(r"whole\.(pt|parquet)|[a-z_]+\.whole|(run|\d{8})\.\d+\.unfinished")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -120,7 +120,7 @@ class PartFolder:
         content = io.BytesIO()
         torch.save(part | {"run": digest_of(record)}, content)
         with full_disk_explained(self.path):
-            _replace(self._file(number), _MAGIC + _checksum(content.getbuffer()), content.getbuffer())
+            _replace(self._file(number), _header(content.getbuffer()), content.getbuffer())
 
     def read(self, number: int) -> dict[str, Any]:
         """Read a part.
@@ -130,17 +130,14 @@ class PartFolder:
         """
         with self._file(number).open("rb") as file:
             header, content = file.readline(), file.read()
-        try:
-            if header == _MAGIC + _checksum(content):
+        if header == _header(content):
+            with suppress(UnpicklingError):  # something else, with a checksum of its own
                 part: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
                 return part
-            cause = None
-        except UnpicklingError as error:  # something else, with a checksum of its own
-            cause = error
         raise DamagedPartError(
             f"Expected {self._file(number)} as it was written (got other contents). Call again: the damaged part is "
             "explained again, the others are kept."
-        ) from cause
+        )
 
     def read_all(self, count: int) -> Iterator[dict[str, Any]]:
         """Yield parts one after the other.
@@ -174,13 +171,10 @@ class PartFolder:
 
     def _record(self) -> Record | None:
         """Return what run has made the folder; ``None`` if it is empty or does not exist."""
-        file = self.path / _RUN
-        if not file.is_file():
-            rest = [each for each in self.path.glob("*") if each.name != _LOCK and not _UNFINISHED.fullmatch(each.name)]
-            if not rest:
-                return None
+        if all(_BEGINNING.fullmatch(file.name) for file in self.path.glob("*")):
+            return None
         try:
-            known: Record = json.loads(file.read_text(encoding="utf-8"))["captum_goat"]
+            known: Record = dict(json.loads((self.path / _RUN).read_text(encoding="utf-8"))["captum_goat"])
         except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"Expected {self.path} to be the folder of a run (got one without a readable {_RUN}). Nothing in it "
@@ -191,13 +185,13 @@ class PartFolder:
     def _delete_parts(self) -> None:
         for file in self._files():
             if _PART.fullmatch(file.name):
-                file.unlink()
+                file.unlink(missing_ok=True)
 
     def delete_unfinished(self) -> None:
         """Delete files that were not finished, while no other process writes any."""
         for file in self._files():
             if _UNFINISHED.fullmatch(file.name):
-                file.unlink()
+                file.unlink(missing_ok=True)
 
     def _of_another_run(self, difference: str) -> ValueError:
         return ValueError(
@@ -222,8 +216,9 @@ def full_disk_explained(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _checksum(content: bytes | memoryview) -> bytes:
-    return hashlib.sha256(content).hexdigest().encode() + b"\n"
+def _header(content: bytes | memoryview) -> bytes:
+    """Return the line that comes before the content of a part, with its checksum."""
+    return f"captum_goat part {hashlib.sha256(content).hexdigest()}\n".encode()
 
 
 def _replace(path: Path, *contents: bytes | memoryview, sync: bool = False) -> None:
