@@ -97,7 +97,10 @@ def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ({"class": "bulk_models"}, "Expected a class as module:ClassName (got 'bulk_models')"),
         ({"class": "bulk_models:Other"}, "Expected bulk_models:Other to be importable"),
         ({"class": "no_such_module:Other"}, "No module named 'no_such_module'"),
-        ({"class": "torch:ones", "arguments": "[2]"}, "Expected torch:ones to make a torch.nn.Module (got Tensor)"),
+        (
+            {"class": "torch:ones", "arguments": "[2]"},
+            "Expected torch:ones to be a class (got a builtin_function_or_method). It was not called.",
+        ),
         ({"class": "torch.nn:Linear", "arguments": "[2, 3]"}, "Expected the weights of torch.nn:Linear in weights.pt"),
         ({"class": "torch.nn:Linear", "arguments": '{"size": 3}'}, "unexpected keyword argument"),
         ({"arguments": "{"}, "Expected --arguments in JSON"),

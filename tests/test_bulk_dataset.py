@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import random
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from bulk_dataset_subjects import NUM_GRAPHS, Column, assert_same, one_by_one
@@ -13,8 +16,9 @@ from bulk_models import watched_model
 from conftest import make_gnn
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
 
-from captum_goat import GOAtAttribution, undirected_feature_mask
+from captum_goat import EdgeMaskedModel, GOAtAttribution, average_features, undirected_feature_mask
 from captum_goat.bulk import explain_dataset
 
 
@@ -70,11 +74,30 @@ def test_one_number_per_graph(target: Any, graphs: list[Data]) -> None:
 def test_both_directions_of_edges(graphs: list[Data]) -> None:
     model = watched_model()
     found = explain_dataset(model, graphs, target="all", undirected=True, batch_size=4, progress=False)
-    for target in range(3):
-        for graph, each in zip(graphs, found, strict=True):
-            mask = undirected_feature_mask(graph.edge_index)
-            (expected,) = one_by_one(model, [graph], [target], feature_mask=mask)
-            torch.testing.assert_close(each.edge_mask[:, target], expected, rtol=1e-4, atol=1e-5)
+    for graph, each in zip(graphs, found, strict=True):
+        mask = undirected_feature_mask(graph.edge_index)
+        with torch.no_grad():
+            difference = model(graph.x, graph.edge_index) - EdgeMaskedModel(model)(
+                torch.zeros(graph.num_edges), graph.x, graph.edge_index
+            )
+        torch.testing.assert_close(each.edge_mask.sum(dim=0), difference[0], rtol=1e-4, atol=1e-4)
+        for target in range(3):
+            (expected,) = one_by_one(model, [graph], [target])
+            torch.testing.assert_close(
+                each.edge_mask[:, target], average_features(expected, mask), rtol=1e-4, atol=1e-5
+            )
+
+
+def test_random_numbers_are_left_alone(graphs: list[Data], tmp_path: Path) -> None:
+    def state() -> list[Any]:
+        return [torch.get_rng_state().tolist(), random.getstate(), *map(str, np.random.get_state())]
+
+    model = watched_model()
+    before = state()
+    explain_dataset(model, graphs, batch_size=4, progress=False)
+    explain_dataset(model, graphs, batch_size=4, progress=False, out=tmp_path / "attributions.pt")
+    explain_dataset(model, DataLoader(graphs, batch_size=4, num_workers=1), progress=False)
+    assert state() == before
 
 
 def test_repeated_fields(graphs: list[Data]) -> None:

@@ -40,7 +40,7 @@ def interrupted(graphs: list[Data], tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def parts_of(path: Path) -> list[str]:
-    return sorted(file.name for file in path.with_name("attributions.pt.parts").glob("*.pt"))
+    return sorted(file.name for file in path.with_name("attributions.pt.parts").glob("*.part"))
 
 
 def explained(path: Path) -> list[int]:
@@ -49,9 +49,9 @@ def explained(path: Path) -> list[int]:
 
 
 def test_an_interrupted_run_goes_on(graphs: list[Data], interrupted: Path, tmp_path: Path) -> None:
-    assert parts_of(interrupted) == ["00000000.pt", "00000001.pt", "00000002.pt"]
+    assert parts_of(interrupted) == ["00000000.part", "00000001.part", "00000002.part"]
     explain(graphs, interrupted)
-    assert explained(interrupted) == FIRSTS[3:]
+    assert explained(interrupted) == [FIRSTS[0], *FIRSTS[3:]]  # one batch once more, to compare
     assert sorted(file.name for file in tmp_path.iterdir()) == ["attributions.pt", "log.txt"]
     explain(graphs, tmp_path / "other.pt")
     assert interrupted.read_bytes() == (tmp_path / "other.pt").read_bytes()
@@ -91,22 +91,118 @@ def test_one_changed_graph_is_noticed(graphs: list[Data], interrupted: Path) -> 
         explain(changed, interrupted)
 
 
-@pytest.mark.parametrize("damage", [b"", b"text", None])
-def test_damaged_parts_are_explained_again(damage: bytes | None, graphs: list[Data], interrupted: Path) -> None:
-    file = interrupted.with_name("attributions.pt.parts") / "00000001.pt"
-    file.write_bytes(file.read_bytes()[:700] if damage is None else damage)
+def flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+DAMAGES = {
+    "empty": lambda content: b"",
+    "foreign": lambda content: b"text",
+    "torn": lambda content: content[:700],
+    "zeros": lambda content: bytes(len(content)),
+} | {
+    f"bit at {share:.0%}": lambda content, share=share: flipped(content, int(share * len(content)))
+    for share in (0, 0.02, 0.5, 0.9)
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_parts_are_explained_again(damage: str, graphs: list[Data], interrupted: Path, tmp_path: Path) -> None:
+    file = interrupted.with_name("attributions.pt.parts") / "00000001.part"
+    file.write_bytes(DAMAGES[damage](file.read_bytes()))
     file.with_name("00000005.123.unfinished").write_bytes(b"")
     explain(graphs, interrupted)
-    assert explained(interrupted) == [FIRSTS[1], *FIRSTS[3:]]
+    assert explained(interrupted) == [*FIRSTS[:2], *FIRSTS[3:]]
+    explain(graphs, tmp_path / "other.pt")
+    assert interrupted.read_bytes() == (tmp_path / "other.pt").read_bytes()
 
 
-def test_folders_of_other_origin_are_not_touched(graphs: list[Data], tmp_path: Path) -> None:
+def test_parts_that_are_damaged_before_they_are_put_together(graphs: list[Data], interrupted: Path) -> None:
+    class Damaging(list):  # type: ignore[type-arg]
+        def __getitem__(self, index: Any) -> Any:
+            if index == NUM_GRAPHS - 1:  # when the first parts have been looked at
+                file = interrupted.with_name("attributions.pt.parts") / "00000001.part"
+                file.write_bytes(flipped(file.read_bytes(), 900))
+            return super().__getitem__(index)
+
+    with pytest.raises(
+        ValueError, match=r"00000001.part as it was written .*Call again: the damaged part is explained"
+    ):
+        explain(Damaging(graphs), interrupted)
+    assert not interrupted.exists()
+    interrupted.with_name("log.txt").unlink()
+    assert len(explain(graphs, interrupted)) == NUM_GRAPHS
+    assert explained(interrupted) == FIRSTS[:2]
+
+
+def test_parts_of_others_are_refused(graphs: list[Data], interrupted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, other = interrupted.with_name("attributions.pt.parts"), interrupted.with_name("other.pt")
+    monkeypatch.setenv("WATCHED_RAISE", str(FIRSTS[3]))
+    with pytest.raises(KeyboardInterrupt):
+        explain(graphs, other, seed=11)
+    monkeypatch.delenv("WATCHED_RAISE")
+    part = folder / "00000001.part"
+    part.replace(part.with_name("kept"))
+    part.write_bytes((other.with_name("other.pt.parts") / part.name).read_bytes())
+    with pytest.raises(ValueError, match="differs in the part 1"):
+        explain(graphs, interrupted)
+    part.with_name("kept").replace(part)
+    part.with_name("00000006.part").write_bytes(part.read_bytes())
+    with pytest.raises(ValueError, match="differs in the part 6"):
+        explain(graphs, interrupted)
+    part.with_name("00000006.part").unlink()
+    part.with_name("00000002.part").write_bytes(part.read_bytes())
+    with pytest.raises(ValueError, match="differs in graphs"):
+        explain(graphs, interrupted)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("run", [None, "", "{", "[1]", '{"captum_goat": 1}'])
+def test_folders_of_others_are_not_touched(run: str | None, resume: bool, graphs: list[Data], tmp_path: Path) -> None:
     folder = tmp_path / "attributions.pt.parts"
     folder.mkdir()
+    files = {"whole.pt": "mine", "00000000.part": "mine"} | ({} if run is None else {"run.json": run})
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    with pytest.raises(ValueError, match=r"parts to be the folder of a run \(got one without a readable run.json"):
+        explain(graphs, tmp_path / "attributions.pt", resume=resume)
+    assert {file.name: file.read_text() for file in folder.iterdir()} == files
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_files_of_others_among_the_parts_stay(resume: bool, graphs: list[Data], interrupted: Path) -> None:
+    folder = interrupted.with_name("attributions.pt.parts")
     (folder / "diary.txt").write_text("mine")
-    with pytest.raises(ValueError, match="differs in origin"):
-        explain(graphs, tmp_path / "attributions.pt")
-    assert (folder / "diary.txt").read_text() == "mine"
+    (folder / "00000009.part").mkdir()
+    explain(graphs, interrupted, resume=resume)
+    assert sorted(file.name for file in folder.iterdir()) == ["00000009.part", "diary.txt"]
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_one_run_at_a_time(resume: bool, graphs: list[Data], tmp_path: Path) -> None:
+    path, refusals = tmp_path / "attributions.pt", []
+
+    class Nested(list):  # type: ignore[type-arg]
+        def __getitem__(self, index: Any) -> Any:
+            if index == FIRSTS[2]:
+                with pytest.raises(
+                    BlockingIOError, match=r"no other run that writes to .*parts \(got process"
+                ) as refusal:
+                    explain(graphs, path, resume=resume)
+                refusals.append(refusal)
+            return super().__getitem__(index)
+
+    saved = explain(Nested(graphs), path)
+    assert len(refusals) == 1
+    assert len(saved) == NUM_GRAPHS
+    assert [file.name for file in tmp_path.iterdir()] == ["attributions.pt"]
+
+
+def test_out_must_not_be_a_folder(graphs: list[Data], tmp_path: Path) -> None:
+    (tmp_path / "folder.pt").mkdir()
+    with pytest.raises(ValueError, match=r"Expected a file \(got .*folder.pt, which is a folder\)"):
+        explain(graphs, tmp_path / "folder.pt")
+    assert [file.name for file in tmp_path.iterdir()] == ["folder.pt"]
 
 
 def test_a_run_that_was_killed_while_tidying_up(graphs: list[Data], interrupted: Path) -> None:

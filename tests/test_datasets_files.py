@@ -184,6 +184,31 @@ def test_archive_of_something_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("outside", ["../../", "/", "Mutagenicity/raw/../../../"])
+def test_archives_with_paths_outside_of_the_folder(outside: str, tmp_path: Path) -> None:
+    raw, root = write_molecules(tmp_path / "source", "Mutagenicity"), tmp_path / "some" / "root"
+    root.mkdir(parents=True)
+    evil = tmp_path / "evil.txt"
+    evil.write_text("evil")
+    with tarfile.open(root / "Mutagenicity.tar.xz", "w:xz") as tar:
+        for file in sorted(raw.iterdir()):
+            member = tar.gettarinfo(file)
+            member.name = f"{outside.rstrip('/') if outside != '/' else ''}{tmp_path}/{file.name}"
+            with file.open("rb") as content:
+                tar.addfile(member, content)
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE):
+            link = tarfile.TarInfo("Mutagenicity/raw/Mutagenicity_node_labels.txt")
+            link.type, link.linkname = kind, str(evil)
+            tar.addfile(link)
+        tar.add(evil, f"{outside}evil_too.txt")
+    before = sorted(tmp_path.rglob("*"))
+    assert len(load_mutagenicity(root)) == 2
+    added = set(tmp_path.rglob("*")) - set(before)
+    assert all(path.is_relative_to(root / "Mutagenicity") for path in added)
+    assert not any(path.is_symlink() or "evil" in path.name for path in added)
+    assert not Path("/evil_too.txt").exists()
+
+
 def test_molecules_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"Expected .*NCI1_A\.txt or .*NCI1\.tar\.xz \(got neither\).*download"):
         load_nci1(tmp_path)

@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--field", choices=("distinct", "repeated"), default="distinct", help="how gates are shared (default: distinct)"
     )
-    add("--undirected", action="store_true", help="give both directions of an edge their sum")
+    add("--undirected", action="store_true", help="give both directions of an edge their mean")
     add(
         "--nodes",
         type=int,
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             summary = _explain(options, device)
             if Ranks.current().is_first:
                 print(summary)
-    except (FileNotFoundError, ImportError, UnsupportedModelError, ValueError) as error:
+    except (ImportError, OSError, UnsupportedModelError, ValueError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -11,7 +11,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation
 
-from captum_goat.bulk.digests import digest_of, model_digest
+from captum_goat.bulk.digests import digest_of
 from captum_goat.bulk.explained_batch import BatchExplainer
 from captum_goat.bulk.files import file_format, load_attributions, merge
 from captum_goat.bulk.graph_targets import GraphTarget, GraphTargets
@@ -21,7 +21,7 @@ from captum_goat.bulk.progress import progress_bar
 from captum_goat.bulk.ranks import Ranks
 from captum_goat.explained_model import ExplainedModel
 
-FORMAT = 1  # to be raised when parts change, so that older ones are not taken for those of today
+FORMAT = 2  # to be raised when parts change, so that older ones are not taken for those of today
 
 
 def explain_dataset(
@@ -41,11 +41,12 @@ def explain_dataset(
     """Attribute the output for every graph of a data set to its edges.
 
     With ``out``, every finished batch is written to the folder ``<out>.parts`` at once. An interrupted run is called
-    again and goes on with what is not there; it looks at the finished graphs once more only to see that they are still
-    the same. In the end the parts are put together and the folder is deleted. Memory is needed for one batch, however
-    large the data set is, and disk space for the attributions three times. Where ``torch.distributed`` is initialised,
-    as under ``torchrun``, every process explains its share of the batches; on several machines, ``out`` has to be in a
-    folder that they share. The file is the same as that of one process.
+    again and goes on with what is not there, or is damaged. It refuses to go on if the model (its weights, all other
+    attributes of its modules, its code), the options or the graphs are not what they were; and, to be sure, it explains
+    a finished batch again. In the end the parts are put together and the folder is deleted. Memory is needed for one
+    batch, however large the data set is, and disk space for the attributions three times. Where ``torch.distributed``
+    is initialised, as under ``torchrun``, every process explains its share of the batches; on several machines, ``out``
+    has to be in a folder that they share. The file is the same as that of one process.
 
     Args:
         model: The trained model in evaluation mode, with one row of output per graph; or what else
@@ -58,14 +59,15 @@ def explain_dataset(
         out: The file to write, ``.pt`` or ``.parquet`` (needs pyarrow), which is replaced if there is one; ``None`` to
             return everything.
         field: As for :class:`~captum_goat.GOAtAttribution`.
-        undirected: Whether the two directions of an edge are both given the sum of their attributions.
+        undirected: Whether the two directions of an edge are both given the mean of their attributions. The attribution
+            of the undirected edge is the sum of the two, and all of them together add up as they do otherwise.
         batch_size: How many graphs are explained together; if ``None``, as many as the ``DataLoader`` says, or 128.
         arguments: A function of a batch that returns the model's arguments as a tuple. By default, the model's
             parameters are looked up by name among the attributes of the graphs (``x``, ``edge_index``, ``edge_attr``,
             ``batch``, ...); a model with one parameter of another name is given the batch.
         device: Where to explain; the model is moved there and stays. Where the model is, if ``None``.
         progress: Whether to show a progress bar (if tqdm is installed).
-        resume: Whether to go on with the parts of an interrupted run. Otherwise they are deleted.
+        resume: Whether to go on with the parts of an interrupted run. Otherwise they are deleted, and nothing else.
 
     Returns:
         Without ``out``, a list with one :class:`torch_geometric.explain.Explanation` per graph: the graph's own
@@ -75,6 +77,8 @@ def explain_dataset(
         :func:`~captum_goat.bulk.load_attributions` returns it.
 
     Raises:
+        BlockingIOError: If another run is writing to ``out``.
+        OSError: If the disk is full; what is finished stays.
         ValueError: If the arguments do not fit together, or if there are parts of another run.
         UnsupportedModelError: If the model does something that cannot be explained exactly.
 
@@ -105,20 +109,21 @@ def explain_dataset(
     record = {
         "format": FORMAT,
         "model_class": type(own_model).__name__,
-        "model": model_digest(own_model),
+        "model": digest_of({"model": own_model, "finish": explained.finish, "metadata": explained.metadata}),
         "graphs": source.num_graphs,
         "batch_size": source.batch_size,
         "target": targets.target if targets.classes is None else digest_of({"classes": targets.classes}),
         "field": field,
         "undirected": undirected,
-        "arguments": None if arguments is None else getattr(arguments, "__qualname__", type(arguments).__name__),
+        "arguments": None if arguments is None else digest_of({"arguments": arguments}),
     }
     if explained.at != "message":
         record["at"] = explained.at
     folder = PartFolder.beside(path)
-    _write_parts(explainer, source, folder, record, ranks, progress=progress, resume=resume)
-    ranks.wait()
-    ranks.once(lambda: merge(folder, source.num_batches, record, path))
+    with folder.claimed(ranks):
+        _write_parts(explainer, source, folder, record, ranks, progress=progress, resume=resume)
+        ranks.wait()
+        ranks.once(lambda: merge(folder, source.num_batches, record, path))
     return load_attributions(path)
 
 
@@ -151,7 +156,7 @@ def _write_parts(
     resume: bool,
 ) -> None:
     """Explain this process's share of the batches that have not been explained yet."""
-    finished = ranks.once(lambda: folder.prepare(record, resume=resume))
+    finished = ranks.once(lambda: folder.prepare(record, source.num_batches, resume=resume))
     pending = [number for number in range(source.num_batches) if number not in finished]
     numbers = ranks.share(list(finished)) + ranks.share(pending)
     total = sum(len(source.members(number)) for number in numbers)
@@ -160,8 +165,10 @@ def _write_parts(
             digest = digest_of(each.batch.to_dict())
             if each.number in finished:
                 folder.check(finished[each.number], digest)
+                if each.number == numbers[0]:
+                    _check_same(folder.read(each.number), _part(explainer, source, each), folder)
             else:
-                folder.write(each.number, _part(explainer, source, each) | {"digest": digest})
+                folder.write(each.number, _part(explainer, source, each) | {"digest": digest}, record)
             advance(len(each.graphs))
 
 
@@ -169,3 +176,18 @@ def _part(explainer: BatchExplainer, source: GraphSource, each: GraphBatch) -> d
     """Explain a batch, and return all that a file is to have of it."""
     edges = {"sizes": torch.tensor(each.sizes), "edge_index": each.own_edges().int()}
     return explainer(each.batch, source.members(each.number))._asdict() | edges
+
+
+def _check_same(before: dict[str, Any], now: dict[str, Any], folder: PartFolder) -> None:
+    """Refuse to go on if a batch that was explained again has other attributions than its part, but for rounding."""
+    names = ("attributions", "outputs")
+    largest = max(float(before[name].nan_to_num(0, 0, 0).abs().max()) for name in names if before[name].numel())
+    tolerance = largest * torch.finfo(before["outputs"].dtype).eps ** 0.5
+    for name in names:
+        one, other = before[name], now[name]
+        if one.shape != other.shape or not torch.allclose(one, other, rtol=0, atol=tolerance, equal_nan=True):
+            raise ValueError(
+                f"Expected the {name} in the parts of {folder.path} (got others when a batch was explained again). The "
+                "model must have changed in a way that cannot be seen from its attributes and its code. Pass "
+                "resume=False to delete the parts and start anew, or choose another file."
+            )

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.graph_targets import GraphTargets
 from captum_goat.explained_model import ExplainedModel
-from captum_goat.feature_groups import sum_features, undirected_feature_mask
+from captum_goat.feature_groups import average_features, undirected_feature_mask
 
 
 class ExplainedBatch(NamedTuple):
@@ -42,7 +42,7 @@ class BatchExplainer:
         model: The model, or a wrapper that :class:`~captum_goat.GOAtAttribution` knows.
         targets: What is explained of every graph.
         field: As for :class:`~captum_goat.GOAtAttribution`.
-        undirected: Whether the two directions of an edge are both given their sum.
+        undirected: Whether the two directions of an edge are both given their mean.
         arguments: Returns the model's arguments for a batch; ``None`` to look for them by name.
         device: Where the model is; ``None`` to find out.
     """
@@ -74,7 +74,7 @@ class BatchExplainer:
             )
         edges = torch.stack([each for (each,) in found.attributions])
         if self.undirected:
-            (edges,) = sum_features([edges], [undirected_feature_mask(batch.edge_index)])
+            edges = average_features(edges, undirected_feature_mask(batch.edge_index))
         deltas = torch.stack(found.deltas)
         if self.targets.all_classes:
             attributions, deltas = edges.t().contiguous(), deltas.t().contiguous()

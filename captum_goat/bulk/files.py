@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from os import PathLike
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from captum_goat.bulk import tensor_file
-from captum_goat.bulk.part_folder import PartFolder, Record
+from captum_goat.bulk.part_folder import PartFolder, Record, full_disk_explained
 from captum_goat.bulk.saved import SavedAttributions
 
 SUFFIXES = (".pt", ".parquet")
@@ -26,9 +27,11 @@ def file_format(path: Path) -> FileFormat:
     """Return the kind of file that a name stands for.
 
     Raises:
-        ValueError: If it stands for none.
+        ValueError: If it stands for none, or for a folder.
         ImportError: If it is Parquet and pyarrow is missing.
     """
+    if path.is_dir():
+        raise ValueError(f"Expected a file (got {path}, which is a folder).")
     if path.suffix == ".pt":
         return FileFormat(tensor_file.write, tensor_file.TensorFile)
     if path.suffix == ".parquet":
@@ -50,6 +53,10 @@ def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
         A sequence with one :class:`~captum_goat.bulk.GraphAttributions` per graph, read when it is asked for; ``meta``
         says how they came about.
 
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it has something else.
+
     Examples::
 
         >>> import tempfile
@@ -63,7 +70,10 @@ def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
         ...     saved[3].attributions.shape == (graphs[3].num_edges,)
         True
     """
-    return file_format(Path(path)).read(Path(path))
+    read = file_format(Path(path)).read
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"Expected attributions in {path} (got no such file).")
+    return read(Path(path))
 
 
 def merge(folder: PartFolder, count: int, record: Record, path: Path) -> None:
@@ -80,6 +90,12 @@ def merge(folder: PartFolder, count: int, record: Record, path: Path) -> None:
         edges += part["attributions"].size(0)
         largest = max(largest, float(part["deltas"].abs().max()))
     whole = folder.path / f"whole{path.suffix}"
-    file_format(path).write(folder, count, {**record, "edges": edges, "largest_error": largest}, whole)
-    whole.replace(path)
+    try:
+        with full_disk_explained(folder.path):
+            file_format(path).write(folder, count, {**record, "edges": edges, "largest_error": largest}, whole)
+            with whole.open("rb") as file:
+                os.fsync(file.fileno())  # before the parts are deleted
+        whole.replace(path)
+    finally:
+        folder.delete_unfinished()
     folder.remove()

@@ -103,7 +103,8 @@ class GraphSource:
             batch_sampler=[self.members(number) for number in numbers],  # type: ignore[misc]
             collate_fn=_Together(self.collate),
             num_workers=self.num_workers,
-            generator=torch.Generator(),  # or the loader draws a number of the user's
+            # From which the seeds of workers are drawn; without it, from the caller's random numbers.
+            generator=torch.Generator().manual_seed(torch.initial_seed()),
         )
         for number, (graphs, batch) in zip(numbers, loader, strict=True):
             yield GraphBatch(number, graphs, batch)

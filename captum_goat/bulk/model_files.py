@@ -50,14 +50,15 @@ def load_model(
         if not isinstance(model, Module):
             raise ValueError(f"Expected a whole model in {path} (got {type(model).__name__}). Pass its --class, too.")
         return model.eval()
+    found = find_class(class_name)
+    if not issubclass(found, Module):
+        raise ValueError(f"Expected {class_name} to be a torch.nn.Module (got another class). It was not called.")
     weights = _weights(path)
     positional, keywords = _given(arguments)
     try:
-        made = find_class(class_name)(*positional, **keywords)
+        made: Module = found(*positional, **keywords)
     except TypeError as error:
         raise ValueError(f"Expected --arguments that {class_name} takes (got {arguments}). {error}") from error
-    if not isinstance(made, Module):
-        raise ValueError(f"Expected {class_name} to make a torch.nn.Module (got {type(made).__name__}).")
     try:
         made.load_state_dict(weights)
     except RuntimeError as error:
@@ -75,24 +76,27 @@ def _weights(path: Path) -> dict[str, Any]:
     return content
 
 
-def find_class(name: str) -> Any:
-    """Import a class.
+def find_class(name: str) -> type[Any]:
+    """Import a class, without calling it.
 
     Args:
         name: ``module:ClassName``.
 
     Raises:
-        ValueError: If there is no such thing.
+        ValueError: If there is no such thing, or if it is something else than a class.
     """
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise ValueError(f"Expected a class as module:ClassName (got {name!r}).")
     try:
-        return reduce(getattr, attribute.split("."), import_module(module))
+        found = reduce(getattr, attribute.split("."), import_module(module))
     except (ImportError, AttributeError) as error:
         raise ValueError(
             f"Expected {name} to be importable (got: {error}). The current folder and PYTHONPATH are searched."
         ) from error
+    if not isinstance(found, type):
+        raise ValueError(f"Expected {name} to be a class (got a {type(found).__name__}). It was not called.")
+    return found
 
 
 def _given(arguments: str | None) -> tuple[list[Any], dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 from captum_goat.bulk.cut_results import NodeExplanations
 from captum_goat.bulk.files import load_attributions, merge
 from captum_goat.bulk.part_folder import PartFolder
+from captum_goat.bulk.ranks import Ranks
 from captum_goat.bulk.saved import SavedAttributions
 
 
@@ -27,10 +28,11 @@ def save_nodes(found: NodeExplanations, path: Path, options: dict[str, Any]) -> 
     """
     folder = PartFolder.beside(path)
     record = {**options, "graphs": len(found), "nodes": found.nodes.tolist()}
-    folder.prepare(record, resume=False)
     part = {name: getattr(found, name) for name in ("attributions", "targets", "outputs", "deltas")}
     tensors = {name: None if each is None else each.cpu() for name, each in part.items()}
     edges = found.data.edge_index.cpu()[:, found.edges.cpu()].int()
-    folder.write(0, {**tensors, "edge_index": edges, "sizes": found.ptr.cpu().diff()})
-    merge(folder, 1, record, path)
+    with folder.claimed(Ranks()):
+        folder.prepare(record, 1, resume=False)
+        folder.write(0, {**tensors, "edge_index": edges, "sizes": found.ptr.cpu().diff()}, record)
+        merge(folder, 1, record, path)
     return load_attributions(path)

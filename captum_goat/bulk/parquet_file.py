@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.bulk.part_folder import PartFolder
-from captum_goat.bulk.saved import GraphAttributions, SavedAttributions
+from captum_goat.bulk.saved import GraphAttributions, SavedAttributions, is_meta
 
 KEY = b"captum_goat"  # of what the file says about itself
 ROWS_AT_ONCE = 2**17  # in a row group, if it takes several parts to fill it
@@ -31,15 +32,20 @@ class ParquetAttributions(SavedAttributions):
     """
 
     def __init__(self, path: Path) -> None:
+        import pyarrow as pa
         from pyarrow import parquet
 
-        self._file = parquet.ParquetFile(path, memory_map=True)
-        metadata = self._file.metadata
-        if KEY not in (metadata.metadata or {}):
+        try:
+            self._file = parquet.ParquetFile(path, memory_map=True)
+            metadata = self._file.metadata
+            self.meta = json.loads((metadata.metadata or {})[KEY])
+            statistics = [metadata.row_group(group).column(0).statistics for group in range(metadata.num_row_groups)]
+            self._starts = [each.min for each in statistics]
+            ends = [each.max for each in statistics]
+        except (AttributeError, KeyError, OSError, ValueError, pa.ArrowException) as error:
+            raise ValueError(f"Expected attributions in {path} (got something else).") from error
+        if not is_meta(self.meta) or not _is_whole(self._file.schema_arrow, self._starts, ends, self.meta["graphs"]):
             raise ValueError(f"Expected attributions in {path} (got something else).")
-        self.meta = json.loads(metadata.metadata[KEY])
-        groups = range(metadata.num_row_groups)
-        self._starts = [metadata.row_group(group).column(0).statistics.min for group in groups]
         self._loaded: tuple[int, Any] | None = None
 
     def _graph(self, number: int) -> GraphAttributions:
@@ -61,6 +67,28 @@ class ParquetAttributions(SavedAttributions):
         )
 
 
+def _is_whole(schema: Any, starts: list[Any], ends: list[Any], graphs: int) -> bool:
+    """Return whether a file has the columns that it should, and row groups for graphs in their order.
+
+    Args:
+        schema: Its columns.
+        starts: The number of the first graph of each row group.
+        ends: The number of the last graph of each row group.
+        graphs: How many graphs there should be.
+    """
+    from pyarrow import types
+
+    kinds = {each.name: each.type for each in schema}
+    whole = all(name in kinds and types.is_integer(kinds[name]) for name in ("graph", "edge", "source", "target_node"))
+    several = all(
+        types.is_floating(kinds.get(name, kinds.get(f"{name}_0", schema.field(0).type)))
+        for name in ("attribution", "output", "delta")
+    )
+    if not whole or not several or schema.names[0] != "graph":
+        return False
+    return [0, *(end + 1 for end in ends)] == [*starts, graphs]
+
+
 def write(folder: PartFolder, count: int, meta: dict[str, Any], path: Path) -> None:
     """Put parts together, one after the other: as much is in memory as one row group takes.
 
@@ -73,18 +101,19 @@ def write(folder: PartFolder, count: int, meta: dict[str, Any], path: Path) -> N
     import pyarrow as pa
     from pyarrow import parquet
 
-    writer: Any = None
     waiting: list[Any] = []
-    for number, table in enumerate(_tables(folder, count)):
-        waiting.append(table)
-        if number < count - 1 and sum(each.num_rows for each in waiting) < ROWS_AT_ONCE:
-            continue
-        group = pa.concat_tables(waiting)
-        if writer is None:
-            writer = parquet.ParquetWriter(path, group.schema.with_metadata({KEY: json.dumps(meta).encode()}))
-        writer.write_table(group, row_group_size=max(1, group.num_rows))
-        waiting = []
-    writer.close()
+    with ExitStack() as stack:
+        writer: Any = None
+        for number, table in enumerate(_tables(folder, count)):
+            waiting.append(table)
+            if number < count - 1 and sum(each.num_rows for each in waiting) < ROWS_AT_ONCE:
+                continue
+            group = pa.concat_tables(waiting)
+            if writer is None:
+                schema = group.schema.with_metadata({KEY: json.dumps(meta).encode()})
+                writer = stack.enter_context(parquet.ParquetWriter(path, schema))
+            writer.write_table(group, row_group_size=max(1, group.num_rows))
+            waiting = []
 
 
 def _tables(folder: PartFolder, count: int) -> Iterator[Any]:

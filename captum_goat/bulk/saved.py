@@ -80,3 +80,9 @@ class SavedAttributions(Sequence[GraphAttributions]):
     @abstractmethod
     def _graph(self, number: int) -> GraphAttributions:
         """Return the attributions of a graph."""
+
+
+def is_meta(value: Any) -> bool:
+    """Return whether a value can be the ``meta`` of a file: a dictionary with the numbers of graphs and edges."""
+    counts = [value.get(name) for name in ("graphs", "edges")] if isinstance(value, dict) else [None]
+    return all(type(count) is int and count >= 0 for count in counts)
