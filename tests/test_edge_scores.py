@@ -91,7 +91,10 @@ def test_number_of_nodes() -> None:
         ({"edge_index": EDGE_INDEX + 0.0}, r"integers from 0 \(got torch.float32 from 0.0\)"),
         ({"attributions": torch.ones(5)}, r"attributions of shape \[7\], one per edge \(got \[5\]\)"),
         ({"edge_label": torch.ones(3)}, r"edge_label of shape \[7\], one per edge \(got \[3\]\)"),
-        ({"feature_mask": torch.tensor([0, 0, 1, 1, 2, 2, 2])}, r"equal within a feature \(got .* Leave feature_mask out"),
+        (
+            {"feature_mask": torch.tensor([0, 0, 1, 1, 2, 2, 2])},
+            "equal within a feature .* Leave feature_mask out",
+        ),
         ({"feature_mask": torch.arange(6)}, r"feature mask that fits attributions of shape .* \(got \[6\]\)"),
         ({"edge_index": torch.ones(3, 7)}, r"edge_index of shape \[2, num_edges\] \(got \[3, 7\]\)"),
     ],

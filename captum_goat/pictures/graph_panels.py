@@ -92,7 +92,7 @@ def visualize_graph_attr_multiple(
     check_scale(vmax, alpha_overlay)
     panels = named_panels(attributions, titles)
     graph = graph_to_draw(edge_index, **{name: options.pop(name, None) for name in GRAPH_OPTIONS})
-    merged = {"directed": directed, "feature_mask": feature_mask}
+    merged: dict[str, Any] = {"directed": directed, "feature_mask": feature_mask}
     scores = [drawn_edges(each, graph.edge_index, sign=sign, **merged).scores for _, each in panels]
     if options.get("method") != "heat_map":
         options["pos"] = graph.points()
