@@ -11,10 +11,13 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.utils import coalesce
 
+from captum_goat.feature_groups import average_features
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Sign = Literal["all", "positive", "negative", "absolute_value"]
+ROUNDING = 1e-5  # of attributions that are equal
 
 
 class EdgeScores(NamedTuple):
@@ -26,7 +29,12 @@ class EdgeScores(NamedTuple):
 
 
 def edge_scores(
-    attributions: Tensor, edge_index: Tensor, edge_label: Tensor | None = None, *, directed: bool = False
+    attributions: Tensor,
+    edge_index: Tensor,
+    edge_label: Tensor | None = None,
+    *,
+    directed: bool = False,
+    feature_mask: Tensor | None = None,
 ) -> EdgeScores:
     """Merge repeated edges, and both directions of an edge unless ``directed``: add attributions, keep marks.
 
@@ -35,6 +43,8 @@ def edge_scores(
         edge_index: The edges, ``[2, E]``.
         edge_label: The marked edges, bool ``[E]``; ``None`` for none.
         directed: Whether the two directions of an edge stay apart.
+        feature_mask: The feature mask that the attributions were made with, ``[E]``; ``None`` if they were made without
+            one. All edges of a feature have its sum, which is shared equally among them before anything is added up.
 
     Returns:
         The merged edges. Of an undirected edge the smaller node comes first.
@@ -51,11 +61,25 @@ def edge_scores(
     """
     check_edges(attributions, edge_index, edge_label)
     scores = attributions.detach().cpu().double()
+    if feature_mask is not None and len(scores):
+        scores = _shared(scores, feature_mask.cpu())
     marks = torch.zeros_like(scores) if edge_label is None else edge_label.to(scores)
     edges = plain_edges(edge_index)
     edges = edges if directed else edges.sort(dim=0).values
     edges, values = coalesce(edges, torch.stack([scores, marks], dim=1), reduce="sum")
     return EdgeScores(edges.t().numpy(), values[:, 0].numpy(), values[:, 1].numpy() > 0)
+
+
+def _shared(scores: Tensor, feature_mask: Tensor) -> Tensor:
+    """Share the sum of each feature, which all of its edges have, equally among them."""
+    means, near = average_features(scores, feature_mask), ROUNDING * float(scores.abs().max())
+    if not torch.allclose(scores, means, ROUNDING, near):
+        raise ValueError(
+            "Expected attributions that were made with this feature_mask, and so are equal within a feature (got "
+            "different ones). Leave feature_mask out for attributions that were made without it."
+        )
+    feature = feature_mask.expand(scores.shape)
+    return scores / feature.bincount()[feature]
 
 
 def plain_edges(edge_index: Tensor) -> Tensor:

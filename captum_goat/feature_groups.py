@@ -11,6 +11,9 @@ from torch import Tensor
 def undirected_feature_mask(edge_index: Tensor) -> Tensor:
     """Return a feature mask in which the two directions of an edge are one feature.
 
+    Attributions that are made with it have the feature's sum in both directions. Give it to pictures, too, which add
+    directions up: they count the sum once.
+
     Args:
         edge_index: The edges, ``[2, E]``.
 

@@ -92,6 +92,7 @@ def to_text_record(
     node_labels: Sequence[object] | None = None,
     *,
     directed: bool = False,
+    feature_mask: Tensor | None = None,
     pred_class: object = "",
     pred_prob: float = math.nan,
     true_class: object = "",
@@ -110,6 +111,9 @@ def to_text_record(
         node_labels: What to call the nodes, one entry per node; ``None`` for their numbers.
         directed: Whether the directions of an edge are words of their own, ``C→N`` and ``N→C``; else they are one,
             ``C-N``, with the sum of their attributions.
+        feature_mask: The ``feature_mask`` that the attributions were made with, if any, ``[E]``, such as
+            :func:`~captum_goat.undirected_feature_mask`. All edges of a feature have its sum: it is shared equally
+            among them, so that nothing counts twice.
         pred_class: The predicted class.
         pred_prob: Its probability.
         true_class: The true class.
@@ -131,7 +135,7 @@ def to_text_record(
         >>> record.raw_input_ids, record.word_attributions.tolist(), record.attr_score
         (['C-N', 'N-O'], [1.0, -0.25], 3.0)
     """
-    edges, scores, _ = edge_scores(attributions, edge_index, directed=directed)
+    edges, scores, _ = edge_scores(attributions, edge_index, directed=directed, feature_mask=feature_mask)
     count = node_count(edges, node_labels=node_labels)
     names = [str(label) for label in (range(count) if node_labels is None else node_labels)]
     link = "→" if directed else "-"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import captum
 import captum.attr as ca
 import numpy as np
 import pytest
@@ -244,6 +245,7 @@ def test_deep_lift_is_complete_for_one_layer_only() -> None:
     assert (deep_lift.attribute(masks, **arguments)[1].abs() < 1e-9).all()
 
 
+@pytest.mark.skipif(captum.__version__.startswith("0.7"), reason="Captum 0.7 refuses a single example")
 def test_feature_permutation_needs_several_masks() -> None:
     model, target = network("gcn", "mean")
     found = attributed(SAMPLING["FeaturePermutation"], EdgeMaskedModel(model), MASKS[:1], target, (X, EDGES))

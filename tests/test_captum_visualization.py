@@ -189,6 +189,13 @@ def test_text_has_undirected_edges_as_words() -> None:
     assert math.isnan(other.convergence_score)
 
 
+def test_text_counts_the_sum_of_both_directions_once() -> None:
+    edge_index = torch.tensor([[0, 1, 1], [1, 0, 2]])
+    record = to_text_record(torch.tensor([4.0, 4.0, -2.0]), edge_index, feature_mask=torch.tensor([0, 0, 1]))
+    assert record.word_attributions.tolist() == [1.0, -0.5]
+    assert record.attr_score == 2.0
+
+
 def test_text_of_a_directed_graph() -> None:
     record = to_text_record(ATTRIBUTIONS, EDGE_INDEX, "CNO", directed=True)
     assert record.raw_input_ids == ["C→N", "N→C", "N→O", "O→C"]

@@ -30,6 +30,18 @@ def test_directions_stay_apart_in_directed_graphs() -> None:
     assert marked.tolist() == [False, False, False, True, False, False]
 
 
+def test_the_sum_of_a_feature_is_shared_among_its_edges() -> None:
+    """2 - 3 and 1 -> 2 are one feature of sum 6, 0 - 1 is one of sum 4; 2 -> 1 is alone."""
+    feature_mask = torch.tensor([1, 0, 1, 2, 1, 0, 0])
+    summed = torch.tensor([6.0, 4.0, 6.0, 3.0, 6.0, 4.0, 4.0])
+    for directed, expected in ((False, [4, 5, 4]), (True, [8 / 3, 4 / 3, 2, 3, 2, 2])):
+        scores = edge_scores(summed, EDGE_INDEX, directed=directed, feature_mask=feature_mask).scores
+        assert scores.tolist() == pytest.approx(expected)
+        assert scores.sum() == pytest.approx(4 + 6 + 3)
+    empty = torch.empty(2, 0, dtype=torch.long)
+    assert not edge_scores(torch.empty(0), empty, feature_mask=empty[0]).scores.size
+
+
 @pytest.mark.parametrize("directed", [False, True])
 def test_edge_index_of_pyg(directed: bool) -> None:
     for one, other in zip(
@@ -79,6 +91,11 @@ def test_number_of_nodes() -> None:
         ({"edge_index": EDGE_INDEX + 0.0}, r"integers from 0 \(got torch.float32 from 0.0\)"),
         ({"attributions": torch.ones(5)}, r"attributions of shape \[7\], one per edge \(got \[5\]\)"),
         ({"edge_label": torch.ones(3)}, r"edge_label of shape \[7\], one per edge \(got \[3\]\)"),
+        (
+            {"feature_mask": torch.tensor([0, 0, 1, 1, 2, 2, 2])},
+            "equal within a feature .* Leave feature_mask out",
+        ),
+        ({"feature_mask": torch.arange(6)}, r"feature mask that fits attributions of shape .* \(got \[6\]\)"),
         ({"edge_index": torch.ones(3, 7)}, r"edge_index of shape \[2, num_edges\] \(got \[3, 7\]\)"),
     ],
 )

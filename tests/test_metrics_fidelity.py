@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import exp
 from typing import Any
 
@@ -16,7 +17,15 @@ from torch_geometric.explain.algorithm import DummyExplainer
 from torch_geometric.explain.metric import fidelity as pyg_fidelity
 from torch_geometric.nn import GATConv, GraphConv, SimpleConv, global_add_pool, global_mean_pool
 
-from captum_goat.metrics import fidelity_curve, fidelity_minus, fidelity_plus, robust_fidelity, select_edges
+from captum_goat.metrics import (
+    fidelity_curve,
+    fidelity_minus,
+    fidelity_plus,
+    infidelity,
+    robust_fidelity,
+    search_prefix,
+    select_edges,
+)
 from captum_goat.models import RootClassifier
 
 POLICIES = ["stay", "leave"]
@@ -212,6 +221,99 @@ def test_models_of_other_forms() -> None:
         fidelity_plus(attention, SMALL, FIRST)
 
 
+class Ending(nn.Module):
+    """A model with something after its last step."""
+
+    def __init__(self, model: nn.Module, end: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.model, self.end = model, end
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        return self.end(self.model(x, edge_index, batch))
+
+
+# Called with a model, graphs, and a score for each of their edges.
+METRICS: dict[str, Callable[[nn.Module, Batch, Tensor], Any]] = {
+    "fidelity_plus": lambda model, batch, scores: fidelity_plus(model, batch, select_edges(scores, batch, 0.5)),
+    "fidelity_minus": lambda model, batch, scores: fidelity_minus(model, batch, select_edges(scores, batch, 0.5)),
+    "fidelity_curve": lambda model, batch, scores: fidelity_curve(model, batch, scores).plus,
+    "search_prefix": lambda model, batch, scores: search_prefix(model, batch, scores, 0.5).gain,
+    "infidelity": lambda model, batch, scores: infidelity(model, batch, scores, generator=seeded()),
+    "robust_fidelity": lambda model, batch, scores: (
+        robust_fidelity(model, batch, select_edges(scores, batch, 0.5), samples=3, generator=seeded()).plus
+    ),
+}
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def by_hand(logits: Tensor) -> Tensor:
+    return logits.exp() / logits.exp().sum(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_probabilities_are_refused(metric: str) -> None:
+    model, batch = make_gnn("gin"), slow.batched(slow.random_graphs(1))
+    measure, scores = METRICS[metric], slow.random_scores(batch, 1)
+    for end in (by_hand, lambda out: out.softmax(dim=1), lambda out: out.float().softmax(dim=1).half()):
+        with pytest.raises(ValueError, match=r"Expected logits \(got probabilities: .* Return what goes into softmax"):
+            measure(Ending(model, end).eval(), batch, scores)
+    one: list[Callable[[Tensor], Tensor]] = [
+        lambda out: out[:, 0].sigmoid(),
+        lambda out: nn.Sigmoid()(out)[:, 1:2],
+        lambda out: nn.functional.logsigmoid(out[:, :1]),
+    ]
+    for end in one:
+        with pytest.raises(ValueError, match=r"Expected one logit per graph \(got what a sigmoid or softmax returns"):
+            measure(Ending(model, end).eval(), batch, scores)
+    log = Ending(model, lambda out: out.log_softmax(dim=1)).eval()
+    if metric == "infidelity":
+        with pytest.raises(ValueError, match="got logarithms of probabilities"):
+            measure(log, batch, scores)
+    else:  # softmax leaves them as they are
+        torch.testing.assert_close(measure(log, batch, scores), measure(model, batch, scores))
+
+
+def test_a_sigmoid_of_nodes_is_refused() -> None:
+    inner = Ending(GraphConvNet(), lambda out: out)
+    inner.model, inner.end = GATConv(2, 1), torch.sigmoid
+    with pytest.raises(ValueError, match="Expected one logit per graph"):
+        fidelity_plus(RootClassifier(inner).eval(), SMALL, FIRST)
+
+
+def test_logits_that_look_like_probabilities_by_chance() -> None:
+    """Logits that add up to 1, but not without edges; and one logit beside a sigmoid within the model."""
+    model = Ending(MeanOfSums(), lambda out: out - out.new_tensor([[0.25, 1.75]])).eval()
+    assert model(SMALL.x, SMALL.edge_index).tolist() == [[0.75, 0.25]]
+    expected = sigmoid(0.75 - 0.25) - sigmoid(0.75 - 0.0)
+    torch.testing.assert_close(fidelity_plus(model, SMALL, FIRST), torch.tensor([expected]))
+    gated = Ending(MeanOfSums(), lambda out: (out.sigmoid() * out)[:, :1]).eval()
+    assert fidelity_plus(gated, SMALL, FIRST).shape == (1,)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("flat", [False, True])
+def test_one_logit_is_that_of_two_classes(metric: str, flat: bool) -> None:
+    model, batch = make_gnn("gin"), slow.batched(slow.random_graphs(2))
+    measure, scores = METRICS[metric], slow.random_scores(batch, 2)
+    logit = Ending(model, lambda out: out[:, 1] if flat else out[:, 1:2]).eval()
+    beside_zero = Ending(model, lambda out: torch.stack([torch.zeros_like(out[:, 1]), out[:, 1]], dim=1)).eval()
+    found = measure(logit, batch, scores)
+    if metric == "infidelity":  # that of the logit, whatever its sign
+        expected = infidelity(beside_zero, batch, scores, 1, generator=seeded())
+    else:
+        expected = measure(beside_zero, batch, scores)
+    torch.testing.assert_close(found, expected)
+    selected = select_edges(scores, batch, 0.5)
+    for target in (0, 1):
+        both = [fidelity_plus(each, batch, selected, target) for each in (logit, beside_zero)]
+        torch.testing.assert_close(*both)
+    with pytest.raises(ValueError, match="Expected target to be a class below 2"):
+        fidelity_plus(logit, batch, selected, 2)
+
+
 @pytest.mark.parametrize("nodes", POLICIES)
 def test_explained_nodes_never_leave(nodes: Any) -> None:
     """A root without edges still has its own row; the two policies are the same."""
@@ -254,8 +356,8 @@ def test_wrong_arguments() -> None:
         fidelity_minus(model, SMALL, FIRST.float())
     with pytest.raises(ValueError, match=r"Call model\.eval\(\) first"):
         fidelity_plus(MeanOfSums(), SMALL, FIRST)
-    with pytest.raises(ValueError, match="Expected logits of two classes or more"):
-        fidelity_plus(MeanOfSums().eval(), Data(x=SMALL.x[:, :1], edge_index=SMALL.edge_index), FIRST)
+    with pytest.raises(ValueError, match=r"logits \[G, C\] of classes, or one of two \(got an output \[1, 0\]"):
+        fidelity_plus(MeanOfSums().eval(), Data(x=SMALL.x[:, :0], edge_index=SMALL.edge_index), FIRST)
 
 
 def test_model_and_graph_are_left_as_they_were() -> None:

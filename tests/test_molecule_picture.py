@@ -15,6 +15,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from torch_geometric.data import Data
 
+from captum_goat import undirected_feature_mask
 from captum_goat.pictures.molecule_drawing import outline
 from captum_goat.pictures.palette import NEGATIVE, NEUTRAL, POSITIVE, colour_scale
 from captum_goat.visualization import (
@@ -68,6 +69,18 @@ def test_every_bond_has_the_colour_of_its_attribution() -> None:
     assert colours == dict(enumerate(expected))
     assert (colours[1], colours[2]) == (NEGATIVE, NEUTRAL)
     assert bands(svg(vmax=2.0))[0] == POSITIVE  # the scale can be shared
+
+
+@needs_rdkit
+def test_sums_of_both_directions_are_counted_once() -> None:
+    summed, undirected = torch.tensor(SCORES).repeat(2), undirected_feature_mask(EDGE_INDEX)
+    for options in ({"vmax": 4.0}, {"vmax": 4.0, "hydrogens": "none"}):
+        assert svg(summed, feature_mask=undirected, **options) == svg(**options)
+        assert svg(summed, **options) != svg(**options)
+    fig, _ = visualize_molecule_attr(
+        summed, GRAPH, atoms=ATOMS, feature_mask=undirected, show_colorbar=True, use_pyplot=False
+    )
+    assert fig.axes[1].get_ylim() == (-4, 4)
 
 
 @needs_rdkit

@@ -57,7 +57,7 @@ def test_scattered_winners(reduce: str, include_self: bool, fill: float) -> None
 def test_equals_share_the_place_of_the_winner() -> None:
     """The maximum of a value and itself is the value: nothing may be counted twice or lost."""
     twice = randomize(Model(lambda x: torch.maximum(x, x.clone()).relu()).double(), seed=1)
-    once = copy.deepcopy(twice)
+    once = copy.deepcopy(twice).eval()  # PyG 2.6 forgets the mode of its Linear
     once.between = once.after = torch.relu
     torch.testing.assert_close(check_complete(twice), check_complete(once))
 

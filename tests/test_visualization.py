@@ -7,6 +7,7 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from conftest import make_gnn
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
@@ -14,6 +15,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from captum_goat import GOAtAttribution, undirected_feature_mask
 from captum_goat.pictures.palette import NEUTRAL
 from captum_goat.visualization import visualize_graph_attr
 
@@ -58,6 +60,27 @@ def test_directions_are_merged_and_drawn_with_signed_colours_and_widths() -> Non
     assert red_1 > blue_1 + 0.05  # negative is red, and paler because it is smaller
     assert np.ptp(neutral[:3]) < 0.02  # zero is grey
     assert neutral[:3].mean() < 0.9  # and can be seen on white
+
+
+@pytest.mark.parametrize("method", ["edges", "heat_map"])
+def test_sums_of_both_directions_are_counted_once(method: Any) -> None:
+    """With one edge that has no reverse, one that is there twice, and a self-loop."""
+    model, x = make_gnn("gin"), torch.arange(20.0, dtype=torch.float64).view(5, 4) / 10
+    edge_index = torch.cat([EDGE_INDEX, torch.tensor([[0, 3, 4], [1, 4, 4]])], dim=1)
+    goat, undirected = GOAtAttribution(model), undirected_feature_mask(edge_index)
+    mask = torch.ones(9, dtype=torch.float64)
+    plain, summed = (
+        goat.attribute(mask, 0, (x, edge_index), feature_mask=feature_mask) for feature_mask in (None, undirected)
+    )
+
+    def scores(attributions: Tensor, **options: Any) -> Any:
+        ax = draw(attributions, edge_index, method=method, pos=x[:, :2], **options)[1]
+        return edge_lines(ax).get_array() if method == "edges" else ax.images[-1].get_array().filled(0.0)
+
+    np.testing.assert_allclose(scores(summed, feature_mask=undirected), scores(plain), rtol=1e-12)
+    assert np.abs(scores(summed) - scores(plain)).max() > 0.1 * np.abs(scores(plain)).max(), "the sums were doubled"
+    if method == "edges":
+        assert scores(summed, feature_mask=undirected).sum() == pytest.approx(float(plain.sum()))
 
 
 def test_scale_is_centred_and_can_be_shared() -> None:

@@ -12,7 +12,12 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from torch_geometric.data import Data
 
-from captum_goat.visualization import visualize_graph_attr, visualize_graph_attr_multiple
+from captum_goat import undirected_feature_mask
+from captum_goat.visualization import (
+    visualize_graph_attr,
+    visualize_graph_attr_multiple,
+    visualize_molecule_attr_multiple,
+)
 
 matplotlib.use("Agg")
 
@@ -54,6 +59,16 @@ def test_panels_share_scale_layout_and_colour_bar() -> None:
     one, minus_one = small.get_array().tolist().index(1.0), large.get_array().tolist().index(-1.0)
     assert small.get_linewidths()[one] == pytest.approx(large.get_linewidths()[minus_one])
     assert max(small.get_linewidths()) < max(large.get_linewidths())
+
+
+def test_sums_of_both_directions_are_counted_once() -> None:
+    undirected = undirected_feature_mask(EDGE_INDEX)
+    _, axes = draw({"sums": torch.tensor([3.0, 3.0, -1.0, -1.0, 0.0, 0.0])}, feature_mask=undirected)
+    assert edges_of(axes[0]).norm.vmax == 3
+    assert sorted(edges_of(axes[0]).get_array()) == [-1, 0, 3]
+    molecule = {"sums": torch.tensor([2.0, -1.0])}  # each bond in one direction
+    _, (ax,) = visualize_molecule_attr_multiple(molecule, "CCO", feature_mask=torch.tensor([0, 1]), use_pyplot=False)
+    assert ax.get_title() == "sums"
 
 
 def test_panels_with_scales_of_their_own() -> None:

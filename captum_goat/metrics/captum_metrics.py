@@ -19,7 +19,7 @@ from torch_geometric.data import Batch, Data
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.metrics.counted_edges import CountedEdges, check_scores, graph_of_nodes, number_of_graphs, places
 from captum_goat.metrics.perturbations import PerturbFunc, drop_edges
-from captum_goat.metrics.reduced_graphs import class_per_graph, model_arguments, output_of
+from captum_goat.metrics.reduced_graphs import class_per_graph, logits_of, model_arguments, output_of
 
 
 def infidelity(
@@ -37,15 +37,16 @@ def infidelity(
 
     .. math:: \mathrm{INFD} = \mathbb{E}_I\left[\left(I^\top \phi - (f(m) - f(m - I))_c\right)^2\right]
 
-    :math:`f` are the model's outputs (logits, that is) as a function of the edge mask :math:`m = 1`,
-    :class:`~captum_goat.EdgeMaskedModel`. Computed by :func:`captum.metrics.infidelity`. Source: Yeh, Hsieh, Suggala,
-    Inouye, Ravikumar: *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019.
+    :math:`f` are the model's logits, which are what methods such as GOAt explain, as a function of the edge mask
+    :math:`m = 1`, :class:`~captum_goat.EdgeMaskedModel`. Computed by :func:`captum.metrics.infidelity`. Source: Yeh,
+    Hsieh, Suggala, Inouye, Ravikumar: *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019.
 
     Args:
-        model: As for :func:`~captum_goat.metrics.fidelity_plus`.
+        model: As for :func:`~captum_goat.metrics.fidelity_plus`, but without log-probabilities.
         data: The graph, or the batch of G graphs.
         scores: One number per edge, ``[E]``.
-        target: The explained class of all graphs or one per graph ``[G]``; ``None`` for the predicted one.
+        target: The explained class of all graphs or one per graph ``[G]``; ``None`` for the predicted one. The only
+            logit of a model is class 0, as for Captum.
         perturb_func: The perturbation of masks ``[B, E]``. By default :func:`~captum_goat.metrics.drop_edges` drops
             each edge with probability 0.1, both directions of an undirected one together.
         samples: How many perturbations of each graph.
@@ -54,6 +55,9 @@ def infidelity(
 
     Returns:
         One number per graph, ``[G]``.
+
+    Raises:
+        ValueError: If the model returns probabilities or their logarithms, or the arguments do not fit together.
 
     Examples::
 
@@ -75,7 +79,7 @@ def infidelity(
     """
     edges, scores = CountedEdges.of(data), check_scores(scores, data)
     perturb = perturb_func or drop_edges(0.1, feature_mask=edges.number, generator=generator)
-    output = output_of(model, data)
+    output = logits_of(model, data)
     classes = output.argmax(dim=1) if target is None else class_per_graph(target, output)
     rows = Rows.of(edges.columns_graph, edges.num_graphs)
     masked, (args, kwargs) = EdgeMaskedModel(model), model_arguments(model, data)

@@ -68,7 +68,8 @@ def fidelity_plus(
 
     Args:
         model: A model in evaluation mode that is called as ``model(x, edge_index, batch)``, with ``edge_weight`` and
-            ``edge_attr`` if it takes them, and returns logits or log-probabilities ``[G, C]``.
+            ``edge_attr`` if it takes them, and returns logits or log-probabilities ``[G, C]``; or one logit ``[G, 1]``
+            or ``[G]``, whose sigmoid is the probability of class 1.
         data: The graph, or the batch of G graphs.
         selected: The edges of the explanation, bool ``[E]``; see :func:`~captum_goat.metrics.select_edges`.
         target: The class of all graphs or one per graph ``[G]``, such as ``data.y``; ``None`` for the predicted one.
@@ -79,6 +80,9 @@ def fidelity_plus(
 
     Returns:
         One number per graph, ``[G]``.
+
+    Raises:
+        ValueError: If the model returns probabilities, or the arguments do not fit together.
 
     Examples::
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat.metrics.counted_edges import edges_of, graph_of_nodes, number_of_graphs
+from captum_goat.metrics.logits import of_two_classes, refuse_probabilities, refuse_squashed
 
 # What becomes of nodes without edges: they stay in the pool, or they leave it, as in the authors' code.
 NodePolicy: TypeAlias = Literal["stay", "leave"]
@@ -74,7 +76,7 @@ def reads_roots(model: Module) -> bool:
 
 @torch.no_grad()
 def output_of(model: Module, data: Data | Batch, keep: Tensor | None = None, nodes: NodePolicy = "stay") -> Tensor:
-    """Return a model's output for graphs with some of their edges only, one row per graph.
+    """Return a model's output for graphs with some of their edges only, one row per graph; ``[G]`` becomes ``[G, 1]``.
 
     Args:
         model: The model, in evaluation mode.
@@ -91,13 +93,35 @@ def output_of(model: Module, data: Data | Batch, keep: Tensor | None = None, nod
     output: Tensor = model(*args, **kwargs)
     graphs = number_of_graphs(data)
     rows = (graphs, graphs + 1) if nodes == "leave" else (graphs,)
-    if not isinstance(output, Tensor) or output.dim() < 2 or len(output) not in rows:
+    if not isinstance(output, Tensor) or output.dim() < 1 or len(output) not in rows:
         got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(
             f"Expected one row of output for each of {graphs} graphs (got {got}). Wrap a model that has one row per "
             "node in captum_goat.models.RootClassifier."
         )
-    return output[:graphs]
+    return output[:graphs] if output.dim() > 1 else output[:graphs].unsqueeze(1)
+
+
+def logits_of(model: Module, data: Data | Batch, *, logarithms_too: bool = True) -> Tensor:
+    """Return a model's logits for graphs as they are, ``[G, C]``, or ``[G, 1]`` if it has one logit for two classes.
+
+    Args:
+        model: The model, in evaluation mode.
+        data: The graph, or the batch of G graphs.
+        logarithms_too: Whether logarithms of probabilities are refused, like probabilities.
+
+    Raises:
+        ValueError: If the model returns something else.
+    """
+    output = output_of(model, data)
+    if output.dim() != 2 or not output.size(1):
+        raise ValueError(f"Expected logits [G, C] of classes, or one of two (got an output {list(output.shape)}).")
+    without_edges = partial(output_of, model, data, torch.zeros_like(edges_of(data)[0], dtype=torch.bool))
+    if output.size(1) == 1:
+        refuse_squashed(partial(output_of, model, data), without_edges)
+    else:
+        refuse_probabilities(output, without_edges, logarithms_too=logarithms_too)
+    return output
 
 
 @dataclass(frozen=True)
@@ -132,15 +156,14 @@ class Prediction:
         """Predict the graphs as they are; ``None`` for the target stands for the predicted classes."""
         if measure not in get_args(Measure):
             raise ValueError(f"Expected measure to be 'probability' or 'accuracy' (got {measure!r}).")
-        logits = output_of(model, data)
-        if logits.dim() != 2 or logits.size(1) < 2:
-            raise ValueError(f"Expected logits of two classes or more (got an output of shape {list(logits.shape)}).")
+        logits = of_two_classes(logits_of(model, data, logarithms_too=False))
         classes = logits.argmax(dim=1) if target is None else class_per_graph(target, logits)
         return cls(model, data, classes, nodes, measure, _measured(logits, classes, measure))
 
     def with_edges(self, keep: Tensor) -> Tensor:
         """Return the measure for the graphs with the kept edges only, ``[G]``."""
-        return _measured(output_of(self.model, self.data, keep, self.nodes), self.target, self.measure)
+        logits = of_two_classes(output_of(self.model, self.data, keep, self.nodes))
+        return _measured(logits, self.target, self.measure)
 
     def drop(self, keep: Tensor) -> Tensor:
         """Return how far the measure drops if only the kept edges are left, ``[G]``."""

@@ -31,6 +31,7 @@ def drawn_edges(
     top_k: int | None = None,
     edge_label: Tensor | None = None,
     ground_truth: Tensor | None = None,
+    feature_mask: Tensor | None = None,
 ) -> DrawnEdges:
     """Merge repeated edges, and both directions of an edge unless ``directed``; choose which are coloured.
 
@@ -41,7 +42,9 @@ def drawn_edges(
         raise ValueError(
             f"Expected ground_truth of shape [{edge_index.size(1)}], one per edge (got {list(ground_truth.shape)})."
         )
-    edges, scores, halo = edge_scores(attributions, edge_index, edge_label, directed=directed)
+    edges, scores, halo = edge_scores(
+        attributions, edge_index, edge_label, directed=directed, feature_mask=feature_mask
+    )
     dotted = edge_scores(attributions, edge_index, ground_truth, directed=directed).marked
     scores = with_sign(scores, sign)
     return DrawnEdges(edges, scores, strongest(scores, top_k), halo, dotted)

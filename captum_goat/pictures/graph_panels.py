@@ -34,6 +34,7 @@ def visualize_graph_attr_multiple(
     columns: int | None = None,
     sign: Sign = "all",
     directed: bool = False,
+    feature_mask: Tensor | None = None,
     vmax: float | None = None,
     outlier_perc: float = 2,
     cmap: str | Colormap | None = None,
@@ -58,6 +59,7 @@ def visualize_graph_attr_multiple(
         columns: How many panels are in a row; by default at most 4.
         sign: As in :func:`visualize_graph_attr`.
         directed: As in :func:`visualize_graph_attr`.
+        feature_mask: As in :func:`visualize_graph_attr`, for all methods.
         vmax: The magnitude that has the full colour in all panels; ``None`` to find it in the attributions.
         outlier_perc: As in :func:`visualize_graph_attr`; the shared scale is the largest of the panels'.
         cmap: As in :func:`visualize_graph_attr`.
@@ -90,13 +92,14 @@ def visualize_graph_attr_multiple(
     check_scale(vmax, alpha_overlay)
     panels = named_panels(attributions, titles)
     graph = graph_to_draw(edge_index, **{name: options.pop(name, None) for name in GRAPH_OPTIONS})
-    scores = [drawn_edges(each, graph.edge_index, directed=directed, sign=sign).scores for _, each in panels]
+    merged: dict[str, Any] = {"directed": directed, "feature_mask": feature_mask}
+    scores = [drawn_edges(each, graph.edge_index, sign=sign, **merged).scores for _, each in panels]
     if options.get("method") != "heat_map":
         options["pos"] = graph.points()
     draw = partial(
         visualize_graph_attr,
         edge_index=graph.edge_index,
-        directed=directed,
+        **merged,
         num_nodes=graph.num_nodes,
         node_labels=graph.labels,
         atoms=graph.atoms,

@@ -33,6 +33,7 @@ def visualize_graph_attr(
     sign: Sign = "all",
     top_k: int | None = None,
     directed: bool = False,
+    feature_mask: Tensor | None = None,
     ground_truth: Tensor | None = None,
     edge_label: Tensor | None = None,
     node_labels: Sequence[object] | Tensor | None = None,
@@ -67,6 +68,9 @@ def visualize_graph_attr(
         top_k: How many edges to colour, those of largest magnitude after ``sign``; the rest is grey. The scale is that
             of all edges.
         directed: Whether the directions of an edge are drawn apart, as arrows.
+        feature_mask: The ``feature_mask`` that the attributions were made with, if any, ``[E]``, such as
+            :func:`~captum_goat.undirected_feature_mask`. All edges of a feature have its sum: it is shared equally
+            among them, so that nothing counts twice.
         ground_truth: The edges that a good explanation finds, bool ``[E]``: they have a dotted outline.
         edge_label: Edges to mark with a yellow halo, bool ``[E]``; without ``ground_truth`` the legend calls them that.
         node_labels: What to write on the nodes, one entry per node.
@@ -120,6 +124,7 @@ def visualize_graph_attr(
         top_k=top_k,
         edge_label=edge_label,
         ground_truth=ground_truth,
+        feature_mask=feature_mask,
     )
     scale = colour_scale(sign, full_scale(drawn.scores, vmax, outlier_perc), cmap, alpha_overlay)
     nodes = graph.nodes(graph.points(), node_colors) if method == "edges" else None

@@ -57,6 +57,7 @@ def visualize_molecule_attr(
     atoms: Sequence[str | int] | Tensor | None = None,
     bond_types: Tensor | Sequence[float] | None = None,
     node_attributions: Tensor | None = None,
+    feature_mask: Tensor | None = None,
     ground_truth: Tensor | None = None,
     hydrogens: Hydrogens = "all",
     sign: Sign = "all",
@@ -86,6 +87,9 @@ def visualize_molecule_attr(
         bond_types: The orders of a ``Data``'s edges, ``[E]`` (1, 2, 3, and 1.5 for aromatic bonds), or one-hot
             ``[E, 3]`` or ``[E, 4]``, such as the ``edge_attr`` of Mutagenicity and QM9; all single bonds if ``None``.
         node_attributions: One number per atom, ``[N]``, for discs below the atoms, on the same scale.
+        feature_mask: The ``feature_mask`` that the attributions were made with, if any, ``[E]``, such as
+            :func:`~captum_goat.undirected_feature_mask`. All edges of a feature have its sum: it is shared equally
+            among them, so that nothing counts twice.
         ground_truth: The edges that a good explanation finds, bool ``[E]``: they have a dotted outline.
         hydrogens: Which hydrogens to draw: ``"all"``, ``"polar"`` (those not bound to carbon), or ``"none"``. The
             attributions of those that are left out colour the atom that they are bound to. One of the ground truth
@@ -127,6 +131,7 @@ def visualize_molecule_attr(
         atoms=atoms,
         bond_types=bond_types,
         node_attributions=node_attributions,
+        feature_mask=feature_mask,
         ground_truth=ground_truth,
         hydrogens=hydrogens,
         sign=sign,
@@ -186,6 +191,7 @@ def coloured_molecule(
     atoms: Sequence[str | int] | Tensor | None = None,
     bond_types: Tensor | Sequence[float] | None = None,
     node_attributions: Tensor | None = None,
+    feature_mask: Tensor | None = None,
     ground_truth: Tensor | None = None,
     hydrogens: Hydrogens = "all",
     sign: Sign = "all",
@@ -207,7 +213,7 @@ def coloured_molecule(
         raise ValueError(f"Expected hydrogens to be one of {names} (got {hydrogens!r}).")
     rdkit_molecule, edges = _molecule_and_edges(molecule, edge_index, atoms, bond_types)
     scored = with_hydrogens(
-        scored_molecule(rdkit_molecule, attributions, edges, node_attributions, ground_truth), hydrogens
+        scored_molecule(rdkit_molecule, attributions, edges, node_attributions, ground_truth, feature_mask), hydrogens
     )
     scored = scored._replace(bonds=with_sign(scored.bonds, sign), atoms=with_sign(scored.atoms, sign))
     full = full_scale(np.concatenate([scored.bonds, scored.atoms]), vmax, outlier_perc)

@@ -38,13 +38,14 @@ def scored_molecule(
     edge_index: Tensor,
     node_attributions: Tensor | None = None,
     ground_truth: Tensor | None = None,
+    feature_mask: Tensor | None = None,
 ) -> ScoredMolecule:
     """Give every bond the sum over its directions; a self-loop goes to its atom.
 
     Raises:
         ValueError: If an edge is not a bond, or the arguments do not fit together.
     """
-    edges, scores, marked = edge_scores(attributions, edge_index, ground_truth)
+    edges, scores, marked = edge_scores(attributions, edge_index, ground_truth, feature_mask=feature_mask)
     count = molecule.GetNumAtoms()
     if node_attributions is not None and node_attributions.shape != (count,):
         raise ValueError(

@@ -165,6 +165,11 @@ def _sort(call: Call) -> Result:
     return [trace._replace(ids=trace.ids[call.out[1]]), None]
 
 
+@rule(aten.argsort)  # seen in torch 2.4, where it is not a sort
+def _argsort(call: Call) -> Result:
+    return None if isinstance(call.trace(call.args[0]), Edges) else REFUSED
+
+
 @rule(aten.cat, aten.stack)
 def _cat(call: Call) -> Result:
     dim = call.argument(1, "dim", 0) % call.out.dim()

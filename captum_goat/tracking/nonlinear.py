@@ -44,7 +44,11 @@ def pointwise(call: Call) -> Result:
     return combine(call, tensors)
 
 
-@depends(aten._softmax, aten._log_softmax, aten._safe_softmax)
+# Attention with a mask is a "safe" softmax from torch 2.5 on.
+_SOFTMAXES = [getattr(aten, name) for name in ("_softmax", "_log_softmax", "_safe_softmax") if hasattr(aten, name)]
+
+
+@depends(*_SOFTMAXES)
 def _softmax(call: Call) -> Result:
     rows, dim = call.rows(call.args[0]), call.args[1]
     return REFUSED if rows is None else sum_rows(call.graph, rows, {dim % max(rows.ids.dim(), 1)}, keepdim=True)

@@ -11,9 +11,9 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat.benchmark.comparison.parts import parts_of
+from captum_goat.metrics.logits import refuse_probabilities
 
 USUAL = ("x", "edge_index", "batch")
-ROUNDING = 1e-5  # of sums of probabilities
 
 
 def check_call(model: Module, graph: Data, *, with_batch: bool = True) -> None:
@@ -61,7 +61,7 @@ def logits_of(model: Module, graphs: Sequence[Data], rows: int | None = None) ->
         ValueError: If the model cannot be called, or returns something else.
     """
     logits = torch.cat([_logits(model, graphs[part], rows) for part in parts_of(graphs)])
-    _refuse_probabilities(logits)
+    refuse_probabilities(logits)
     return logits
 
 
@@ -83,18 +83,6 @@ def _logits(model: Module, graphs: Sequence[Data], rows: int | None) -> Tensor:
             f"(got {got}). {_advice(output, int(batch.num_nodes), rows is None)}"
         )
     return output
-
-
-def _refuse_probabilities(output: Tensor) -> None:
-    if bool((output >= 0).all()) and torch.allclose(output.sum(dim=1), output.new_ones(len(output)), atol=ROUNDING):
-        raise ValueError(
-            "Expected logits (got probabilities: they are positive, and add up to 1). Return what goes into softmax."
-        )
-    if torch.allclose(output.logsumexp(dim=1), output.new_zeros(len(output)), atol=ROUNDING):
-        raise ValueError(
-            "Expected logits (got logarithms of probabilities: their exponentials add up to 1). Return what goes into "
-            "log_softmax."
-        )
 
 
 def _advice(output: object, num_nodes: int, of_graphs: bool) -> str:

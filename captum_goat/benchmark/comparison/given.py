@@ -61,7 +61,7 @@ class Given:
             sequence = _sequence(graphs)
             plain = [_plain(graph, number) for number, graph in enumerate(sequence)]
             check_call(model, sequence[0])
-            model = deepcopy(model)
+            model = _copied(model)
         else:
             model, plain, notes = _of_nodes(model, graphs, nodes, num_hops)
         learning = [_learnt(graph, number, cut=nodes is not None) for number, graph in enumerate(training_graphs)]
@@ -75,7 +75,7 @@ class Given:
         """Return copies, for an explainer to do with them what it likes."""
         return replace(
             self,
-            model=deepcopy(self.model),
+            model=_copied(self.model),
             graphs=[graph.clone() for graph in self.graphs],
             training_graphs=[graph.clone() for graph in self.training_graphs],
             target=self.target.clone(),
@@ -90,6 +90,11 @@ def _check_model(model: Any) -> None:
         raise ValueError(
             f"Expected a model in evaluation mode (got {training[0]} in training mode). Call model.eval() first."
         )
+
+
+def _copied(model: Module) -> Module:
+    """Return a copy in evaluation mode: in PyG 2.6 a copy of its Linear layer is in training mode."""
+    return deepcopy(model).eval()
 
 
 def _sequence(graphs: Any) -> Sequence[Data]:
@@ -179,7 +184,7 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
             f"Expected nodes that edges lead to (got {len(lonely)} others, such as {lonely[0]}). Leave them out: there "
             "is nothing to explain."
         )
-    rooted = RootClassifier(deepcopy(model))
+    rooted = RootClassifier(_copied(model))
     plain = [_plain(graph, number) for number, graph in enumerate(cut)]
     return rooted, plain, _differences(rooted, plain, whole, chosen)
 

@@ -157,4 +157,4 @@ class Explainer(ABC):
 
 def own_copy(model: Module) -> Module:
     """Return a copy of a model, for an explainer to do with it what it likes; its weights ask for no gradients."""
-    return deepcopy(model).requires_grad_(False)
+    return deepcopy(model).requires_grad_(False).train(model.training)  # PyG 2.6 forgets the mode of its Linear
