@@ -15,34 +15,50 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat.activation_pattern import tensor_output
 from captum_goat.adjacency import EdgeSums, Gathering, entered
+from captum_goat.copied_edges import CopiedEdges
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.interception import intercepted
-from captum_goat.tracking import EdgeTracker, RowTracker, Unmasked, UnsupportedModelError
+from captum_goat.tracking import EdgeTracker, RowTracker, UnsupportedModelError
 
 
-def output_of_present(graph: GraphInputs, mask: Tensor) -> Tensor:
-    """Call a model with edges that are there as far as a mask ``[E]`` says."""
+def output_of_present(graph: GraphInputs, mask: Tensor, count: int = 1) -> Tensor:
+    """Call a model with edges that are there as far as a mask ``[E]`` says.
+
+    Args:
+        graph: The graph, or copies of it side by side.
+        mask: The mask.
+        count: The number of copies.
+
+    Raises:
+        ValueError: If the output for one copy depends on the edges of another one.
+    """
     tracker = RowTracker({module: name for name, module in graph.model.named_modules()})
     edge_tracker, sums = EdgeTracker(tracker, graph.edge_sets), EdgeSums(tracker)
+    copies = CopiedEdges(tracker, graph.edge_sets, count)
 
     def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
         tracker.check_by_layers(messages)
-        edge_tracker.follow(layer, edge_index, messages)
+        call = edge_tracker.follow(layer, edge_index, messages)
         sums.pass_messages()
         passed = messages.clone()
-        tracker.set(passed, Unmasked("masked", "message"))
+        copies.mark(passed, messages, call)
         return passed
 
     def on_sum(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = Gathering.of(func, args, kwargs)
         site = sums.find(call)
-        return func(*args, **kwargs) if site is None else entered(call, site.factor(mask))
+        if site is None:
+            return func(*args, **kwargs)
+        factor = site.factor(mask)
+        copies.mark_presence(factor, site.edges)
+        return entered(call, factor)
 
     callbacks: dict[str, Any] = {"on_message": on_message, "on_layer": edge_tracker.enter, "on_sum": on_sum}
     with intercepted(graph.model, around_propagate=sums.around_propagate, **callbacks), tracker:
         output = tensor_output(graph())
     edge_tracker.check_seen()
     tracker.check_by_layers(output)
+    copies.check(output)
     return output
 
 
