@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -16,8 +17,10 @@ from torch_geometric.nn import MessagePassing
 from captum_goat.activation_pattern import tensor_output
 from captum_goat.adjacency import EdgeSums, Gathering, entered
 from captum_goat.copied_edges import CopiedEdges
+from captum_goat.copies import graphs_in
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.interception import intercepted
+from captum_goat.model_state import kept_state
 from captum_goat.tracking import EdgeTracker, RowTracker, UnsupportedModelError
 
 
@@ -63,36 +66,68 @@ def output_of_present(graph: GraphInputs, mask: Tensor, count: int = 1) -> Tenso
 
 
 @torch.no_grad()
-def check_deletion(graph: GraphInputs) -> None:
-    """Refuse a model that is not, with some edges masked to 0, what it is without them.
+def check_deletion(graph: GraphInputs) -> bool:
+    """Raise UnsupportedModelError if the model with some edges masked to 0 is not what it is without them.
 
-    It is run on the graph with half of its edges, chosen at random, and with the others masked. A graph that the model
-    does not take without them is let pass.
+    Half of the edges, chosen at random, are masked, and deleted.
+
+    Returns:
+        Whether the check proves something: edges are deleted and others left, and that changes the output.
     """
-    sizes = [each.size(1) for each in graph.edge_sets]
-    kept = torch.rand(sum(sizes), generator=torch.Generator().manual_seed(0)) < 0.5
-    kept = kept.to(graph.edge_sets[0].device)
+    count = sum(each.size(1) for each in graph.edge_sets)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    kept = (order < count // 2).to(graph.edge_sets[0].device)
+    with kept_state(list(graph.model.modules())):
+        before = tensor_output(graph())
+        with running_without_edges(graph):
+            deleted = tensor_output(with_edges(graph, kept)())
+    check_same(graph, output_of_present(graph, kept.to(before.dtype)), deleted, before)
+    return count > 1 and not nearly_equal(before, deleted)
+
+
+@contextmanager
+def running_without_edges(graph: GraphInputs) -> Iterator[None]:
+    """Say of whatever a model raises that it does so without edges."""
     try:
-        expected = tensor_output(_with_edges(graph, list(kept.split(sizes)))())
-    except Exception:  # of a model that needs its edges
-        return
-    found = output_of_present(graph, kept.to(expected.dtype))
-    near = torch.finfo(expected.dtype).eps ** 0.5
-    largest = float(expected.abs().max()) if expected.numel() else 0.0
-    same = found.shape == expected.shape and torch.allclose(
-        found, expected, rtol=near, atol=near * (1 + largest), equal_nan=True
-    )
-    if not same:
+        yield
+    except UnsupportedModelError:
+        raise
+    except Exception as error:  # of the user's model, so of any kind
+        raise UnsupportedModelError(
+            f"{type(graph.model).__name__} does not run on the graph without some of its edges "
+            f"({type(error).__name__}: {error}), so it is not known what they do to the output. Use at='message'."
+        ) from error
+
+
+def check_same(graph: GraphInputs, masked: Tensor, deleted: Tensor, before: Tensor) -> None:
+    """Raise UnsupportedModelError unless an output with edges masked to 0 is the one with them deleted.
+
+    Args:
+        graph: The graph.
+        masked: The output with edges masked.
+        deleted: The output with the same edges deleted.
+        before: The output with all edges, which tells how large a difference may be.
+    """
+    if not nearly_equal(masked, deleted, before):
         raise UnsupportedModelError(
             f"With some of the edges masked to 0, the output of {type(graph.model).__name__} is not what it is without "
             f"them, so something in it depends on the edges by other ways than sums over them. Use at='message'."
         )
 
 
-def _with_edges(graph: GraphInputs, kept: list[Tensor]) -> GraphInputs:
-    """Return a graph with some of its edges only, and what belongs to them."""
+def nearly_equal(one: Tensor, other: Tensor, *more: Tensor) -> bool:
+    """Return whether two outputs are equal up to rounding, relative to the largest numbers in them or in ``more``."""
+    if one.shape != other.shape:
+        return False
+    largest = max(float(each.nan_to_num(0.0, 0.0, 0.0).abs().max()) if each.numel() else 0.0 for each in (one, *more))
+    near = torch.finfo(one.dtype).eps ** 0.5
+    return torch.allclose(one, other, rtol=near, atol=near * largest, equal_nan=True)
+
+
+def with_edges(graph: GraphInputs, kept: Tensor) -> GraphInputs:
+    """Return a graph with some of its edges only, bool ``[E]``, and what belongs to them."""
     arguments = dict(graph.arguments)
-    for each, keep in zip(graph.edges, kept, strict=True):
+    for each, keep in zip(graph.edges, kept.split([each.size(1) for each in graph.edge_sets]), strict=True):
         value = arguments[each.name]
         if isinstance(value, BaseData):
             arguments[each.name] = _data_with(value, each.key, keep)
@@ -108,12 +143,12 @@ def _with_edges(graph: GraphInputs, kept: list[Tensor]) -> GraphInputs:
 
 
 def _is_of_edges(graph: GraphInputs, name: str, keep: Tensor) -> bool:
-    """Return whether an argument has one row per edge: by its size, and by its name where nodes are as many."""
+    """Return whether an argument has one row per edge: by size, or by name where nodes or graphs are as many."""
     value = graph.arguments[name]
     if not isinstance(value, Tensor) or value.dim() == 0 or value.size(0) != keep.numel():
         return False
     first = next(each for each in graph.arguments.values() if isinstance(each, Tensor))
-    return "edge" in name or first.size(0) != keep.numel()
+    return "edge" in name or keep.numel() not in (first.size(0), graphs_in(graph.arguments.get("batch")))
 
 
 def _chosen(value: Tensor, is_edges: bool, keep: Tensor) -> Tensor:

@@ -246,8 +246,7 @@ class GOAtAttribution(Attribution):
         with torch.inference_mode(False), full_precision(inputs):
             request = Request.of(self._explained, inputs, arguments)
             if request.adjacency and not self._checked:
-                request.check_deletion()
-                self._checked = True
+                self._checked = request.check_deletion()
             options = {"repeated": self.field == "repeated", "proportional": self.gates == "proportional"}
             explanations = request.explanations(choice, memory=self._memory, **options)
             parts = zip(*(each.attribute() for each in explanations), strict=True)

@@ -92,8 +92,7 @@ class EdgeMaskedModel(Module):
         count = len(masks[0]) if masks[0].dim() == 2 else 1
         graph = GraphInputs.of(self.model, args, kwargs, names or sizes, count=count)
         if self.at == "adjacency" and not self._checked:
-            check_deletion(graph)
-            self._checked = True
+            self._checked = check_deletion(graph)
         return self._output(graph, torch.cat(masks)) if masks[0].dim() == 1 else self._many(graph, masks)
 
     def _output(self, graph: GraphInputs, mask: Tensor, count: int = 1) -> Tensor:
