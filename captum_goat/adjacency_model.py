@@ -100,15 +100,20 @@ def running_without_edges(graph: GraphInputs) -> Iterator[None]:
 
 
 def check_same(graph: GraphInputs, masked: Tensor, deleted: Tensor, before: Tensor) -> None:
-    """Raise UnsupportedModelError unless an output with edges masked to 0 is the one with them deleted.
+    """Check that an output with edges masked to 0 is the one with them deleted.
 
     Args:
         graph: The graph.
         masked: The output with edges masked.
         deleted: The output with the same edges deleted.
         before: The output with all edges, which tells how large a difference may be.
+
+    Raises:
+        ValueError: If they differ where some of the inputs are not finite.
+        UnsupportedModelError: If they differ otherwise.
     """
     if not nearly_equal(masked, deleted, before):
+        graph.check_finite()
         raise UnsupportedModelError(
             f"With some of the edges masked to 0, the output of {type(graph.model).__name__} is not what it is without "
             f"them, so something in it depends on the edges by other ways than sums over them. Use at='message'."

@@ -263,12 +263,15 @@ class GraphExplanation:
         """Raise if the attributions miss the output by more than what rounding explains."""
         if (delta.abs() <= rounding).all():
             return
-        cause = "the model has a state that changes, code that cannot be seen, or numbers that are not finite"
-        if not self.pattern.is_polynomial:
-            cause = "degrees have to do with more than the weights of messages. Use at='message'"
-        if self.pattern.suspects:
+        cause = "the model has a state that changes, or code that cannot be seen"
+        if not delta.isfinite().all():
+            self._graph.check_finite(**{"the edge mask": self.pattern.subject.mask})
+            cause = "the model computes numbers that are infinite or nan"
+        elif self.pattern.suspects:
             known = " or ".join(dict.fromkeys(self.pattern.suspects))
             cause = f"{known} takes values out of torch, and what becomes of them cannot be seen"
+        elif not self.pattern.is_polynomial:
+            cause = "degrees have to do with more than the weights of messages. Use at='message'"
         raise UnsupportedModelError(
             f"The attributions do not add up to the output (the sum is off by {float(delta.abs().max()):.2g}): {cause}."
         )
