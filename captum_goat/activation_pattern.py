@@ -152,8 +152,8 @@ class ActivationPattern:
         plain = [each._replace(start=None) if isinstance(each, Presence) else each for each in self.messages]
         without = replace(self, messages=plain)
         first, second = (each.replay(0.0, inputs=False).output for each in (self, without))
-        near = torch.finfo(first.dtype).eps ** 0.5
-        return self if torch.allclose(first, second, rtol=near, atol=near * float(first.abs().max())) else without
+        near, largest = torch.finfo(first.dtype).eps ** 0.5, float(first.nan_to_num().abs().max())
+        return self if torch.allclose(first, second, rtol=near, atol=near * largest) else without
 
     def replay(self, t: float, *, inputs: bool, frozen: float | None = None) -> Replay:
         """Run the model with the pattern frozen and all variables scaled by t.

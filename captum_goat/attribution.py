@@ -9,6 +9,7 @@ import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
+from torch.nn import Module
 
 from captum_goat.convergence_delta import completeness_error
 from captum_goat.explained_model import ExplainedModel
@@ -249,8 +250,7 @@ class GOAtAttribution(Attribution):
             request = Request.of(self._explained, inputs, arguments)
             switch_off_autocast(request.device)
             if request.adjacency and not self._checked:
-                request.check_deletion()
-                self._checked = True
+                self._checked = request.check_deletion()
             options = {"repeated": self.field == "repeated", "proportional": self.gates == "proportional"}
             explanations = request.explanations(choice, memory=self._memory, **options)
             parts = zip(*(each.attribute() for each in explanations), strict=True)
@@ -285,6 +285,26 @@ class GOAtAttribution(Attribution):
         """
         points = start_point, end_point
         return completeness_error(self._explained, attributions, points, Choice([target]), additional_forward_args)
+
+    @restores_state
+    def explained_values(self, inputs: Any, target: Any = None, additional_forward_args: Any = None) -> Tensor:
+        """Return the numbers that :meth:`attribute` would explain, one per graph or mask.
+
+        Args:
+            inputs: As for :meth:`attribute`.
+            target: As for :meth:`attribute`.
+            additional_forward_args: As for :meth:`attribute`.
+        """
+        with outside_inference_mode():
+            request = Request.of(self._explained, inputs, additional_forward_args)
+            switch_off_autocast(request.device)
+            explanations = request.explanations(Choice([target]))
+            return torch.cat([each.values() for each in explanations]).detach()
+
+    @property
+    def model(self) -> Module:
+        """The user's own model, without what was wrapped around it."""
+        return self._explained.model
 
     @property
     def multiplies_by_inputs(self) -> bool:

@@ -42,7 +42,7 @@ def side_by_side(model: Module, arguments: dict[str, Any], edges: Sequence[EdgeS
 def _untyped(model: Module, arguments: dict[str, Any], edges: Sequence[EdgeSet], count: int) -> dict[str, Any]:
     tensors = {each.name: each.of(arguments) for each in edges}
     num_nodes = _num_nodes(arguments, tensors)
-    num_graphs = _num_graphs(arguments.get("batch"))
+    num_graphs = graphs_in(arguments.get("batch"))
     sizes = {num_nodes, num_graphs, *(each.size(1) for each in tensors.values())}
     found: dict[str, Any] = {}
     copied: dict[int, Tensor] = {}  # the same edges again must stay the same tensor
@@ -69,7 +69,7 @@ def _typed(model: Module, arguments: dict[str, Any], edges: Sequence[EdgeSet], c
             raise ValueError(f"Expected dictionaries of tensors, by type (got another value for '{name}').")
     nodes = _nodes_per_type(arguments)
     batches = [value for name, value in arguments.items() if isinstance(value, dict) and "batch" in name]
-    num_graphs = max((_num_graphs(each) for value in batches for each in value.values()), default=1)
+    num_graphs = max((graphs_in(each) for value in batches for each in value.values()), default=1)
     found: dict[str, Any] = {}
     for name, value in arguments.items():
         kind = "edge_index" if name == edges[0].name else name
@@ -103,7 +103,8 @@ def _copies(
     return copies
 
 
-def _num_graphs(batch: Any) -> int:
+def graphs_in(batch: Any) -> int:
+    """Return the number of graphs in a batch vector; 1 if there is none."""
     return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else 1
 
 

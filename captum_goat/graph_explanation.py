@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.activation_pattern import ActivationPattern, Subject
+from captum_goat.adjacency_model import check_same, running_without_edges, with_edges
 from captum_goat.contributions import Contributions, contributions
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.known_graphs import Memory
@@ -81,13 +82,10 @@ class GraphExplanation:
         adjacency: bool = False,
         memory: Memory | None = None,
     ) -> None:
-        def forward(leading: Sequence[Tensor]) -> Any:
-            output = graph(leading)
-            return output.view(1) if isinstance(output, Tensor) and output.dim() == 0 else output
-
+        self._graph = graph
         edge_sets = () if mask is None else graph.edge_sets
         mask = features[0].new_empty(0) if mask is None else mask
-        subject = Subject(graph.model, forward, tuple(features), edge_sets, mask, finish, adjacency)
+        subject = Subject(graph.model, _forward_of(graph), tuple(features), edge_sets, mask, finish, adjacency)
         self._proportional = proportional
         self._found: Replicated | None = None
 
@@ -151,15 +149,30 @@ class GraphExplanation:
         self.pattern = replace(self.pattern, output=found.output)
         return self._all_spread(found)
 
-    def _one_after_the_other(self) -> Replicated:
+    def _base(self) -> ActivationPattern:
+        """Return the pattern without edges.
+
+        Raises:
+            UnsupportedModelError: If masks stand for the presence of edges, and the model is not the same without them.
+        """
         base = self.pattern.at_zero()
+        if self.pattern.subject.adjacency:
+            graph = self._graph.with_leading(base.subject.features)
+            graph = with_edges(graph, torch.zeros_like(base.subject.mask, dtype=torch.bool))
+            with running_without_edges(graph):
+                deleted = record(base.subject._replace(forward=_forward_of(graph), features=(), edge_sets=()))
+            check_same(graph, base.output, deleted.output, self.output)
+        return base
+
+    def _one_after_the_other(self) -> Replicated:
+        base = self._base()
         shares = contributions(self.pattern, self.targets)
         calibrations = contributions(base, self.targets, inputs=False)
         return Replicated(self.output, base.output, self.targets, shares, calibrations)
 
     def _attribute_smoothly(self) -> list[Attributions]:
         """Attribute with as many points as the sums need."""
-        pattern, base = self.pattern.with_starts(), self.pattern.at_zero()
+        pattern, base = self.pattern.with_starts(), self._base()
         calibrations = contributions(base, self.targets, inputs=False)
         for count in SMOOTH_POINTS:
             shares = contributions(pattern, self.targets, smooth=count)
@@ -249,15 +262,28 @@ class GraphExplanation:
         """Raise if the attributions miss the output by more than what rounding explains."""
         if (delta.abs() <= rounding).all():
             return
-        cause = "the model has a state that changes, code that cannot be seen, or numbers that are not finite"
-        if not self.pattern.is_polynomial:
-            cause = "degrees have to do with more than the weights of messages. Use at='message'"
-        if self.pattern.suspects:
+        cause = "the model has a state that changes, or code that cannot be seen"
+        if not delta.isfinite().all():
+            self._graph.check_finite(**{"the edge mask": self.pattern.subject.mask})
+            cause = "the model computes numbers that are infinite or nan"
+        elif self.pattern.suspects:
             known = " or ".join(dict.fromkeys(self.pattern.suspects))
             cause = f"{known} takes values out of torch, and what becomes of them cannot be seen"
+        elif not self.pattern.is_polynomial:
+            cause = "degrees have to do with more than the weights of messages. Use at='message'"
         raise UnsupportedModelError(
             f"The attributions do not add up to the output (the sum is off by {float(delta.abs().max()):.2g}): {cause}."
         )
+
+
+def _forward_of(graph: GraphInputs) -> Callable[[Sequence[Tensor]], Any]:
+    """Return a function that calls a model with its first arguments; an output of one number is one row."""
+
+    def forward(leading: Sequence[Tensor]) -> Any:
+        output = graph(leading)
+        return output.view(1) if isinstance(output, Tensor) and output.dim() == 0 else output
+
+    return forward
 
 
 def _with_neighbours(owner: Tensor, edge_index: Tensor) -> Tensor:

@@ -114,6 +114,15 @@ class GraphInputs:
             return self
         return replace(self, arguments=side_by_side(self.model, self.arguments, self.edges, count))
 
+    def check_finite(self, **others: Tensor) -> None:
+        """Raise ValueError if an argument, a number of the model's own or one of ``others`` is infinite or nan."""
+        own = (*self.model.named_parameters(), *self.model.named_buffers())
+        places = [*others.items(), *((f"'{name}'", each) for name, each in tensors_in(self.arguments))]
+        places += [(f"the model's '{name}'", each) for name, each in own]
+        wrong = dict.fromkeys(name for name, each in places if not each.isfinite().all())
+        if wrong:
+            raise ValueError(f"Expected finite numbers (got some that are infinite or nan in {', '.join(wrong)}).")
+
     def _packed(self, leading: Sequence[Tensor]) -> tuple[Any, ...]:
         """Return attributed features as first arguments of the model."""
         if self.node_types is None or not leading:

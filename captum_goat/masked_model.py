@@ -14,10 +14,11 @@ from torch_geometric.nn import MessagePassing
 from captum_goat.activation_pattern import tensor_output
 from captum_goat.adjacency_model import check_deletion, output_of_present
 from captum_goat.arguments import number_of_masks
+from captum_goat.copied_edges import CopiedEdges
 from captum_goat.global_state import restores_state
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.interception import intercepted
-from captum_goat.tracking import EdgeTracker, RowTracker, Unmasked
+from captum_goat.tracking import EdgeTracker, RowTracker
 
 
 class EdgeMaskedModel(Module):
@@ -93,12 +94,11 @@ class EdgeMaskedModel(Module):
         count = len(masks[0]) if masks[0].dim() == 2 else 1
         graph = GraphInputs.of(self.model, args, kwargs, names or sizes, count=count)
         if self.at == "adjacency" and not self._checked:
-            check_deletion(graph)
-            self._checked = True
+            self._checked = check_deletion(graph)
         return self._output(graph, torch.cat(masks)) if masks[0].dim() == 1 else self._many(graph, masks)
 
-    def _output(self, graph: GraphInputs, mask: Tensor) -> Tensor:
-        return (masked_output if self.at == "message" else output_of_present)(graph, mask)
+    def _output(self, graph: GraphInputs, mask: Tensor, count: int = 1) -> Tensor:
+        return (masked_output if self.at == "message" else output_of_present)(graph, mask, count)
 
     def _many(self, graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
         if len(masks[0]) == 1:
@@ -110,30 +110,40 @@ class EdgeMaskedModel(Module):
     def _side_by_side(self, graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
         count, rows = len(masks[0]), torch.cat(masks, dim=1)
         # Alone first, and with gradients: hooks of DeepLift and GuidedBackprop see both calls and keep the latter.
-        first, last = (self._output(graph, rows[k]).detach() for k in (0, -1))
+        last = self._output(graph, rows[-1]).detach()
         with suppress(Exception):  # copies may not fit a model (an embedding per node, say) that takes the graph alone
-            together = self._output(graph.copies(count), torch.cat([mask.reshape(-1) for mask in masks]))
-            found = together.detach()
-            if copies_agree(found, last, count) and copies_agree(found.flip(0), first.flip(0), count):
+            together = self._output(graph.copies(count), torch.cat([mask.reshape(-1) for mask in masks]), count)
+            if copies_agree(together.detach(), last, count):
                 return together.view(count, -1, *together.shape[1:])
         return torch.stack([self._output(graph, row) for row in rows])
 
 
-def masked_output(graph: GraphInputs, mask: Tensor) -> Tensor:
-    """Call a model with the messages of its edges multiplied by a mask ``[E]``."""
+def masked_output(graph: GraphInputs, mask: Tensor, count: int = 1) -> Tensor:
+    """Call a model with the messages of its edges multiplied by a mask ``[E]``.
+
+    Args:
+        graph: The graph, or copies of it side by side.
+        mask: The mask.
+        count: The number of copies.
+
+    Raises:
+        ValueError: If the output for one copy depends on the edges of another one.
+    """
     tracker = RowTracker({module: name for name, module in graph.model.named_modules()})
-    edge_tracker = EdgeTracker(tracker, graph.edge_sets)
+    edge_tracker, copies = EdgeTracker(tracker, graph.edge_sets), CopiedEdges(tracker, graph.edge_sets, count)
 
     def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
         tracker.check_by_layers(messages)
-        masked = messages * edge_tracker.follow(layer, edge_index, messages).factor(mask)
-        tracker.set(masked, Unmasked("masked", "message"))  # all that edges have to do with it
+        call = edge_tracker.follow(layer, edge_index, messages)
+        masked = messages * call.factor(mask)
+        copies.mark(masked, messages, call)
         return masked
 
     callbacks: dict[str, Any] = {"on_layer": edge_tracker.enter, "around_propagate": tracker.around_propagate}
     output = tensor_output(intercepted(graph, graph.model, on_message=on_message, tracker=tracker, **callbacks))
     edge_tracker.check_seen()
     tracker.check_by_layers(output)
+    copies.check(output)
     return output
 
 

@@ -15,7 +15,7 @@ from torch_geometric.explain.algorithm.captum import CaptumModel
 from captum_goat.arguments import named_arguments
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.explained_model import ExplainedModel
-from captum_goat.global_state import outside_inference_mode, restores_state
+from captum_goat.global_state import restores_state
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.metrics.counted_edges import (
@@ -25,8 +25,7 @@ from captum_goat.metrics.counted_edges import (
     number_of_graphs,
     numbered_by_first,
 )
-from captum_goat.request import Request
-from captum_goat.targets import Choice, find_target
+from captum_goat.targets import find_target
 
 
 def counted_edges(data: Data, undirected: bool | None, copies: int = 1) -> CountedEdges:
@@ -110,11 +109,8 @@ def check_graphs(data: Any, mask: Tensor) -> Data:
 @restores_state
 def explained_values(method: Attribution, mask: Tensor, target: Any, arguments: tuple[Any, ...]) -> Tensor:
     """Return the numbers that a method explains, one per graph or mask: for GOAt logits, else the target's outputs."""
-    if isinstance(innermost(method), GOAtAttribution):
-        with outside_inference_mode():
-            explained = Request.of(ExplainedModel.of(method.forward_func), mask, arguments)
-            found = [each.values() for each in explained.explanations(Choice([target]))]
-        return torch.cat(found).detach()
+    if isinstance(goat := innermost(method), GOAtAttribution):
+        return goat.explained_values(mask, target, arguments)
     with torch.no_grad():
         output = method.forward_func(mask, *arguments)
         output = output.view(1) if output.dim() == 0 else output
@@ -136,7 +132,8 @@ def innermost(method: Attribution) -> Attribution:
 def _function_of(method: Attribution) -> tuple[Module, int]:
     """Return what names the arguments of the method's function, and how many masks it names among them."""
     function = method.forward_func
-    wrapper = isinstance(getattr(function, "_orig_mod", function), EdgeMaskedModel | CaptumModel)
-    if wrapper or isinstance(innermost(method), GOAtAttribution):
+    if isinstance(goat := innermost(method), GOAtAttribution):
+        return goat.model, 0
+    if isinstance(getattr(function, "_orig_mod", function), EdgeMaskedModel | CaptumModel):
         return ExplainedModel.of(function).model, 0
     return function if isinstance(function, Module) else cast(Module, SimpleNamespace(forward=function)), 1

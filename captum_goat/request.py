@@ -60,10 +60,10 @@ class Request:
         """Where the inputs are."""
         return (*self.given.features, *self.given.masks)[0].device
 
-    def check_deletion(self) -> None:
-        """Refuse a model that is not, with some edges masked to 0, what it is without them."""
+    def check_deletion(self) -> bool:
+        """Check that masking edges is deleting them; return whether that proves something of the model."""
         features = self.given.features if self.count is None else [each[0] for each in self.given.features]
-        check_deletion(self.graph.with_leading(features))
+        return check_deletion(self.graph.with_leading(features))
 
     def explanations(
         self, choice: Choice, *, repeated: bool = False, proportional: bool = False, memory: Memory | None = None

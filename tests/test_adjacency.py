@@ -262,6 +262,66 @@ def test_what_is_not_known_is_refused(model: nn.Module, message: str) -> None:
     assert EdgeMaskedModel(model)(mask, X, GRAPHS[0]).isfinite().all()
 
 
+class DividesByEdges(GNN):
+    """A GNN that divides by the number of edges, if there are enough of them."""
+
+    least = 1
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        out: Tensor = super().forward(x, edge_index, batch)
+        return out / edge_index.size(1) if edge_index.size(1) >= self.least else out
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("edges", [0, 1])
+def test_graphs_are_checked_until_one_proves_something(edges: int, dtype: torch.dtype) -> None:
+    """A graph without edges, and one whose only edge may be divided by, prove nothing."""
+    torch.set_default_dtype(dtype)
+    model, x, first = randomize(DividesByEdges("gin").to(dtype), 1), X.to(dtype), GRAPHS[0][:, :edges]
+    masked, goat = EdgeMaskedModel(model, at="adjacency"), GOAtAttribution(model, at="adjacency")
+    masked(torch.ones(edges), x, first)
+    goat.attribute(torch.ones(edges), 0, (x, first))
+    mask = torch.ones(GRAPHS[0].size(1))
+    with pytest.raises(UnsupportedModelError, match="is not what it is without"):
+        masked(mask, x, GRAPHS[0])
+    with pytest.raises(UnsupportedModelError, match="is not what it is without"):
+        goat.attribute(mask, 0, (x, GRAPHS[0]))
+
+
+def test_attributions_of_every_graph_add_up_to_what_deleting_all_its_edges_does() -> None:
+    """Even if the model has proved well-behaved on a graph before."""
+    model = randomize(DividesByEdges("gin").double(), 1)
+    model.least = 12
+    goat = GOAtAttribution(model, at="adjacency")
+    small, large = (GRAPHS[0][:, :count] for count in (11, 14))
+    found = goat.attribute(torch.ones(11), 0, (X, small))
+    torch.testing.assert_close(found.sum(), (model(X, small) - model(X, small[:, :0]))[0, 0])
+    with pytest.raises(UnsupportedModelError, match="is not what it is without"):
+        goat.attribute(torch.ones(14), 0, (X, large))
+
+
+@pytest.mark.parametrize("least", [1, 9])
+def test_models_that_need_their_edges_are_refused(least: int) -> None:
+    class NeedsEdges(GNN):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+            if edge_index.size(1) < least:
+                raise RuntimeError("too few edges")
+            return super().forward(x, edge_index, batch)
+
+    model, mask = randomize(NeedsEdges("gin").double(), 1), torch.ones(GRAPHS[0].size(1))
+    for _ in range(2):
+        with pytest.raises(UnsupportedModelError, match=r"NeedsEdges does not run .* \(RuntimeError: too few edges\)"):
+            GOAtAttribution(model, at="adjacency").attribute(mask, 0, (X, GRAPHS[0]))
+    if least > 1:
+        with pytest.raises(UnsupportedModelError, match="too few edges"):
+            EdgeMaskedModel(model, at="adjacency")(mask, X, GRAPHS[0])
+
+
+def test_wrong_arguments_are_reported_as_such() -> None:
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        EdgeMaskedModel(layer_of("gcn"), at="adjacency")(torch.ones(GRAPHS[0].size(1)), X[:, :3], GRAPHS[0])
+
+
 def test_the_model_is_left_as_it_was() -> None:
     model = layer_of("gat")
     before = model(X, GRAPHS[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from captum.attr import Attribution
@@ -260,6 +262,23 @@ def test_errors_of_other_kinds() -> None:
     model.convs[1].train()
     with pytest.raises(ValueError, match=r"'convs.1' is in training mode"):
         GOAtAttribution(model).attribute(mask, 1, (x, edge_index))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("at", ["message", "adjacency"])
+@pytest.mark.parametrize("kind", ["gcn", "gin"])
+def test_numbers_that_are_not_finite_are_named(value: float, at: Any, kind: str) -> None:
+    x, edge_index = graph()
+    model, mask, wrong = make_gnn(kind), ones(edge_index), x.clone()
+    wrong[edge_index[0, 0], 2] = value
+    with pytest.raises(ValueError, match=r"Expected finite numbers \(got some that are infinite or nan in 'x'\)"):
+        GOAtAttribution(model, at=at).attribute(mask, 0, (wrong, edge_index))
+    with pytest.raises(ValueError, match="nan in the edge mask"):
+        GOAtAttribution(model, at=at).attribute(mask * value, 0, (x, edge_index))
+    with torch.no_grad():
+        model.out.bias[0] = value
+    with pytest.raises(ValueError, match=r"nan in the model's 'out\.bias'"):
+        GOAtAttribution(model, at=at).attribute(mask, 0, (x, edge_index))
 
 
 def test_models_without_messages_are_refused() -> None:

@@ -12,6 +12,7 @@ from conftest import KINDS, make_gnn, random_edges, randomize
 from hetero import full_masks, hetero_gnn, hetero_graph, random_masks
 from torch import Tensor, nn
 from torch_geometric import EdgeIndex
+from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, RGCNConv, TransformerConv
 from torch_geometric.utils import to_undirected
 
@@ -117,6 +118,85 @@ def test_models_that_mix_graphs_are_run_one_by_one() -> None:
     masks = torch.rand(3, EDGES.size(1), dtype=torch.float64)
     singles = torch.stack([masked(mask, X, EDGES) for mask in masks])
     torch.testing.assert_close(masked(masks, X, EDGES), singles)
+
+
+class ReadsNodes(nn.Module):
+    """A GNN of which the outputs of some nodes are read; the name of their numbers does not tell what they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gnn = make_gnn("gin", pool=None)
+
+    def forward(self, x: Tensor, edge_index: Tensor, root: Tensor) -> Tensor:
+        out: Tensor = self.gnn(x, edge_index)
+        return out[root]
+
+
+@pytest.mark.parametrize("at", ["message", "adjacency"])
+@pytest.mark.parametrize("as_data", [False, True])
+def test_numbers_of_nodes_are_told_from_other_whole_numbers(at: Any, as_data: bool) -> None:
+    """Neither the first nor the last mask tells that copies side by side would all read the first one's node."""
+    model, root = ReadsNodes().eval(), EDGES[1].mode().values.view(1)
+    graph = (Data(x=X, edge_index=EDGES, root=root),) if as_data else (X, EDGES, root)
+    masked, masks = EdgeMaskedModel(model, at=at), ones(EDGES.size(1) + 2)
+    masks[1:-1] -= torch.eye(EDGES.size(1), dtype=torch.float64)
+    singles = torch.cat([masked(mask, *graph) for mask in masks])
+    assert len(singles.unique(dim=0)) > 2
+    torch.testing.assert_close(masked(masks, *graph), singles)
+    goat = GOAtAttribution(model, at=at)
+    found = goat.attribute(masks[:4], target=0, additional_forward_args=graph)
+    alone = [goat.attribute(mask, target=(0, 0), additional_forward_args=graph) for mask in masks[:4]]
+    torch.testing.assert_close(found, torch.stack(alone))
+
+
+def test_feature_ablation_with_numbers_of_nodes() -> None:
+    masked, given = (
+        EdgeMaskedModel(ReadsNodes()),
+        {"target": 0, "additional_forward_args": (X, EDGES, EDGES[1, :1])},
+    )
+    one, many = (
+        ca.FeatureAblation(masked).attribute(ones(1), perturbations_per_eval=count, **given) for count in (1, 6)
+    )
+    assert one.abs().max() > 0
+    torch.testing.assert_close(many, one)
+
+
+class WholeNumbers(nn.Module):
+    """A GNN with whole numbers of all kinds among its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.atoms, self.labels = nn.Embedding(20, 4), nn.Embedding(20, 3)
+        self.relational, self.gnn = RGCNConv(4, 4, num_relations=3), make_gnn("gin")
+
+    def forward(
+        self,
+        z: Tensor,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        batch: Tensor,
+        ptr: Tensor,
+        label: Tensor,
+        num_graphs: int,
+    ) -> Tensor:
+        hidden = self.relational(self.atoms(z), edge_index, edge_type)
+        sizes = (ptr[1:] - ptr[:-1]).view(num_graphs, 1)
+        return self.gnn(hidden, edge_index, batch) + self.labels(label) * sizes
+
+
+def test_other_whole_numbers_keep_their_values(batch_of_graphs: tuple[Tensor, Tensor, Tensor]) -> None:
+    """Atoms, types of edges, labels, batches and counts: copies side by side take few passes."""
+    x, edge_index, batch = batch_of_graphs
+    model, num_graphs = randomize(WholeNumbers().double(), seed=0), int(batch.max()) + 1
+    ptr = torch.cat([torch.zeros(1, dtype=torch.long), batch.bincount().cumsum(0)])
+    z, edge_type = torch.arange(len(x)) % 5, torch.arange(edge_index.size(1)) % 3
+    graph = (z, edge_index, edge_type, batch, ptr, torch.arange(num_graphs) % 2, num_graphs)
+    masked, masks = EdgeMaskedModel(model), torch.rand(5, edge_index.size(1), dtype=torch.float64)
+    singles = torch.stack([masked(mask, *graph) for mask in masks])
+    calls = list[int]()
+    model.register_forward_pre_hook(lambda *_: calls.append(1))
+    torch.testing.assert_close(masked(masks, *graph), singles)
+    assert len(calls) < len(masks)
 
 
 def test_edges_are_followed_through_what_layers_do_to_them() -> None:

@@ -78,6 +78,21 @@ def test_wrappers() -> None:
     torch.testing.assert_close(others.sum(), drops.sum(), rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("tunnel", [False, True])
+@pytest.mark.parametrize("removal", ["mask", "cut"])
+def test_drops_are_those_of_the_function_that_the_method_explains(removal: Any, tunnel: bool) -> None:
+    """At the adjacency they sum to what deleting all edges does, which masked messages of a GCN do not."""
+    data, model = one_graph(), make_gnn("gcn")
+    goat = GOAtAttribution(model, at="adjacency")
+    method = NoiseTunnel(goat) if tunnel else goat
+    options = {"nt_samples": 1, "stdevs": 0.0} if tunnel else {}
+    mask, arguments = ones(data).view(1, -1), (data.x, data.edge_index)
+    _, drops = Peeling(method, 3, removal=removal).attribute(mask, 1, arguments, return_drops=True, **options)
+    deleted = (model(data.x, data.edge_index) - model(data.x, data.edge_index[:, :0]))[0, 1].detach()
+    assert abs(deleted - (model(data.x, data.edge_index) - EdgeMaskedModel(model)(0 * mask, *arguments))[0, 1]) > 1e-3
+    torch.testing.assert_close(drops.sum(), deleted, rtol=0, atol=1e-6)
+
+
 def test_functions(graphs: Batch) -> None:
     """Any function of a mask, that names the graph among its arguments or has it already."""
     data = one_graph()

@@ -83,3 +83,13 @@ def _reduce(call: Call, dim: int | list[int] | None, keepdim: bool) -> Result:
 def _scatter_reduce(call: Call) -> Result:
     base, dim, index, source = call.args[:4]
     return scatter_rows(call, base, dim, index, source)
+
+
+@depends(aten.native_layer_norm)
+def _layer_norm(call: Call) -> Result:
+    rows = call.rows(call.args[0])
+    if rows is None:
+        return REFUSED
+    count = rows.ids.dim()
+    normed = sum_rows(call.graph, rows, set(range(count - len(call.args[1]), count)), keepdim=True)
+    return [normed] * 3
