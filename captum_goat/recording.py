@@ -153,7 +153,9 @@ class _Recorder:
             self.edge_sums.pass_messages()
             masked = values.clone()
         with tracker.paused():
-            tracker.set(masked, tracker.graph.cross(tracker.rows(masked), call.edges.view(call.shape)))
+            targets = propagated[1 if layer.flow == "source_to_target" else 0]
+            edges, nodes = call.edges.view(call.shape), targets.view(call.shape)
+            tracker.set(masked, tracker.graph.cross(tracker.rows(masked), edges, nodes))
         return masked
 
     def on_sum(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
