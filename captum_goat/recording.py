@@ -87,6 +87,8 @@ class _Recorder:
         self.kept: list[Factors | None] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
         self.squashes: dict[int, _Squash] = {}
+        # Of features that are all 0 a gate is a constant, though it looks like a variable.
+        self.zero_rows = any(bool((each.unsqueeze(-1).flatten(1) == 0).all(1).any()) for each in subject.features)
 
     def record(self) -> ActivationPattern:
         subject, tracker = self.subject, self.tracker
@@ -285,7 +287,7 @@ class _Recorder:
                 self.kept.append(None)
                 return frozen
             variable = rows.ids >= 0
-            everywhere = -1 if variable.all() else 0
+            everywhere = -1 if variable.all() and not self.zero_rows else 0
             rows = rows._replace(degree=int(gate), gates=int(gate), frozen=everywhere if gate else 1, broken=None)
             self.kept.append(Factors(frozen, rows, variable, gate))
         tracker.set(frozen, rows)
