@@ -213,7 +213,7 @@ class ReceptiveFields:
     def _find_nodes(self, block: Block) -> Tensor:
         if block.node is not None:
             return block.node
-        if block.crosses or not block.sources:  # messages and inputs: one row each
+        if not block.sources:  # inputs: one row each
             return torch.arange(block.size, device=block.child.device)
         of_parent = torch.full_like(block.parent, _SEVERAL)
         for source in block.sources:

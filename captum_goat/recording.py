@@ -87,6 +87,8 @@ class _Recorder:
         self.kept: list[Factors | None] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
         self.squashes: dict[int, _Squash] = {}
+        # Of features that are all 0 a gate is a constant, though it looks like a variable.
+        self.zero_rows = any(bool((each.unsqueeze(-1).flatten(1) == 0).all(1).any()) for each in subject.features)
 
     def record(self) -> ActivationPattern:
         subject, tracker = self.subject, self.tracker
@@ -155,7 +157,9 @@ class _Recorder:
             self.edge_sums.pass_messages()
             masked = values.clone()
         with tracker.paused():
-            tracker.set(masked, tracker.graph.cross(tracker.rows(masked), call.edges.view(call.shape)))
+            targets = propagated[1 if layer.flow == "source_to_target" else 0]
+            edges, nodes = call.edges.view(call.shape), targets.view(call.shape)
+            tracker.set(masked, tracker.graph.cross(tracker.rows(masked), edges, nodes))
         return masked
 
     def on_sum(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -285,7 +289,7 @@ class _Recorder:
                 self.kept.append(None)
                 return frozen
             variable = rows.ids >= 0
-            everywhere = -1 if variable.all() else 0
+            everywhere = -1 if variable.all() and not self.zero_rows else 0
             rows = rows._replace(degree=int(gate), gates=int(gate), frozen=everywhere if gate else 1, broken=None)
             self.kept.append(Factors(frozen, rows, variable, gate))
         tracker.set(frozen, rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from conftest import GNN, KINDS, make_gnn, random_edges, randomize
 from torch import Tensor, nn
-from torch_geometric.nn import to_captum_model
+from torch_geometric.nn import GATConv, to_captum_model
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
 
@@ -136,6 +137,40 @@ def test_an_mlp_by_hand() -> None:
     torch.testing.assert_close(GOAtAttribution(model).attribute(x, target=0), expected, rtol=0, atol=1e-12)
     model.append(nn.Flatten(0)).eval()  # one number per example needs no target
     torch.testing.assert_close(GOAtAttribution(model).attribute(x), expected, rtol=0, atol=1e-12)
+
+
+class Attention(nn.Module):
+    """A gate at every node before attention: of a node whose features are 0 it is a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(1, 1), GATConv(1, 1)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.second(self.first(x).relu(), edge_index)
+
+
+@pytest.mark.parametrize("mask_type", MASK_TYPES)
+def test_attention_over_constants_by_hand(mask_type: str) -> None:
+    """h = relu(x + 1) with x = (0, 2): h_0 = 1, a constant, and h_1 = P x_1 + P = 3; edge a: 1 -> 0.
+
+    Logits log(2) / 2 * h give the message of a 2/3 and the loop of node 0 1/3: f = 2/3 a (P x_1 + P) + 1/3 * 1.
+    The last product has no variables: it goes to its frozen coefficient, which x_1 alone can change; also 1/2 in the
+    baseline, where both coefficients are 1/2. So x_1 has all of f - f(0), or shares it with a.
+    "node": f = 2 + 1/3 and f(0) = 1/2 + 1/2. "node_and_edge", a = 0 in the baseline: f(0) = 1/2, and I_x1 = 4/9 and
+    I_a = 4/9 + 1/3; P, with only x_1 in its field: I_P = 4/9 + 1/3, in the baseline 0.
+    """
+    model = Attention().double().eval()
+    names = dict(model.named_parameters())
+    for name, parameter in names.items():
+        nn.init.constant_(parameter, {"second.att_src": math.log(2) / 2}.get(name, 1.0))
+    nn.init.zeros_(names["second.att_dst"])
+    nn.init.zeros_(names["second.bias"])
+    x, ones, edge_index = torch.tensor([[0.0], [2.0]]).double(), torch.ones(1).double(), torch.tensor([[1], [0]])
+    result = GOAtAttribution(model, mask_type=mask_type).attribute(as_inputs(mask_type, x, ones), (0, 0), (edge_index,))
+    of_x = 4 / 3 if mask_type == "node" else 4 / 9 + 4 / 9 + 1 / 3 + 1 / 3 - 1 / 2
+    expected = [torch.tensor(part, dtype=torch.float64) for part in ([[0.0], [of_x]], [4 / 9 + 1 / 3])]
+    torch.testing.assert_close(list(result), expected[: len(result)], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

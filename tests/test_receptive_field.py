@@ -8,7 +8,7 @@ from copy import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import fields_of_edges, make_gnn, random_edges, record_edges
+from conftest import fields_of_edges, make_gnn, random_edges, randomize, record_edges
 from torch import Tensor, nn
 from torch_geometric.nn import (
     GATConv,
@@ -25,6 +25,7 @@ from torch_geometric.nn import (
 )
 from torch_geometric.utils import softmax, to_dense_batch
 
+from captum_goat import GOAtAttribution
 from captum_goat.activation_pattern import ActivationPattern, Factors
 from captum_goat.graph_inputs import GraphInputs
 from captum_goat.masked_model import masked_output
@@ -269,6 +270,32 @@ def test_repeated_lists_an_edge_once_per_hop() -> None:
     repeated = fields_of_edges(pattern, repeated=True).spread(share, last.rows.sources)
     torch.testing.assert_close(distinct, torch.tensor([0.5, 0.5], dtype=torch.float64))
     torch.testing.assert_close(repeated, torch.tensor([2 / 3, 1 / 3], dtype=torch.float64))
+
+
+class TwoLayers(nn.Module):
+    """Messages along the edges, then against them."""
+
+    def __init__(self, aggregation: str) -> None:
+        super().__init__()
+        self.first = GraphConv(1, 2)
+        self.second = GraphConv(2, 2, aggr=aggregation, flow="target_to_source")
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.second(self.first(x, edge_index), edge_index).relu()
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 0, 2]])
+def test_repeated_counts_the_hops_of_a_maximum_as_those_of_a_sum(order: list[int]) -> None:
+    """With one message per node both are the same, in whatever order the edges come."""
+    edge_index = torch.tensor([[1, 0, 2], [0, 1, 1]])
+    x, ones = torch.tensor([[1.0], [2.0], [-1.0]], dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    results = []
+    for aggregation, edges in (("sum", edge_index), ("max", edge_index[:, order])):
+        model = randomize(TwoLayers(aggregation).double(), seed=3)
+        goat = GOAtAttribution(model, field="repeated")
+        results.append(torch.stack([goat.attribute(ones, (node, c), (x, edges)) for node in range(3) for c in (0, 1)]))
+    torch.testing.assert_close(results[1], results[0][:, order], rtol=1e-11, atol=1e-12)
+    assert results[0].any()
 
 
 def test_a_pooled_row_has_every_edge_once_whatever_the_hops() -> None:

@@ -113,7 +113,8 @@ class Block(NamedTuple):
         element: For masked messages the edge that each row crosses, for inputs the element that each row is (-1: none);
             else ``None``.
         crosses: Whether the rows are masked messages.
-        node: For sums of messages the node that each row stands for, else ``None``.
+        node: For masked messages the node that each is sent to, for sums of them the node that each row stands for;
+            else ``None``.
     """
 
     offset: int
@@ -194,15 +195,16 @@ class RowGraph:
         ids, sources = self._add(shape, block)
         return rows._replace(ids=ids, sources=sources)
 
-    def cross(self, rows: Rows | None, edges: Tensor) -> Rows:
-        """Return the rows of messages that have crossed ``edges`` (-1: none), shaped like the messages."""
+    def cross(self, rows: Rows | None, edges: Tensor, nodes: Tensor | None = None) -> Rows:
+        """Return the rows of messages that have crossed ``edges`` (-1: none) to ``nodes``, shaped like the messages."""
         if rows is None:
             rows = Rows(torch.full_like(edges, NO_ROW), frozenset(), 0, 0)
         edge, before = torch.broadcast_tensors(edges, rows.ids)
         crossing = edge >= 0
         child = torch.nonzero((crossing & (before >= 0)).reshape(-1)).view(-1)
         parent = before.reshape(-1)[child]
-        block = Block(self.num_rows, edge.numel(), child, parent, rows.sources, edge.reshape(-1), crosses=True)
+        node = None if nodes is None else nodes.expand(edge.shape).reshape(-1)
+        block = Block(self.num_rows, edge.numel(), child, parent, rows.sources, edge.reshape(-1), True, node)
         ids, source = self._add(edge.shape, block)
         frozen = -1 if crossing.all() else rows.frozen
         marks = frozenset({"masked"})
