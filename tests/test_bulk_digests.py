@@ -79,7 +79,7 @@ DIFFERENT: dict[str, tuple[Any, Any]] = {
     "cached functions": (functools.cache(lambda: 1), functools.cache(lambda: 2)),
     "functions of libraries": (torch.relu, torch.tanh),
     "objects": (Settings(1.0), Settings(2.0)),
-    "bound methods": ([1].append, {1}.add),
+    "bound methods": ([1].append, [2].append),
     "weights": (make_gnn("gcn", seed=1), make_gnn("gcn", seed=2)),
     "kinds of layers": (nn.Sequential(nn.ReLU()), nn.Sequential(nn.Tanh())),
     "options of layers": (nn.LeakyReLU(0.1), nn.LeakyReLU(0.2)),

@@ -58,8 +58,8 @@ def test_a_few_faults(tmp_path: Path) -> None:
 def test_many_faults(tmp_path: Path) -> None:
     found = run_faults(tmp_path, "many", seed=1)
     check(found)
-    assert found["one process"]["while merging"] > 5
-    assert found["two ranks"]["while merging"] > 5
+    assert found["one process"]["while merging"] > 0
+    assert found["two ranks"]["while merging"] > 0
 
 
 @pytest.mark.parametrize("count", [pytest.param(200, marks=pytest.mark.slow)])

@@ -116,10 +116,12 @@ class _Hasher:
             yield self.digest(value.__func__)
         elif isinstance(value, property):
             yield from map(self.digest, (value.fget, value.fset, value.fdel))
-        elif isinstance(value, BuiltinFunctionType | ModuleType):
-            yield f"{getattr(value, '__module__', '')}.{value.__name__}".encode()
+        elif isinstance(value, ModuleType):
+            yield value.__name__.encode()
+        elif isinstance(value, BuiltinFunctionType):
+            yield from map(self.digest, (value.__qualname__, value.__self__))
         elif isinstance(value, enum.Enum):
-            yield f"{type(value).__qualname__}.{value.name}".encode()
+            yield from map(self.digest, (value.name, value.value))
         elif isinstance(value, set | frozenset):
             yield from sorted(map(self.digest, value))
         elif type(value) is dict:
