@@ -182,7 +182,7 @@ def global_state() -> dict[str, Any]:
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "dispatch flags": {k: v for k, v in vars(_python_dispatch).items() if k.startswith("_is_in_")},
         "excluded": [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in keys],
-        "transforms": torch._C._functorch.get_dynamic_layer_stack_depth(),
+        "transforms": torch._C._functorch.maybe_current_level(),
         "warnings": (list(warnings.filters), warnings.showwarning),
         "hooks of all modules": {k: dict(v) for k, v in vars(torch_modules).items() if k.startswith("_global_forward")},
         "lock": _is_free(interception._lock),
