@@ -42,7 +42,7 @@ class ThreadState:
         self._autocast = [torch.is_autocast_enabled(device) for device in _DEVICES]
         self._function_modes = _function_modes()
         self._dispatch_modes = torch._C._len_torch_dispatch_stack()
-        self._transforms = _functorch.get_dynamic_layer_stack_depth()
+        self._transforms = _functorch.maybe_current_level() or 0
         self._excluded = [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in _PYTHON_KEYS]
         # Its exit sets whether functions can be overridden to what that was at its entry, however often it is called.
         self._overridable = torch._C.DisableTorchFunction()
@@ -61,7 +61,8 @@ class ThreadState:
                 torch._C._push_on_torch_function_stack(mode)
         while torch._C._len_torch_dispatch_stack() > self._dispatch_modes:
             torch._C._pop_torch_dispatch_stack(None)
-        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(self._transforms)
+        while (_functorch.maybe_current_level() or 0) > self._transforms:
+            _functorch.pop_dynamic_layer_stack()
         self._overridable.__exit__(None, None, None)
         for key, excluded in zip(_PYTHON_KEYS, self._excluded, strict=True):
             torch._C._dispatch_tls_set_dispatch_key_excluded(key, excluded)

@@ -96,7 +96,6 @@ def intercepted(
         What ``run`` returns.
     """
     modules = dict(model.named_modules())
-    _check(modules)
     mode = None if on_call is None and on_sum is None else _RuleMode(on_call, steps, on_sum)
 
     def run_changed(changes: Changes) -> Result:
@@ -117,7 +116,9 @@ def intercepted(
                 each.__enter__()  # type: ignore[no-untyped-call]
         return run()
 
-    return changed(list(modules.values()), run_changed)
+    with _lock:  # what the model keeps while another thread runs it is none of ours
+        _check(modules)
+        return changed(list(modules.values()), run_changed)
 
 
 def changed(modules: list[Module], run: Callable[[Changes], Result]) -> Result:

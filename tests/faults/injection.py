@@ -49,6 +49,7 @@ class CallFault(TorchFunctionMode):
     def __init__(self, number: int | None = None, error: type[BaseException] = InjectedError) -> None:
         super().__init__()
         self.number, self.error, self.count = number, error, 0
+        self.sites: dict[tuple[CodeType, int], list[int]] = {}  # the calls from every line that calls
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._called()
@@ -62,7 +63,16 @@ class CallFault(TorchFunctionMode):
         super().__exit__(*error)
         self._handle.remove()
 
+    def numbers(self) -> list[int]:
+        """Return the first and the last call from every line."""
+        return sorted({calls[place] for calls in self.sites.values() for place in (0, -1)})
+
     def _called(self) -> None:
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and "/torch/" in frame.f_code.co_filename:
+            frame = frame.f_back
+        assert frame is not None
+        self.sites.setdefault((frame.f_code, frame.f_lineno), []).append(self.count)
         if self.count == self.number:
             self.count += 1  # only once: what is called to clean up may call others
             raise self.error(f"in call {self.number}")
@@ -172,7 +182,7 @@ def global_state() -> dict[str, Any]:
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "dispatch flags": {k: v for k, v in vars(_python_dispatch).items() if k.startswith("_is_in_")},
         "excluded": [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in keys],
-        "transforms": torch._C._functorch.get_dynamic_layer_stack_depth(),
+        "transforms": torch._C._functorch.maybe_current_level(),
         "warnings": (list(warnings.filters), warnings.showwarning),
         "hooks of all modules": {k: dict(v) for k, v in vars(torch_modules).items() if k.startswith("_global_forward")},
         "lock": _is_free(interception._lock),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -32,19 +33,26 @@ class Expected:
         return results[0], passes
 
     def check_next(self) -> None:
-        """Check the next call, and that the one after it runs the model no more often than it used to."""
-        torch.testing.assert_close(self._run()[0], self.result, rtol=0.0, atol=1e-12)
+        """Check the next call: its result, and that the model runs no more often than it used to.
+
+        Of a graph that was being explained nothing may be known, so the model may run once more.
+        """
         result, passes = self._run()
         torch.testing.assert_close(result, self.result, rtol=0.0, atol=1e-12)
-        assert passes == self.passes
+        assert passes <= self.passes + 1
 
 
-def check_calls(name: str, start: int, step: int) -> int:
-    """Raise each of the errors in some of the calls of torch functions and modules."""
+def check_calls(name: str, step: int | None = None) -> int:
+    """Raise each of the errors in calls of torch functions and modules.
+
+    Args:
+        name: The subject.
+        step: Which of the calls; ``None`` for the first and the last one from every line of code.
+    """
     expected, every, count = Expected(name), CallFault(), 0
     with every:
         expected.subject.run()
-    for number in range(start, every.count, step):
+    for number in every.numbers() if step is None else range(7, every.count, step):
         for error in ERRORS:
             with nothing_left(expected.subject.model):
                 try:
@@ -60,11 +68,11 @@ def check_calls(name: str, start: int, step: int) -> int:
     return count
 
 
-def check_interrupts(name: str, start: int, step: int) -> int:
-    """Raise KeyboardInterrupt at some of the moments at which Python handles signals."""
+def check_interrupts(name: str, start: int = 0, step: int = 1, but: Collection[Any] = ()) -> tuple[int, set[Any]]:
+    """Raise KeyboardInterrupt at moments at which Python handles signals, but not at some instructions."""
     expected, every, count = Expected(name), Interrupt(), 0
     every(expected.subject.run)
-    for moment in every.moments()[start::step]:
+    for moment in [each for each in every.moments() if each[:2] not in but][start::step]:
         interrupt, caught = Interrupt(moment), False
         with nothing_left(expected.subject.model):
             try:
@@ -74,7 +82,7 @@ def check_interrupts(name: str, start: int, step: int) -> int:
         assert caught == bool(interrupt.raised), moment
         count += interrupt.raised
         expected.check_next()
-    return count
+    return count, set(every.passed)
 
 
 FAST = [name for name in SUBJECTS if name != "attribute, adjacency"]
@@ -82,25 +90,28 @@ FAST = [name for name in SUBJECTS if name != "attribute, adjacency"]
 
 @pytest.mark.parametrize("name", FAST)
 def test_errors_in_some_calls(name: str) -> None:
-    assert check_calls(name, 7, 331 if name == "EdgeMaskedModel" else 1997)
+    assert check_calls(name, 331 if name == "EdgeMaskedModel" else 1499)
 
 
 @pytest.mark.parametrize("name", FAST)
 def test_interrupts_at_some_moments(name: str) -> None:
-    assert check_interrupts(name, 11, 797)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-@pytest.mark.parametrize("name", SUBJECTS)
-def test_errors_in_all_calls(name: str, part: int) -> None:
-    print(f"{name}: {check_calls(name, part, 4)} errors")
+    assert check_interrupts(name, 11, 797)[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_interrupts_at_all_moments(name: str) -> None:
-    print(f"{name}: {check_interrupts(name, 0, 1)} interrupts")
+def test_errors_in_calls_from_every_line(name: str) -> None:
+    print(f"{name}: {check_calls(name)} errors")
+
+
+@pytest.mark.slow
+def test_interrupts_at_every_instruction() -> None:
+    """Each instruction is interrupted the first and the last time, in the first of the subjects that comes to it."""
+    done: set[Any] = set()
+    for name in SUBJECTS:
+        count, passed = check_interrupts(name, but=done)
+        done |= passed
+        print(f"{name}: {count} interrupts")
 
 
 def check_signals(name: str, count: int, seed: int) -> int:
