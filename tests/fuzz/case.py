@@ -107,6 +107,8 @@ def shapes(case: Case) -> list[Shape]:
         first = result[op.inputs[0]]
         _require(op.kind not in (*CONVS, "pool") or first.level == "node", f"{op.kind} reads nodes")
         _require(op.kind != "broadcast" or first.level == "graph", "broadcast reads graphs")
+        loops, normalizes = op.options.get("add_self_loops"), op.options.get("normalize", True)
+        _require(not loops or normalizes, "GCN adds self-loops only where it normalises")
         if op.kind in LAYERED:
             layer = (op.kind, first.width, op.options)
             _require(layers.setdefault(op.layer, layer) == layer, "one layer of two kinds")

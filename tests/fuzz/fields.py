@@ -1,13 +1,12 @@
 """The referee's receptive fields: what can reach each entry of each value, as plain sets.
 
 An entry's set holds ``("edge", hop, e)``, an edge and the number of graph edges crossed since, itself included;
-``("row", n)``, a node whose attributed features flow into the entry; and ``("own", n)``, a node that its row stands for:
-its own, or those that were pooled into it. What stands for several nodes has an edge once, whatever the hops.
+``("row", n)``, a node whose attributed features flow into the entry; and ``("own", n)``, a node that its row stands
+for: its own, or those that were pooled into it. What stands for several nodes has an edge once, whatever the hops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from .case import Case, Op, overwritten, shapes
@@ -34,16 +33,11 @@ def messages(case: Case, op: Op) -> list[Message]:
     forwards = op.options["flow"] == "source_to_target"
     pairs = [(a, b) if forwards else (b, a) for a, b in case.edges]
     result = [Message(source, target, e) for e, (source, target) in enumerate(pairs)]
-    if adds_loops(op):
+    if op.options.get("add_self_loops"):
         own = {message.source: message.edge for message in result if message.source == message.target}
         result = [message for message in result if message.source != message.target]
         result += [Message(node, node, own.get(node)) for node in range(len(case.x))]
     return result
-
-
-def adds_loops(op: Op) -> bool:
-    """Return whether a layer adds self-loops; GCN does so only where it normalises."""
-    return bool(op.options.get("add_self_loops")) and bool(op.options.get("normalize", True))
 
 
 def merge(*entries: Entry) -> Entry:
@@ -130,8 +124,9 @@ class Fields:
 
     def pool(self, op: Op, h: Table) -> Table:
         """Merge the rows of each graph."""
-        members = [[row for row, own in zip(h, self.case.graph_of, strict=True) if own == graph] for graph in range(self.case.num_graphs)]
-        result = [merge_rows(*rows) for rows in members]
+        result = []
+        for graph in range(self.case.num_graphs):
+            result.append(merge_rows(*(row for row, own in zip(h, self.case.graph_of, strict=True) if own == graph)))
         if op.options["aggr"] == "max":
             self.factor("frozen", [result[graph] for graph in self.case.graph_of])
         return result
@@ -139,27 +134,37 @@ class Fields:
     def conv(self, op: Op, h: Table) -> Table:
         """Return the sets of message passing: of what is sent and of a node's own row, where it is read."""
         sent = messages(self.case, op)
-        nodes = range(len(self.case.x))
         if op.kind in ("gcn", "gat"):
             h = [mixed(row, self.width) for row in h]
-        rows = [h[message.source] for message in sent]
-        if op.kind == "own" and op.options["kind"] in ("difference", "product"):
+        rows = self.attend(op, h, sent) if op.kind == "gat" else [h[m.source] for m in sent]
+        if op.options.get("kind") in ("difference", "product"):
             rows = [merge_rows(h[m.source], h[m.target]) for m in sent]
-        if op.kind == "own" and op.options["kind"] == "relu":
+        if op.options.get("kind") == "relu":
             self.factor("gate", rows)
-        if op.kind == "gat":
-            rivals = [[m.source for m in sent if m.target == message.target] for message in sent]
-            readers = [{message.target, *own} for message, own in zip(sent, rivals, strict=True)]
-            attention = [merge(*(entry for node in own for entry in h[node])) for own in readers]
-            self.factor("frozen", [[entry] * op.options["heads"] for entry in attention])
-            rows = [[merge(a, entry) for a in row] for row, entry in zip(rows, attention, strict=True)]
         rows = [[crossed(without_own(entry), m.edge) for entry in row] for row, m in zip(rows, sent, strict=True)]
-        arrived = [[row for row, m in zip(rows, sent, strict=True) if m.target == node] for node in nodes]
-        width = len(h[0])
-        own = [frozenset({("own", node)}) for node in nodes]
-        collected = [[NOTHING.union(own[node], *(row[c] for row in arrived[node])) for c in range(width)] for node in nodes]
+        collected: Table = []
+        for node in range(len(h)):
+            arrived = [row for row, m in zip(rows, sent, strict=True) if m.target == node]
+            own: Entry = frozenset({("own", node)})
+            collected.append([own.union(*(row[channel] for row in arrived)) for channel in range(len(h[0]))])
         if op.options.get("aggr") == "max":
             self.factor("frozen", [collected[m.target] for m in sent])
+        return self.update(op, h, collected)
+
+    def attend(self, op: Op, h: Table, sent: list[Message]) -> Table:
+        """Return the sets of messages with coefficients, which read the rows of all rivals and of the target."""
+        rows = []
+        coefficients = []
+        for message in sent:
+            read = {message.target, *(rival.source for rival in sent if rival.target == message.target)}
+            coefficient = merge(*(entry for node in read for entry in h[node]))
+            coefficients.append([coefficient] * op.options["heads"])
+            rows.append([merge(entry, coefficient) for entry in h[message.source]])
+        self.factor("frozen", coefficients)
+        return rows
+
+    def update(self, op: Op, h: Table, collected: Table) -> Table:
+        """Return the sets of a layer's output, made of what nodes have received and of their own rows."""
         if op.kind in ("sage", "graph_conv", "gin"):
             collected = [mixed(row, self.width) for row in collected]
         if op.kind in ("graph_conv", "gin") or op.options.get("root_weight"):
@@ -167,6 +172,6 @@ class Fields:
             collected = [merge_rows(*rows) for rows in zip(collected, roots, strict=True)]
         if op.kind == "gin":
             self.factor("gate", collected)
-        if op.options.get("normalize") and op.kind == "sage":
+        if op.kind == "sage" and op.options["normalize"]:
             self.factor("norm", [[merge(*row)] for row in collected])
         return collected

@@ -187,10 +187,7 @@ class Network:
         constant = torch.ones(len(self.mask), 1, dtype=torch.float64)
         masks = [constant if m.edge is None else self.mask[:, m.edge : m.edge + 1] for m in sent]
         edges = torch.cat([*masks, constant[:, :0]], dim=1).unsqueeze(-1)  # [T, M, 1]
-        if op.kind in ("gcn", "gat"):
-            values = self.linear(op, h, ".lin", bias=False)
-        else:
-            values = h
+        values = self.linear(op, h, ".lin", bias=False) if op.kind in ("gcn", "gat") else h
         rows = reads @ values
         if op.kind == "own":
             if op.options["kind"] == "difference":
@@ -318,7 +315,7 @@ class Referee:
     def judge(self) -> Verdict:
         """Return attributions and outputs for all masks."""
         case = self.case
-        _, (level, width) = None, shapes(case)[-1]
+        level, width = shapes(case)[-1]
         rows = len(case.x) if level == "node" else case.num_graphs
         outputs, differences, features, edges = [], [], [], []
         for number, numbers in enumerate(case.masks):
@@ -361,27 +358,31 @@ class Referee:
         ``kind`` is "gate" or "frozen". In the second case the variables are 0, which leaves the products without any.
         """
         t = self.points
-        scale = t if kind == "gate" else 0 * t
-        leaves = {
-            "x": (scale if self.with_x else scale * 0 + 1).view(-1, 1, 1) * x,
-            "mask": (scale if self.with_edges else scale * 0 + 1).view(-1, 1) * mask,
-        }
-        scaled: dict[Key, Tensor] = {}
+        by_kind = {"gate": t, "frozen": torch.ones_like(t)} if kind == "gate" else {"gate": 0 * t, "frozen": t}
+
+        def leaf(value: Tensor, scale: Tensor, scaled: Tensor) -> Tensor:
+            """Return [T, ...] copies of a value; where it is a variable, each with its scale."""
+            scale = scale.view(-1, *[1] * value.dim())
+            return torch.where(scaled, scale * value, torch.ones_like(scale) * value).requires_grad_()
+
+        leaf_x, leaf_mask = (
+            leaf(value, by_kind["gate"], torch.tensor(scaled))
+            for value, scaled in ((x, self.with_x), (mask, self.with_edges))
+        )
+        leaves = {}
         for key, value in factors.items():
-            reached = torch.tensor([bool(sharers) for sharers in self.sharers[key]], dtype=torch.bool).view(value.shape)
-            by_gate = scale if key[1] == "gate" else (t if kind == "frozen" else 1 + 0 * t)
-            by = by_gate.view(-1, *[1] * value.dim())
-            scaled[key] = torch.where(reached, by * value, value.expand(len(t), *value.shape)).requires_grad_()
-        for leaf in leaves.values():
-            leaf.requires_grad_()
-        output = self.network.replay(leaves["x"], leaves["mask"], scaled)
-        total = sum(output[:, row, column].sum() for row, column in places)
-        wanted = [*leaves.values(), *scaled.values()]
-        gradients = torch.autograd.grad(total, wanted, allow_unused=True)
+            reached = torch.tensor([bool(sharers) for sharers in self.sharers[key]], dtype=torch.bool)
+            leaves[key] = leaf(value, by_kind["gate" if key[1] == "gate" else "frozen"], reached.view(value.shape))
+        output = self.network.replay(leaf_x, leaf_mask, leaves)
+        total = torch.stack([output[:, row, column].sum() for row, column in places]).sum()
+        wanted = [leaf_x, leaf_mask, *leaves.values()]
+        gradients = torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)
         values = [x, mask, *factors.values()]
-        results = [
-            value * torch.tensordot(self.weights, torch.zeros_like(leaf) if gradient is None else gradient, dims=1)
-            for value, leaf, gradient in zip(values, wanted, gradients, strict=True)
-        ]
-        landed = {key: result for key, result in zip(factors, results[2:], strict=True) if (key[1] == "gate") == (kind == "gate")}
-        return results[0] * self.with_x, results[1] * self.with_edges, landed
+        own_x, own_mask, *shares = (
+            value * torch.tensordot(self.weights, gradient, dims=1)
+            for value, gradient in zip(values, gradients, strict=True)
+        )
+        landed = {
+            key: share for key, share in zip(factors, shares, strict=True) if (key[1] == "gate") == (kind == "gate")
+        }
+        return own_x * self.with_x, own_mask * self.with_edges, landed

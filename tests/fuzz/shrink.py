@@ -58,9 +58,7 @@ def _candidates(case: Case) -> Iterator[Case]:
         yield _with_edges(case, [e for e in range(len(case.edges)) if e != edge])
     for number in range(len(case.masks) if len(case.masks) > 1 else 0):
         kept = [k for k in range(len(case.masks)) if k != number]
-        yield replace(
-            case, masks=tuple(case.masks[k] for k in kept), targets=tuple(case.targets[k] for k in kept)
-        )
+        yield replace(case, masks=tuple(case.masks[k] for k in kept), targets=tuple(case.targets[k] for k in kept))
     if case.many and len(case.masks) == 1:
         yield replace(case, many=False)
     if case.channels > 1:
