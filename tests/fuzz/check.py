@@ -1,0 +1,98 @@
+"""Compare the package with the referee on one case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
+
+from .case import Case, shapes
+from .program import build_model, captum_target, failing_program, tensors
+from .referee import Referee, Undecided, Verdict
+
+TOLERANCE = 1e-9
+
+
+@dataclass
+class Result:
+    """How a case ended.
+
+    Attributes:
+        kind: "agreed", "undecided" (rounding decides), "refused" (by the package), or a failure: "attributions",
+            "completeness", "masked output", "error".
+        difference: The largest difference, relative to the numbers that were added up.
+        message: Why, if it did not agree.
+        program: Code that shows a failure, if numbers differ.
+    """
+
+    kind: str
+    difference: float = 0.0
+    message: str = ""
+    program: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.kind not in ("agreed", "undecided", "refused")
+
+
+def attributions(case: Case, model: torch.nn.Module) -> tuple[Tensor, ...]:
+    """Return what the package says."""
+    x, edge_index, batch, mask = tensors(case)
+    goat = GOAtAttribution(model, field=case.field, mask_type=case.mask_type)  # type: ignore[arg-type]
+    inputs = {"edge": mask, "node": x, "node_and_edge": (x, mask)}[case.mask_type]
+    rest = [*([x] if case.mask_type == "edge" else []), edge_index, *([] if batch is None else [batch])]
+    result = goat.attribute(inputs, captum_target(case), tuple(rest))
+    return result if isinstance(result, tuple) else (result,)
+
+
+def masked_output(case: Case, model: torch.nn.Module) -> Tensor:
+    """Return the output of the package's EdgeMaskedModel."""
+    x, edge_index, batch, mask = tensors(case)
+    result: Tensor = EdgeMaskedModel(model)(mask, x, edge_index, *([] if batch is None else [batch]))
+    return result.detach()
+
+
+def expected_output(case: Case, verdict: Verdict) -> Tensor:
+    """Return the referee's output in the form of EdgeMaskedModel: rows of graphs are not kept apart by masks."""
+    output = verdict.outputs.log_softmax(dim=-1) if case.log_probabilities else verdict.outputs
+    return output if case.many and shapes(case)[-1].level == "node" else output.flatten(0, 1)
+
+
+def check(case: Case, referee: type[Referee] = Referee) -> Result:
+    """Compare attributions, completeness and masked outputs."""
+    model = build_model(case)
+    try:
+        verdict = referee(case, dict(model.state_dict())).judge()
+    except Undecided as reason:
+        return Result("undecided", message=str(reason))
+    expected = {"edge": [verdict.edges], "node": [verdict.features], "node_and_edge": [verdict.features, verdict.edges]}
+    parts, output = expected[case.mask_type], expected_output(case, verdict)
+    program = ""
+
+    def difference(actual: Tensor, number: Tensor) -> float:
+        if actual.numel() == number.numel() == 0:
+            return 0.0
+        return float((actual - number.view_as(actual)).abs().max()) / verdict.scale
+
+    try:
+        actual = attributions(case, model)
+        masked = output if case.mask_type == "node" else masked_output(case, model)
+    except UnsupportedModelError as error:
+        return Result("refused", message=str(error))
+    except Exception as error:  # whatever the package raises is a finding
+        program = failing_program(case, parts, output)
+        return Result("error", message=f"{type(error).__name__}: {error}", program=program)
+    differences = {
+        "masked output": difference(masked, output),
+        "attributions": max(difference(a, number) for a, number in zip(actual, parts, strict=True)),
+        "completeness": abs(sum(float(part.sum()) for part in actual) - sum(verdict.differences)) / verdict.scale,
+    }
+    worst = max(differences.values())
+    for kind, size in differences.items():
+        if not size <= TOLERANCE:
+            program = failing_program(case, parts, output)
+            return Result(kind, size, f"relative difference {size:.2e}", program)
+    return Result("agreed", worst)

@@ -1,0 +1,177 @@
+"""The referee's receptive fields: what can reach each entry of each value, as plain sets.
+
+An entry's set holds ``("edge", hop, e)``, an edge and the number of graph edges crossed since, itself included;
+``("row", n)``, a node whose attributed features flow into the entry; and ``("own", n)``, a node that its row stands
+for: its own, or those that were pooled into it. What stands for several nodes has an edge once, whatever the hops.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .case import Case, Op, overwritten, shapes
+
+Entry = frozenset[tuple[str | int, ...]]
+Row = list[Entry]
+Table = list[Row]
+NOTHING: Entry = frozenset()
+
+
+class Message(NamedTuple):
+    """A message; ``edge`` is None for a self-loop that the layer adds, which is a constant."""
+
+    source: int
+    target: int
+    edge: int | None
+
+
+def messages(case: Case, op: Op) -> list[Message]:
+    """List a layer's messages.
+
+    Layers that add self-loops have one loop per node: the user's (the last, if there are several), else their own.
+    """
+    forwards = op.options["flow"] == "source_to_target"
+    pairs = [(a, b) if forwards else (b, a) for a, b in case.edges]
+    result = [Message(source, target, e) for e, (source, target) in enumerate(pairs)]
+    if op.options.get("add_self_loops"):
+        own = {message.source: message.edge for message in result if message.source == message.target}
+        result = [message for message in result if message.source != message.target]
+        result += [Message(node, node, own.get(node)) for node in range(len(case.x))]
+    return result
+
+
+def merge(*entries: Entry) -> Entry:
+    """Return the set of what reads several entries; those that nothing attributed reaches are constants."""
+    together = NOTHING.union(*(entry for entry in entries if any(item[0] != "own" for item in entry)))
+    if sum(item[0] == "own" for item in together) > 1:
+        return frozenset(("edge", 1, item[2]) if item[0] == "edge" else item for item in together)
+    return together
+
+
+def merge_rows(*rows: Row) -> Row:
+    """Merge rows channel by channel."""
+    return [merge(*column) for column in zip(*rows, strict=True)]
+
+
+def mixed(row: Row, width: int) -> Row:
+    """Return a row of which every channel reads all channels of another."""
+    return [merge(*row)] * width
+
+
+def without_own(entry: Entry) -> Entry:
+    return frozenset(item for item in entry if item[0] != "own")
+
+
+def crossed(entry: Entry, edge: int | None) -> Entry:
+    """Return what is behind a message, after it crossed its edge."""
+    if edge is None:
+        return entry
+    further = {("edge", item[1] + 1, item[2]) if item[0] == "edge" else item for item in entry}
+    return frozenset(further | {("edge", 1, edge)})
+
+
+class Fields:
+    """The sets of all values, and of all gates and frozen factors.
+
+    Attributes:
+        factors: By (operation, name), for each entry of the factor in row-major order, what reaches it.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.factors: dict[tuple[int, str], list[Entry]] = {}
+        width = len(case.x[0])
+        features = () if case.mask_type == "edge" else ("row",)
+        values: list[Table] = [
+            [[frozenset((kind, n) for kind in ("own", *features))] * width for n in range(len(case.x))]
+        ]
+        replaced = {number: value for value, number in overwritten(case).items()}
+        widths = [shape.width for shape in shapes(case)]
+        for number, op in enumerate(case.ops, start=1):
+            self.number, self.width = number, widths[number]
+            values.append(self.apply(op, [values[k] for k in op.inputs]))
+            if number in replaced:
+                values[replaced[number]] = values[number]
+
+    def factor(self, name: str, table: Table) -> None:
+        self.factors[self.number, name] = [entry for row in table for entry in row]
+
+    def apply(self, op: Op, inputs: list[Table]) -> Table:
+        """Return the sets of an operation's result."""
+        h = inputs[0]
+        if op.kind == "linear":
+            return [mixed(row, self.width) for row in h]
+        if op.kind in ("bias", "batch_norm", "dropout"):
+            return h
+        if op.kind == "activation":
+            self.factor("gate", h)
+            return h
+        if op.kind in ("layer_norm", "normalize"):
+            self.factor("frozen", [[merge(*row)] for row in h])
+            return [mixed(row, self.width) for row in h]
+        if op.kind == "cat":
+            return [first + second for first, second in zip(*inputs, strict=True)]
+        if op.kind in ("add", "mul", "maximum"):
+            result = [merge_rows(*rows) for rows in zip(*inputs, strict=True)]
+            if op.kind == "maximum":
+                self.factor("frozen", [row for _ in range(2) for row in result])
+            return result
+        if op.kind == "pool":
+            return self.pool(op, h)
+        if op.kind == "broadcast":
+            return [h[graph] for graph in self.case.graph_of]
+        return self.conv(op, h)
+
+    def pool(self, op: Op, h: Table) -> Table:
+        """Merge the rows of each graph."""
+        result = []
+        for graph in range(self.case.num_graphs):
+            result.append(merge_rows(*(row for row, own in zip(h, self.case.graph_of, strict=True) if own == graph)))
+        if op.options["aggr"] == "max":
+            self.factor("frozen", [result[graph] for graph in self.case.graph_of])
+        return result
+
+    def conv(self, op: Op, h: Table) -> Table:
+        """Return the sets of message passing: of what is sent and of a node's own row, where it is read."""
+        sent = messages(self.case, op)
+        if op.kind in ("gcn", "gat"):
+            h = [mixed(row, self.width) for row in h]
+        rows = self.attend(op, h, sent) if op.kind == "gat" else [h[m.source] for m in sent]
+        if op.options.get("kind") in ("difference", "product"):
+            rows = [merge_rows(h[m.source], h[m.target]) for m in sent]
+        if op.options.get("kind") == "relu":
+            self.factor("gate", rows)
+        rows = [[crossed(without_own(entry), m.edge) for entry in row] for row, m in zip(rows, sent, strict=True)]
+        collected: Table = []
+        for node in range(len(h)):
+            arrived = [row for row, m in zip(rows, sent, strict=True) if m.target == node]
+            own: Entry = frozenset({("own", node)})
+            collected.append([own.union(*(row[channel] for row in arrived)) for channel in range(len(h[0]))])
+        if op.options.get("aggr") == "max":
+            self.factor("frozen", [collected[m.target] for m in sent])
+        return self.update(op, h, collected)
+
+    def attend(self, op: Op, h: Table, sent: list[Message]) -> Table:
+        """Return the sets of messages with coefficients, which read the rows of all rivals and of the target."""
+        rows = []
+        coefficients = []
+        for message in sent:
+            read = {message.target, *(rival.source for rival in sent if rival.target == message.target)}
+            coefficient = merge(*(entry for node in read for entry in h[node]))
+            coefficients.append([coefficient] * op.options["heads"])
+            rows.append([merge(entry, coefficient) for entry in h[message.source]])
+        self.factor("frozen", coefficients)
+        return rows
+
+    def update(self, op: Op, h: Table, collected: Table) -> Table:
+        """Return the sets of a layer's output, made of what nodes have received and of their own rows."""
+        if op.kind in ("sage", "graph_conv", "gin"):
+            collected = [mixed(row, self.width) for row in collected]
+        if op.kind in ("graph_conv", "gin") or op.options.get("root_weight"):
+            roots = [mixed(row, self.width) for row in h]
+            collected = [merge_rows(*rows) for rows in zip(collected, roots, strict=True)]
+        if op.kind == "gin":
+            self.factor("gate", collected)
+        if op.kind == "sage" and op.options["normalize"]:
+            self.factor("norm", [[merge(*row)] for row in collected])
+        return collected
