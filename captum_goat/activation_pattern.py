@@ -105,6 +105,11 @@ class ActivationPattern:
         return max(torch.finfo(each).eps for each in dtypes)
 
     @property
+    def sum_dtype(self) -> torch.dtype:
+        """The dtype of sums of shares: neither a coarse mask nor a coarse model must make coarse sums."""
+        return torch.promote_types(torch.promote_types(self.subject.mask.dtype, self.output.dtype), torch.float32)
+
+    @property
     def factors(self) -> list[Factors]:
         """The frozen numbers that variables reach."""
         return [each for call in self.calls if call is not None for each in call.kept if each is not None]

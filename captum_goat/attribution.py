@@ -74,6 +74,10 @@ class GOAtAttribution(Attribution):
     biases into the pool), beside the edges that reach it. A model without message passing is explained on its inputs,
     whose rows are examples: each row's gates are shared among that row's non-zero inputs.
 
+    A model in half precision is explained with the gates of its own forward pass. Rounding flips some whose inputs are
+    close to 0, so the attributions differ from those of ``model.float()`` by up to some per cent (``float16``) or tens
+    of per cent (``bfloat16``) of the largest one.
+
     Reference: Lu, Mills, He, Liu, Niu: *GOAt: Explaining Graph Neural Networks via Graph Output Attribution*, ICLR
     2024.
 

@@ -76,11 +76,10 @@ def contributions(
 
 def no_contributions(pattern: ActivationPattern) -> Contributions:
     """Return zeros for all variables of a pattern."""
-    mask = pattern.subject.mask
-    dtype = torch.promote_types(mask.dtype, pattern.output.dtype)  # a coarse mask must not make coarse sums
+    mask, dtype = pattern.subject.mask, pattern.sum_dtype
     return Contributions(
         torch.zeros_like(mask, dtype=dtype),
-        [torch.zeros_like(each) for each in pattern.subject.features],
+        [torch.zeros_like(each, dtype=dtype) for each in pattern.subject.features],
         mask.new_zeros(pattern.graph.num_rows, dtype=dtype),
     )
 

@@ -202,14 +202,17 @@ class GraphExplanation:
         spread = self._fields.spread(shares.rows - calibration.rows, self.pattern.gate_blocks, weights)
         edges = shares.edges + spread[:num_edges].to(shares.edges.dtype)
         features = _with_gates(shares.features, sizes, spread[num_edges:])
-        value = self.values(number)
+        value, base = self.values(number).to(edges.dtype), base.to(edges.dtype)
         delta = self.sums(edges, features, number) - (value - base)
         magnitude = self.sums(edges.abs(), [each.abs() for each in features], number)
         rounding = shares.rows.abs().sum() + calibration.rows.abs().sum()
         eps = self.pattern.eps
-        # Sums over very many rows are off in the model itself: over a million of them by 1e-3 in single precision.
-        size = (value.abs() + base.abs()) * (64 + 32 * math.sqrt(shares.edges.numel() + shares.rows.numel()))
-        self._check(delta, eps * size + eps**strictness * magnitude + 100 * eps * rounding + 16 * eps)
+        # Sums over very many rows are off in the model itself: over a million of them by 1e-3 in single precision. What
+        # that would be in half precision, where sums of shares are not half as coarse, would allow anything.
+        most = eps**0.5 if torch.finfo(self.output.dtype).bits < 32 else math.inf
+        many = min(eps * (64 + 32 * math.sqrt(shares.edges.numel() + shares.rows.numel())), most)
+        size = (value.abs() + base.abs()) * many + eps**strictness * magnitude
+        self._check(delta, size + min(100 * eps, most) * rounding + 16 * eps)
         return Attributions(edges, features, delta)
 
     def sums(self, edges: Tensor, features: Sequence[Tensor] = (), number: int = 0) -> Tensor:
@@ -265,7 +268,7 @@ class GraphExplanation:
         cause = "the model has a state that changes, or code that cannot be seen"
         if not delta.isfinite().all():
             self._graph.check_finite(**{"the edge mask": self.pattern.subject.mask})
-            cause = "the model computes numbers that are infinite or nan"
+            cause = f"the model computes numbers that are infinite or nan in {self.output.dtype}"
         elif self.pattern.suspects:
             known = " or ".join(dict.fromkeys(self.pattern.suspects))
             cause = f"{known} takes values out of torch, and what becomes of them cannot be seen"

@@ -46,7 +46,7 @@ class ReplicaPlan:
     def __init__(self, pattern: ActivationPattern) -> None:
         replicas, mask = replicas_of(pattern), pattern.subject.mask
         numbers, found = [each.pattern for each in replicas], [each.point for each in replicas]
-        dtype, device = torch.promote_types(mask.dtype, pattern.output.dtype), mask.device
+        dtype, device = pattern.sum_dtype, mask.device
         self.nowhere_zero = all(each.t != 0.0 for each in found)
         self.which = torch.tensor(numbers, device=device)
         t = torch.tensor([each.t for each in found], dtype=dtype, device=device)

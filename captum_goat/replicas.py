@@ -63,6 +63,8 @@ def fits(pattern: ActivationPattern) -> bool:
     """Return whether replicas are the way for a pattern."""
     if pattern.rows is None or pattern.sums is not None:
         return False
+    if torch.finfo(pattern.output.dtype).bits < 32:  # batched operations round otherwise, and so flip gates
+        return False
     largest = max([each.values.numel() for each in pattern.factors] + [pattern.subject.mask.numel()])
     return 0 < largest * len(replicas_of(pattern)) <= _MOST_NUMBERS
 

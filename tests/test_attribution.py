@@ -146,6 +146,47 @@ def test_tuple_in_tuple_out_detached_and_of_the_inputs_dtype() -> None:
     torch.testing.assert_close(result.float(), single)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision_is_as_fine_as_the_model_where_no_gate_flips(kind: str, dtype: torch.dtype) -> None:
+    """All inputs of gates are far above 0; sums over 400 edges in half precision would be off by 20 roundings."""
+    eps = torch.finfo(dtype).eps
+    for seed in range(3):
+        model = make_gnn(kind, seed=seed, layers=2)
+        with torch.no_grad():
+            for name, each in (*model.named_parameters(), *model.named_buffers()):
+                if each.is_floating_point() and "var" not in name:
+                    each.copy_(-each.abs() if "running_mean" in name else 0.3 * each.abs())
+        x, edge_index = graph(seed, 30, 400)
+        x, model = x.abs().to(dtype), model.to(dtype)
+        found, delta = GOAtAttribution(model).attribute(
+            ones(edge_index).to(dtype), 0, (x, edge_index), return_convergence_delta=True
+        )
+        expected = GOAtAttribution(model.double()).attribute(ones(edge_index), 0, (x.double(), edge_index))
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=2 * eps * float(expected.abs().max()))
+        assert abs(float(delta)) < 3 * eps * float(expected.sum())
+
+
+def test_sums_are_checked_in_half_precision_too() -> None:
+    calls = list[int]()
+
+    class Wavering(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gnn = make_gnn("gcn")
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            calls.append(1)
+            out: Tensor = self.gnn(x, edge_index)
+            return out * (2 if len(calls) == 1 else 1)
+
+    x, edge_index = graph()
+    model = Wavering().eval().bfloat16()
+    with pytest.raises(UnsupportedModelError, match="has a state that changes"):
+        GOAtAttribution(model).attribute(ones(edge_index).bfloat16(), 0, (x.bfloat16(), edge_index))
+
+
 def test_gradients_of_the_user_are_left_alone() -> None:
     x, edge_index = graph()
     model = make_gnn()
