@@ -5,13 +5,34 @@ BIN := $(VENV)/bin
 # torch goes first and alone: its pinned version must be there before anything else asks for "torch".
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: demo test lint docs cost speed clean
+# Every core has tests; files stay together as long as there are enough of them.
+PYTEST := -m pytest -n auto --dist worksteal
+
+# The oldest supported versions: an environment of 5 GB, since PyPI has torch 2.4 for Linux with CUDA only.
+OLDEST := .venv-oldest
+OLDEST_PYTHON ?= $(firstword $(shell for python in python3.10 $(HOME)/.pyenv/versions/3.10.*/bin/python; do \
+	$$python -c '' 2> /dev/null && echo $$python; done) $(PYTHON))
+# What is tested there. Captum's own suites (test_captum_suites.py) are no part of Captum 0.7.
+CORE := $(addprefix tests/test_,attribution.py captum_methods.py explainer.py explainer_models.py hetero.py \
+	interception.py masked_model.py oracle.py oracle_rules*.py row_rules*.py rules*.py)
+
+.PHONY: demo test test-fast test-oldest fuzz lint docs cost speed clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m captum_goat.demo
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python $(PYTEST)
+
+test-fast: $(VENV)/.installed
+	$(BIN)/python $(PYTEST) -m "not slow"
+
+# Old versions warn of what has become of others, so warnings are no errors there.
+test-oldest: $(OLDEST)/.installed
+	$(OLDEST)/bin/python $(PYTEST) -o filterwarnings=default --disable-warnings $(CORE)
+
+fuzz: $(VENV)/.installed
+	$(BIN)/python -m tests.fuzz --cases 10000
 
 lint: $(VENV)/.linters
 	$(BIN)/ruff check .
@@ -34,9 +55,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --editable '.[test]' -c constraints.txt
 	touch $@
 
+$(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
+	$(OLDEST_PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --editable '.[plot]' pytest pytest-xdist -c constraints-oldest.txt
+	touch $@
+
 $(VENV)/.linters: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[lint]' -c constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo docs/_build
+	rm -rf $(VENV) $(OLDEST) demo docs/_build

@@ -142,9 +142,13 @@ def draw_case(architecture: str, readout: str, seed: int) -> Case:
             return case
 
 
-every_case = pytest.mark.parametrize(
-    ("architecture", "readout", "seed"), list(itertools.product(ARCHITECTURES, READOUTS, SEEDS))
-)
+# Four of the eight seeds for each pair, of all remainders by 4; in all pairs together all seeds.
+NAMES = [
+    (*pair, (first + step) % len(SEEDS))
+    for first, pair in enumerate(itertools.product(ARCHITECTURES, READOUTS))
+    for step in (0, 1, 3, 6)
+]
+every_case = pytest.mark.parametrize(("architecture", "readout", "seed"), NAMES)
 
 
 @every_case
@@ -256,7 +260,7 @@ def test_no_edges_no_attributions(readout: str) -> None:
 
 def test_cases_tell_the_fields_apart_and_have_gates_on_and_off() -> None:
     """Guard against a comparison that could not fail."""
-    cases = [draw_case(*names) for names in itertools.product(ARCHITECTURES, READOUTS, SEEDS)]
+    cases = [draw_case(*names) for names in NAMES]
     differing = sum(bool((c.expected(0, "distinct") - c.expected(0, "repeated")).abs().max() > 1e-3) for c in cases)
     calibrated = sum(c.with_edges[0].gates.keys() != c.without_edges.gates.keys() for c in cases)
     assert differing > len(cases) / 3

