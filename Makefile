@@ -16,7 +16,7 @@ OLDEST_PYTHON ?= $(firstword $(shell for python in python3.10 $(HOME)/.pyenv/ver
 CORE := $(addprefix tests/test_,attribution.py captum_methods.py explainer.py explainer_models.py hetero.py \
 	interception.py masked_model.py oracle.py oracle_rules*.py row_rules*.py rules*.py)
 
-.PHONY: demo test test-fast test-oldest fuzz lint docs cost speed clean
+.PHONY: demo test test-fast test-exhaustive test-oldest fuzz lint docs cost speed clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m captum_goat.demo
@@ -25,7 +25,10 @@ test: $(VENV)/.installed
 	$(BIN)/python $(PYTEST)
 
 test-fast: $(VENV)/.installed
-	$(BIN)/python $(PYTEST) -m "not slow"
+	$(BIN)/python $(PYTEST) -m "not slow and not exhaustive"
+
+test-exhaustive: $(VENV)/.installed
+	$(BIN)/python $(PYTEST) -m exhaustive
 
 # Old versions warn of what has become of others, so warnings are no errors there.
 test-oldest: $(OLDEST)/.installed

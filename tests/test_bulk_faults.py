@@ -54,7 +54,7 @@ def test_a_few_faults(tmp_path: Path) -> None:
     check(run_faults(tmp_path, "few", seed=0))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_many_faults(tmp_path: Path) -> None:
     found = run_faults(tmp_path, "many", seed=1)
     check(found)
@@ -62,7 +62,7 @@ def test_many_faults(tmp_path: Path) -> None:
     assert found["two ranks"]["while merging"] > 0
 
 
-@pytest.mark.parametrize("count", [pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [pytest.param(200, marks=pytest.mark.exhaustive)])
 def test_flipped_bits(count: int, tmp_path: Path) -> None:
     """One bit of one file of an interrupted run, wherever it is, does not change the file that the run ends with."""
 

@@ -98,13 +98,13 @@ def test_interrupts_at_some_moments(name: str) -> None:
     assert check_interrupts(name, 11, 797)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_errors_in_calls_from_every_line(name: str) -> None:
     print(f"{name}: {check_calls(name)} errors")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_interrupts_at_every_instruction() -> None:
     """Each instruction is interrupted the first and the last time, in the first of the subjects that comes to it."""
     done: set[Any] = set()
@@ -147,7 +147,7 @@ def test_signals_at_random_times() -> None:
     assert check_signals("attribute", 12, seed=0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_many_signals_at_random_times(name: str) -> None:
     print(f"{name}: {check_signals(name, 300, seed=1)} signals")

@@ -57,7 +57,7 @@ def test_nothing_grows() -> None:
     check_growth(40)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nothing_grows_in_many_calls() -> None:
     check_growth(2000)
 

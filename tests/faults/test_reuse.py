@@ -174,7 +174,7 @@ def test_an_explainer_through_changes(seed: int) -> None:
     play(seed, steps=5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(16, 416))
 def test_an_explainer_through_many_changes(seed: int) -> None:
     play(seed, steps=12)

@@ -54,7 +54,7 @@ def test_threads_share_an_explainer() -> None:
     check_sharing(Model(pools=True).double().eval(), 160)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_threads_share_an_explainer_for_long() -> None:
     check_sharing(Model(pools=True).double().eval(), 2000)
 
