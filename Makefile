@@ -19,7 +19,7 @@ CORE := $(addprefix tests/test_,attribution.py captum_methods.py explainer.py ex
 .PHONY: demo test test-fast test-exhaustive test-oldest fuzz lint docs cost speed clean
 
 demo: $(VENV)/.installed
-	$(BIN)/python -m captum_goat.demo
+	$(BIN)/python -m benchmarks.demo
 
 test: $(VENV)/.installed
 	$(BIN)/python $(PYTEST)
@@ -46,10 +46,10 @@ docs: $(VENV)/.installed
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
 
 speed: $(VENV)/.installed
-	$(BIN)/python -m captum_goat.benchmark speed --out docs
+	$(BIN)/python -m benchmarks speed --out docs
 
 cost: $(VENV)/.installed
-	$(BIN)/python -m captum_goat.benchmark.cost
+	$(BIN)/python -m benchmarks.cost
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

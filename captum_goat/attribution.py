@@ -11,13 +11,13 @@ from captum.log import log_usage
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.convergence_delta import completeness_error
-from captum_goat.explained_model import ExplainedModel
-from captum_goat.given_inputs import flattened, restored
-from captum_goat.global_state import outside_inference_mode, restores_state, switch_off_autocast
-from captum_goat.known_graphs import Memory
-from captum_goat.request import Request
-from captum_goat.targets import Choice
+from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
+from captum_goat.inputs.attributed_inputs import flattened, restored
+from captum_goat.inputs.targets import Choice
+from captum_goat.method.convergence_delta import completeness_error
+from captum_goat.method.graph_cache import Memory
+from captum_goat.method.request import Request
+from captum_goat.wrapped_model import ExplainedModel
 
 
 class PredictedAttributions(NamedTuple):
@@ -63,7 +63,7 @@ class GOAtAttribution(Attribution):
     .. math:: \sum_e \mathrm{attribution}_e = f(G) - f(G \text{ without edges}).
 
     The products are never enumerated: a few forward and backward passes give the exact result (see
-    :mod:`captum_goat.contributions`). An edge's field membership is a matter of the graph's structure: an edge that
+    :mod:`captum_goat.method.share`). An edge's field membership is a matter of the graph's structure: an edge that
     is masked to 0 still takes part in the sharing of gates. A softmax or sigmoid that is the model's very last step is
     left out: logits are attributed.
 

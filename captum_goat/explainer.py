@@ -13,11 +13,11 @@ from torch_geometric.explain import ExplainerAlgorithm, Explanation, HeteroExpla
 from torch_geometric.explain.config import MaskType, ModelMode
 
 from captum_goat.attribution import GOAtAttribution, check_options
-from captum_goat.explained_model import ExplainedModel
 from captum_goat.explainer_graph import ByName, ExplainedGraph, by_type
-from captum_goat.global_state import outside_inference_mode, restores_state
-from captum_goat.interception import unchanged
+from captum_goat.hooks.global_state import outside_inference_mode, restores_state
+from captum_goat.hooks.interception import unchanged
 from captum_goat.masked_model import check_at
+from captum_goat.wrapped_model import ExplainedModel
 
 
 class GOAtExplainer(ExplainerAlgorithm):
@@ -44,7 +44,7 @@ class GOAtExplainer(ExplainerAlgorithm):
       makes sense for zeros and ones: set ``threshold_config=("topk_hard", k)``, or call
       ``explanation.threshold("topk_hard", k)`` first. PyG's edge masks do not reach self-loops.
     - ``visualize_graph`` stretches the mask from its least (invisible) to its greatest value, and
-      ``visualize_feature_importance`` cuts negative bars off. :mod:`captum_goat.visualization` draws signs.
+      ``visualize_feature_importance`` cuts negative bars off. :mod:`captum_goat.plot` draws signs.
 
     A heterogeneous graph, given by dictionaries, has a ``HeteroExplanation`` with a mask per edge type or node type.
     The masks of all types together add up to the output, so they can be compared with each other. Edge masks and node

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.arguments import fresh
+from captum_goat.inputs.arguments import fresh
 
 
 class ExplainedGraph(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -11,13 +10,13 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.activation_pattern import tensor_output
-from captum_goat.adjacency_model import check_deletion, output_of_present
-from captum_goat.arguments import number_of_masks
-from captum_goat.copied_edges import CopiedEdges
-from captum_goat.global_state import restores_state
-from captum_goat.graph_inputs import GraphInputs
-from captum_goat.interception import intercepted
+from captum_goat.adjacency.masked_output import check_deletion, output_of_present
+from captum_goat.hooks.global_state import restores_state
+from captum_goat.hooks.interception import intercepted
+from captum_goat.inputs.arguments import number_of_masks
+from captum_goat.inputs.copied_edges import CopiedEdges
+from captum_goat.inputs.edge_masks import check_masks, copies_agree
+from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.tracking import EdgeTracker, RowTracker
 
 
@@ -29,7 +28,7 @@ class EdgeMaskedModel(Module):
     itself are not edges of the graph and are not masked; self-loops in ``edge_index`` are.
 
     With ``at="adjacency"`` the mask is the presence of the edge, and enters every sum over edges: messages, degrees,
-    the number of messages in a mean, the denominator of attention (see :mod:`captum_goat.adjacency`). For masks of
+    the number of messages in a mean, the denominator of attention (see :mod:`captum_goat.adjacency.presence`). For masks of
     zeros and ones the output is that of the model on the graph without the edges of mask 0. Where a layer puts
     self-loops of its own in place of the graph's, it does so in place of those that are left. In between the layers'
     own formulas hold: the mean, for one, is that of PyG, ``sum(mask * message) / max(sum(mask), 1)``, which goes to 0
@@ -147,43 +146,7 @@ def masked_output(graph: GraphInputs, mask: Tensor, count: int = 1) -> Tensor:
     return output
 
 
-def copies_agree(together: Tensor, last: Tensor, count: int) -> bool:
-    """Return whether the output for copies of a graph side by side ends with that for the last graph alone.
-
-    A model may mix the graphs of a batch (by a mean over all nodes, say); then its copies are not independent.
-    """
-    if last.dim() == 0 or together.shape != (count * last.size(0), *last.shape[1:]):
-        return False
-    precision = torch.finfo(last.dtype).eps ** 0.5
-    near = precision * last.abs().max() if last.numel() else 0.0
-    return bool(((together[len(together) - len(last) :] - last).abs() <= near).all())
-
-
 def check_at(at: Any) -> None:
     """Refuse what is no place for a mask."""
     if at not in ("message", "adjacency"):
         raise ValueError(f"Expected at to be 'message' or 'adjacency' (got {at!r}).")
-
-
-def check_masks(masks: Sequence[Any]) -> None:
-    """Refuse what is not one mask per set of edges, each ``[E]``, or each ``[B, E]`` with the same B."""
-    for mask in masks:
-        check_mask(mask)
-    if len({mask.shape[:-1] for mask in masks}) != 1:
-        raise ValueError(
-            f"Expected masks that are all [num_edges], or all [num_masks, num_edges] with the same number of masks "
-            f"(got {[list(mask.shape) for mask in masks]})."
-        )
-
-
-def check_mask(edge_mask: Any) -> None:
-    """Refuse what is not a mask ``[E]`` or masks ``[B, E]``."""
-    is_numbers = isinstance(edge_mask, Tensor) and edge_mask.is_floating_point()
-    if not is_numbers or edge_mask.dim() not in (1, 2) or (edge_mask.dim() == 2 and len(edge_mask) == 0):
-        got = (
-            f"{edge_mask.dtype} {list(edge_mask.shape)}" if isinstance(edge_mask, Tensor) else type(edge_mask).__name__
-        )
-        raise ValueError(
-            f"Expected an edge mask of floating point numbers, [num_edges] or [num_masks, num_edges] (got {got}). "
-            f"torch.ones(edge_index.size(1)) is the usual one."
-        )

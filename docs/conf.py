@@ -56,7 +56,7 @@ nitpick_ignore_regex = [("py:.*", r"(?!captum_goat).*"), ("py:.*", r"captum_goat
 
 
 class CommandHelp(SphinxDirective):
-    """Shows what a command prints with ``--help``: ``.. command-help:: captum_goat.benchmark speed``."""
+    """Shows what a command prints with ``--help``: ``.. command-help:: benchmarks speed``."""
 
     required_arguments = 1
     final_argument_whitespace = True

@@ -10,9 +10,9 @@ from conftest import make_gnn, random_edges
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from captum_goat.benchmark import Comparison, compare
-from captum_goat.benchmark.explainers import Explainer
-from captum_goat.benchmark.explainers.graphs import Graphs
+from benchmarks.explainers import Explainer
+from captum_goat.compare import Comparison, compare
+from captum_goat.compare.explainers.graphs import Graphs
 
 
 def some_graphs(count: int = 5, dtype: torch.dtype = torch.float32) -> list[Data]:

@@ -11,9 +11,9 @@ from comparison_subjects import GRAPHS, MODEL, Failing, Plain, Sources, compared
 from conftest import make_gnn
 from torch_geometric.data import Batch
 
+from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from captum_goat import EdgeMaskedModel
-from captum_goat.benchmark.comparison.rows import verdict
-from captum_goat.benchmark.explainers import EXPLAINERS, ExplainerSkippedError
+from captum_goat.compare.rows import verdict
 from captum_goat.metrics import (
     area_under_curve,
     characterization_score,

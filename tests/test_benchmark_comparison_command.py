@@ -11,9 +11,10 @@ import torch
 from bulk_models import numbered_graphs, watched_model
 from comparison_subjects import Sources
 
-from captum_goat.benchmark import __main__ as benchmark
-from captum_goat.benchmark.comparison import command_line, compare
-from captum_goat.datasets import ba_shapes
+from benchmarks import __main__ as benchmark
+from benchmarks.datasets import ba_shapes
+from captum_goat.cli import compare as command_line
+from captum_goat.compare import compare
 from captum_goat.models import NodeClassifier
 
 SAVED = numbered_graphs(6)

@@ -12,12 +12,12 @@ from conftest import make_gnn
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from captum_goat.benchmark import explanations
-from captum_goat.benchmark.comparison import parts, run
-from captum_goat.benchmark.comparison.given import Given
-from captum_goat.benchmark.comparison.measures import Conditions, measure
-from captum_goat.benchmark.explainers import EXPLAINERS
-from captum_goat.benchmark.time_limit import time_limit
+from benchmarks.explainers import EXPLAINERS
+from captum_goat.compare import chunks as parts
+from captum_goat.compare import explanations, run
+from captum_goat.compare.measures import Conditions, measure
+from captum_goat.compare.subject import Given
+from captum_goat.compare.time_limit import time_limit
 from captum_goat.datasets import computation_graphs
 from captum_goat.models import RootClassifier
 

@@ -16,7 +16,7 @@ from conftest import make_gnn
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from captum_goat.benchmark.comparison import compare
+from captum_goat.compare import compare
 from captum_goat.datasets import computation_graphs
 
 PAGE = Path(__file__).parents[1] / "docs" / "compare.md"
@@ -227,7 +227,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lines = list(csv.DictReader(file))
     assert len(lines) == len(found.rows) == len({(each.explainer, each.metric, each.sparsity) for each in found.rows})
     assert float(lines[0]["value"]) == pytest.approx(found.rows[0].value, rel=1e-3)
-    monkeypatch.setitem(sys.modules, "captum_goat.benchmark.comparison.curves", None)
+    monkeypatch.setitem(sys.modules, "captum_goat.compare.curves", None)
     assert "fidelity.png" not in found.write(tmp_path).read_text(encoding="utf-8")
     assert sorted(each.name for each in tmp_path.glob("*.*")) == ["comparison.csv", "comparison.md"]
 

@@ -17,11 +17,11 @@ from torch_geometric.explain import Explainer, GNNExplainer, GraphMaskExplainer,
 from torch_geometric.nn import GATConv, GCNConv, SimpleConv, global_add_pool
 from torch_geometric.utils import to_undirected
 
-from captum_goat.benchmark.explainers import EXPLAINERS, ExplainerSkippedError, subgraphx
-from captum_goat.benchmark.explainers.graphs import Graphs
-from captum_goat.benchmark.explainers.pgm import PGMExplainerOfPyG, p_value
-from captum_goat.benchmark.explainers.pyg import Ordered
-from captum_goat.benchmark.explainers.randomness import seed_of, seeded
+from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError, subgraphx
+from benchmarks.explainers.pgm import PGMExplainerOfPyG, p_value
+from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.explainers.pyg import Ordered
+from captum_goat.compare.explainers.randomness import seed_of, seeded
 
 GRAPH_LEVEL = {"mode": "multiclass_classification", "task_level": "graph", "return_type": "raw"}
 
@@ -128,7 +128,7 @@ def test_gnn_explainer_with_self_loops(all_nodes: bool) -> None:
     last = Ordered.of(Graphs.of(data, target))
     explain = EXPLAINERS["gnn_explainer"](epochs=5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("captum_goat.benchmark.explainers.pyg.seed_of", lambda graphs, seed: seed)
+        patch.setattr("captum_goat.compare.explainers.pyg.seed_of", lambda graphs, seed: seed)
         one = explain(model, data, target)
         other = explain(model, Data(x=data.x, edge_index=last.graphs.edge_index), target)
     torch.testing.assert_close(one[last.order], other)

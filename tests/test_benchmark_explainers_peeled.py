@@ -13,7 +13,7 @@ from test_peeling import graphs as graphs
 from torch import nn
 from torch_geometric.data import Batch
 
-from captum_goat.benchmark.explainers.peeled import PeeledGOAt, PeeledRandom, PeeledUpperHalfGradients
+from benchmarks.explainers.peeled import PeeledGOAt, PeeledRandom, PeeledUpperHalfGradients
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import precision_at_k
 from captum_goat.metrics.counted_edges import CountedEdges

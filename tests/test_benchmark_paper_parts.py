@@ -12,15 +12,17 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from captum_goat.benchmark.explainers import EXPLAINERS
-from captum_goat.benchmark.explanations import Explanation, explain
-from captum_goat.benchmark.paper import verdicts
-from captum_goat.benchmark.paper.cells import Cell
-from captum_goat.benchmark.paper.measurements import Key, Measurements, measure, searched
-from captum_goat.benchmark.paper.results import Row, mean_and_error, read_rows, rows_of, write_rows
-from captum_goat.benchmark.paper.study import Results
-from captum_goat.benchmark.paper.tasks import Task, in_turn
-from captum_goat.benchmark.time_limit import TimeLimitError, time_limit
+from benchmarks.explainers import EXPLAINERS
+from benchmarks.paper import verdicts
+from benchmarks.paper.measurements import Key, Measurements, measure, searched
+from benchmarks.paper.result_cache import Cell
+from benchmarks.paper.results import Row, read_rows, rows_of
+from benchmarks.paper.study import Results
+from benchmarks.paper.tasks import Task, in_turn
+from captum_goat.compare.csv_files import write_rows
+from captum_goat.compare.explanations import Explanation, explain
+from captum_goat.compare.statistics import mean_and_error
+from captum_goat.compare.time_limit import TimeLimitError, time_limit
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import search_prefix
 from captum_goat.models import GraphClassifier, Split, TrainingResult
@@ -209,7 +211,7 @@ def test_search_by_size_is_the_search_of_all_together(monkeypatch: pytest.Monkey
     batch = Batch.from_data_list([task.graphs[0], *task.graphs])
     target = torch.cat([task.predicted[:1], task.predicted])
     scores = torch.rand(batch.num_edges, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr("captum_goat.benchmark.paper.measurements.SEARCHED_AT_ONCE", 2)
+    monkeypatch.setattr("benchmarks.paper.measurements.SEARCHED_AT_ONCE", 2)
     for nodes in task.policies:
         expected = search_prefix(task.model, batch, scores, 0.7, target, nodes).selected
         assert torch.equal(searched(task, batch, scores, target, nodes), expected)

@@ -12,13 +12,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from captum_goat.benchmark.explainers import EXPLAINERS
-from captum_goat.benchmark.explanations import Explanation
-from captum_goat.benchmark.paper.cells import Cell
-from captum_goat.benchmark.paper.measurements import SPARSITIES, Key, Measurements
-from captum_goat.benchmark.paper.options import Options, parse
-from captum_goat.benchmark.paper.pages.recipes import all_trials, by_task, everywhere, in_words, recipes_page
-from captum_goat.benchmark.paper.recipes import (
+from benchmarks.explainers import EXPLAINERS
+from benchmarks.paper.measurements import Key, Measurements
+from benchmarks.paper.options import Options, parse
+from benchmarks.paper.pages.recipes import all_trials, by_task, everywhere, in_words, recipes_page
+from benchmarks.paper.recipes import (
     COMPARED,
     RECIPES,
     Area,
@@ -28,9 +26,12 @@ from captum_goat.benchmark.paper.recipes import (
     best_of,
     trials_of,
 )
-from captum_goat.benchmark.paper.run import run
-from captum_goat.benchmark.paper.study import Study
-from captum_goat.benchmark.paper.tasks import Task
+from benchmarks.paper.result_cache import Cell
+from benchmarks.paper.run import run
+from benchmarks.paper.study import Study
+from benchmarks.paper.tasks import Task
+from captum_goat.compare.explanations import Explanation
+from captum_goat.compare.measures import SPARSITIES
 from captum_goat.models import GraphClassifier, Split, TrainingResult
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch_geometric.utils import contains_self_loops, is_undirected, to_networkx
 
-from captum_goat.benchmark import __main__ as command
-from captum_goat.benchmark import recipes
-from captum_goat.benchmark.large_graphs import large_graph, trained_model, training_graphs
+from benchmarks import __main__ as command
+from benchmarks import large_graph_recipes as recipes
+from benchmarks.explainers import EXPLAINERS
+from benchmarks.large_graphs import large_graph, trained_model, training_graphs
 from captum_goat.metrics import fidelity_plus, select_edges
 
 
@@ -71,7 +72,7 @@ def test_figures_are_those_of_the_metrics() -> None:
     graph.x = graph.x.double()
     target = torch.tensor([1])
     found = recipes.measure("occlusion", model, graph, target)
-    scores = recipes.make_explainer("occlusion", 0)(model, graph, target)
+    scores = EXPLAINERS["occlusion"]()(model, graph, target)
     expected = fidelity_plus(model, graph, select_edges(scores, graph, 0.9), target)
     assert float(found.plus[recipes.SPARSITIES.index(0.9)]) == pytest.approx(float(expected))
     assert found.seconds > 0

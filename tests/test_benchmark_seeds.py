@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from captum_goat.benchmark import seeds
+from benchmarks import seeds
 from captum_goat.models import Split, TrainingResult
 
 

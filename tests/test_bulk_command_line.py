@@ -12,10 +12,12 @@ from torch import nn
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
 import captum_goat.__main__
-from captum_goat.bulk import command_line, explain_dataset, explain_nodes, load_attributions
-from captum_goat.bulk.graph_files import load_graphs
-from captum_goat.bulk.model_files import load_model
-from captum_goat.datasets import ba_shapes
+from benchmarks.datasets import ba_shapes
+from captum_goat import explain_nodes
+from captum_goat.bulk import explain_dataset, load_attributions
+from captum_goat.cli import explain as command_line
+from captum_goat.cli.graph_files import load_graphs
+from captum_goat.cli.model_files import load_model
 from captum_goat.models import GraphClassifier, NodeClassifier
 
 GRAPHS = numbered_graphs(6)

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from captum_goat import GOAtAttribution
-from captum_goat.bulk.nodes import NodeExplainer, NodeTarget, explain_nodes
+from captum_goat.nodes.node_explainer import NodeExplainer, NodeTarget, explain_nodes
 
 
 def test_chosen_nodes_keep_their_order() -> None:

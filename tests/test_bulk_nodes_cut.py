@@ -11,14 +11,15 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 from torch_geometric.nn import GraphNorm, SAGEConv
 
-import captum_goat.bulk.cut_check as cut_check
+import captum_goat.nodes.checked_cuts as cut_check
+from benchmarks.datasets import ba_shapes
 from captum_goat import GOAtAttribution
-from captum_goat.bulk.cut_check import CheckedCuts
-from captum_goat.bulk.cut_data import GraphData
-from captum_goat.bulk.cut_graphs import cut_graphs, joint_surroundings, spans_more
-from captum_goat.bulk.cut_index import Direction, NeighborIndex
-from captum_goat.bulk.nodes import NodeExplainer
-from captum_goat.datasets import ba_shapes, computation_graphs
+from captum_goat.datasets import computation_graphs
+from captum_goat.nodes.checked_cuts import CheckedCuts
+from captum_goat.nodes.cut_graphs import cut_graphs, joint_surroundings, spans_more
+from captum_goat.nodes.edge_index_by_node import Direction, NeighborIndex
+from captum_goat.nodes.graph_data import GraphData
+from captum_goat.nodes.node_explainer import NodeExplainer
 from captum_goat.tracking import UnsupportedModelError
 
 

@@ -33,7 +33,7 @@ from torch_geometric.nn import (
 from torch_geometric.utils import coalesce, degree, to_undirected
 
 from captum_goat import GOAtAttribution
-from captum_goat.bulk.nodes import explain_nodes
+from captum_goat.nodes.node_explainer import explain_nodes
 from captum_goat.tracking import UnsupportedModelError
 
 EXACT = 1e-9

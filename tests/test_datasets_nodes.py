@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from captum_goat.datasets import ba_community, ba_shapes, tree_grid
+from benchmarks.datasets import ba_community, ba_shapes, tree_grid
 from captum_goat.datasets.base_graphs import CYCLE, GRID, HOUSE, barabasi_albert, binary_tree
 
 GENERATORS = (ba_shapes, ba_community, tree_grid)

@@ -12,8 +12,9 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import k_hop_subgraph
 
 import captum_goat.datasets.subgraphs as subgraphs
+from benchmarks.datasets import ba_shapes
 from captum_goat import GOAtAttribution
-from captum_goat.datasets import ba_shapes, computation_graphs
+from captum_goat.datasets import computation_graphs
 from captum_goat.models import NodeClassifier, RootClassifier
 
 MODELS = {

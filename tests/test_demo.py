@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from captum_goat import demo
+from benchmarks import demo
+from benchmarks.demo import Explained, Explanation, completeness_error, examples, explained_outputs, motif_scores
 from captum_goat.datasets import ba_2motifs
-from captum_goat.demo import Explained, Explanation, completeness_error, examples, explained_outputs, motif_scores
 from captum_goat.models import GraphClassifier
 
 matplotlib.use("Agg")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch_geometric import EdgeIndex
 
-from captum_goat.edge_scores import edge_scores, magnitude_scale, node_count, strongest, with_sign
+from captum_goat.plot.edge_scores import edge_scores, magnitude_scale, node_count, strongest, with_sign
 
 # A path 0 - 1 - 2 - 3 in both directions, its first edge twice.
 EDGE_INDEX = torch.tensor([[3, 1, 1, 2, 2, 0, 0], [2, 0, 2, 1, 3, 1, 1]])

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from captum_goat.datasets import ba_2motifs
-from captum_goat.pictures import layouts
-from captum_goat.pictures.edge_paths import edge_lines, point_on
-from captum_goat.pictures.layouts import LayoutName, node_positions
+from captum_goat.plot import layouts
+from captum_goat.plot.edge_paths import edge_lines, point_on
+from captum_goat.plot.layouts import LayoutName, node_positions
 
 LAYOUTS = [name for name in get_args(LayoutName) if name != "molecule" or find_spec("rdkit")]
 PATH = np.array([[0, 1], [1, 2], [2, 3]])

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GraphConv
 
-from captum_goat import GOAtAttribution, graph_explanation
-from captum_goat.replicas import replicated
+from captum_goat import GOAtAttribution
+from captum_goat.method import explain as graph_explanation
+from captum_goat.method.replicas import replicated
 
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 2], [1, 2, 3, 4, 5, 0, 3, 5]])
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))

@@ -6,16 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from captum_goat.datasets import DATASETS, GraphDataset, ba_2motifs, ba_shapes
-from captum_goat.models import (
-    PAPER_ACCURACIES,
-    PAPER_SETTINGS,
-    GraphClassifier,
-    NodeClassifier,
-    Settings,
-    paper_model,
-    train_paper_model,
-)
+from benchmarks.datasets import DATASETS, GraphDataset, ba_shapes
+from benchmarks.paper_models import PAPER_ACCURACIES, PAPER_SETTINGS, Settings, paper_model, train_paper_model
+from captum_goat.datasets import ba_2motifs
+from captum_goat.models import GraphClassifier, NodeClassifier
 
 GNNS = ("gcn", "sage", "gin", "gcn_textbook")
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
-from captum_goat.datasets import ba_2motifs, ba_shapes
+from benchmarks.datasets import ba_shapes
+from captum_goat.datasets import ba_2motifs
 from captum_goat.models import GraphClassifier, NodeClassifier, train_model
 from captum_goat.models.checkpoints import fingerprint
 

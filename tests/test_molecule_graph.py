@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from captum_goat.datasets.molecules import load_mutagenicity
-from captum_goat.pictures.elements import MUTAGENICITY_ELEMENTS, SYMBOLS, element_symbols, one_hot_atoms
+from benchmarks.datasets.molecules import load_mutagenicity
+from captum_goat.plot.elements import MUTAGENICITY_ELEMENTS, SYMBOLS, element_symbols, one_hot_atoms
 
 Chem = pytest.importorskip("rdkit.Chem")
 
-from captum_goat.pictures.molecule_graph import (  # noqa: E402
+from captum_goat.plot.molecule_graph import (  # noqa: E402
     bond_orders,
     build_molecule,
     molecule_of,
     molecule_points,
     with_coordinates,
 )
-from captum_goat.pictures.molecule_scores import bond_index, scored_molecule, with_hydrogens  # noqa: E402
+from captum_goat.plot.molecule_scores import bond_index, scored_molecule, with_hydrogens  # noqa: E402
 
 
 def undirected(pairs: list[tuple[int, int]]) -> torch.Tensor:

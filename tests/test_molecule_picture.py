@@ -16,14 +16,14 @@ from matplotlib.figure import Figure
 from torch_geometric.data import Data
 
 from captum_goat import undirected_feature_mask
-from captum_goat.pictures.molecule_drawing import outline
-from captum_goat.pictures.palette import NEGATIVE, NEUTRAL, POSITIVE, colour_scale
-from captum_goat.visualization import (
+from captum_goat.plot import (
     molecule_svg,
     visualize_graph_attr,
     visualize_molecule_attr,
     visualize_molecule_attr_multiple,
 )
+from captum_goat.plot.molecule_drawing import outline
+from captum_goat.plot.palette import NEGATIVE, NEUTRAL, POSITIVE, colour_scale
 
 matplotlib.use("Agg")
 needs_rdkit = pytest.mark.usefixtures("rdkit")

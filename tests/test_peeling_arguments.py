@@ -15,10 +15,10 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GraphConv
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution
-from captum_goat.benchmark.explainers.graphs import Graphs
-from captum_goat.benchmark.explainers.masks import MaskedTargets
+from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.explainers.masked_targets import MaskedTargets
 from captum_goat.peeling import Peeling
-from captum_goat.peeling_order import ORDERS
+from captum_goat.peeling.order import ORDERS
 
 
 def test_several_masks() -> None:

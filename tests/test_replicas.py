@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, TopKPooling, global_add_pool, global_max_pool
 
-from captum_goat import GOAtAttribution, UnsupportedModelError, graph_explanation, replicas
+from captum_goat import GOAtAttribution, UnsupportedModelError
+from captum_goat.method import explain as graph_explanation
+from captum_goat.method import replicas
 
 
 class Net(nn.Module):

@@ -14,9 +14,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCNConv, global_add_pool
 from torch_geometric.utils import to_undirected
 
-from captum_goat.benchmark.explainers import ExplainerSkippedError
-from captum_goat.benchmark.explainers.graphs import Graphs
-from captum_goat.benchmark.explainers.growth import (
+from benchmarks.explainers import ExplainerSkippedError
+from benchmarks.explainers.growth import (
     NEVER,
     Growth,
     Neighbours,
@@ -26,7 +25,8 @@ from captum_goat.benchmark.explainers.growth import (
     sampled,
     uniform,
 )
-from captum_goat.benchmark.explainers.reinforced import RGExplainer, Scene
+from benchmarks.explainers.reinforced import RGExplainer, Scene
+from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import ground_truth_auc
 from captum_goat.models import GraphClassifier, RootClassifier, train_model

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from captum_goat import GOAtAttribution, undirected_feature_mask
-from captum_goat.pictures.palette import NEUTRAL
-from captum_goat.visualization import visualize_graph_attr
+from captum_goat.plot import visualize_graph_attr
+from captum_goat.plot.palette import NEUTRAL
 
 matplotlib.use("Agg")
 

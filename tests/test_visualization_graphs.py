@@ -17,9 +17,9 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.explain import Explanation
 
-from captum_goat.pictures.elements import ELEMENT_COLORS, OTHER_COLOR
-from captum_goat.pictures.palette import HALO, INK
-from captum_goat.visualization import visualize_graph_attr
+from captum_goat.plot import visualize_graph_attr
+from captum_goat.plot.elements import ELEMENT_COLORS, OTHER_COLOR
+from captum_goat.plot.palette import HALO, INK
 
 matplotlib.use("Agg")
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from torch_geometric.data import Data
 
 from captum_goat import undirected_feature_mask
-from captum_goat.visualization import (
+from captum_goat.plot import (
     visualize_graph_attr,
     visualize_graph_attr_multiple,
     visualize_molecule_attr_multiple,

@@ -19,7 +19,7 @@ from captum_goat.bulk.graphs import GraphBatch, GraphSource
 from captum_goat.bulk.part_folder import PartFolder, Record
 from captum_goat.bulk.progress import progress_bar
 from captum_goat.bulk.ranks import Ranks
-from captum_goat.explained_model import ExplainedModel
+from captum_goat.wrapped_model import ExplainedModel
 
 FORMAT = 2  # to be raised when parts change, so that older ones are not taken for those of today
 

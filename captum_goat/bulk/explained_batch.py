@@ -14,8 +14,8 @@ from torch_geometric.data import Data
 
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.graph_targets import GraphTargets
-from captum_goat.explained_model import ExplainedModel
-from captum_goat.feature_groups import average_features, undirected_feature_mask
+from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
+from captum_goat.wrapped_model import ExplainedModel
 
 
 class ExplainedBatch(NamedTuple):

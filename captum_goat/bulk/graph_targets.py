@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from captum_goat.targets import Choice
+from captum_goat.inputs.targets import Choice
 
 # A name, a class, one class per graph, or None for a model that returns one number per graph.
 GraphTarget: TypeAlias = Literal["predicted", "label", "all"] | int | Sequence[int] | Tensor | None

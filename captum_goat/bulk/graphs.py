@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, SequentialSampler
 from torch_geometric.data import Batch, Data
 
-from captum_goat.edge_scores import plain_edges
+from captum_goat.plot.edge_scores import plain_edges
 
 BATCH_SIZE = 128  # where neither the caller nor a DataLoader says otherwise
 

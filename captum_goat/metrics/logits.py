@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from captum_goat.rules import find
+from captum_goat.rules.registry import find
 
 ROUNDING = 1e-5  # of sums of probabilities
 

@@ -27,7 +27,7 @@ import torch
 from captum.metrics import infidelity_perturb_func_decorator
 from torch import Generator, Tensor
 
-from captum_goat.masked_model import check_masks
+from captum_goat.inputs.edge_masks import check_masks
 
 # What Captum's infidelity calls: (inputs, baselines if there are any) -> (perturbations,), (perturbed inputs,).
 PerturbFunc: TypeAlias = Callable[..., tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]

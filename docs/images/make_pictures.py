@@ -20,19 +20,21 @@ from PIL import Image
 from torch import Tensor
 from torch_geometric.data import Data
 
-from captum_goat.benchmark.explainers import EXPLAINERS
-from captum_goat.captum_visualization import visualize_adjacency_attr
-from captum_goat.datasets import ba_2motifs, load
-from captum_goat.demo import METHODS, explained_outputs
-from captum_goat.models import GraphClassifier, Settings, train_model, train_paper_model
-from captum_goat.pictures.layouts import node_positions
-from captum_goat.visualization import (
+from benchmarks.datasets import load
+from benchmarks.demo import METHODS, explained_outputs
+from benchmarks.explainers import EXPLAINERS
+from benchmarks.paper_models import Settings, train_paper_model
+from captum_goat.datasets import ba_2motifs
+from captum_goat.models import GraphClassifier, train_model
+from captum_goat.plot import (
     one_hot_atoms,
     visualize_graph_attr,
     visualize_graph_attr_multiple,
     visualize_molecule_attr,
     visualize_molecule_attr_multiple,
 )
+from captum_goat.plot.captum_visualizers import visualize_adjacency_attr
+from captum_goat.plot.layouts import node_positions
 
 MUTAGEN, HOUSE = 0, 1  # classes
 

@@ -1,0 +1,1 @@
+"""GOAt itself: record, replay, share, spread, explain."""

@@ -1,0 +1,182 @@
+"""What the outputs of many nodes are computed from, cut out of a large graph and put side by side."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from captum_goat.nodes.edge_index_by_node import NeighborIndex
+
+_MOST_SURPLUS = 4  # how many times as many edges there may be that serve degrees only
+
+
+class CutGraphs(NamedTuple):
+    """The computation graphs of some nodes, the roots, beside each other.
+
+    Attributes:
+        roots: The row of each root, ``[B]``.
+        nodes: The node of the whole graph that each row is a copy of.
+        edge_index: The edges between rows: first those of the computation graphs, root by root and in the whole graph's
+            order; then those that are there only for the degrees of other nodes.
+        edges: The edge of the whole graph that each edge is a copy of.
+        owner: The position of the root whose computation graph each of the first edges is in.
+        distance: How many hops each row is away from a root; of those that are shared, at least that many.
+    """
+
+    roots: Tensor
+    nodes: Tensor
+    edge_index: Tensor
+    edges: Tensor
+    owner: Tensor
+    distance: Tensor
+
+
+def cut_graphs(
+    index: NeighborIndex, roots: Tensor, num_hops: int, margin: int = 0, max_edges: int | None = None
+) -> CutGraphs:
+    r"""Cut the computation graphs of as many roots, from the first on, as have few enough edges.
+
+    With edges looked up where they end, the computation graph of root :math:`v` after :math:`L` hops has the edges
+
+    .. math:: \{(j \to i) : d(i, v) \le L - 1\},
+
+    where :math:`d(i, v)` is the number of steps along the edges from :math:`i` to :math:`v`. Every root has copies of
+    its own of these edges and of the nodes at which they end. Nodes that are :math:`L` steps away, the border, only
+    send what they have from the beginning; one copy serves all roots. With a ``margin`` of 1 the border has its
+    incoming edges, too, for the sake of degrees. What these bring comes too late to reach a root, so all but self-loops
+    come from the first root.
+
+    If edges are looked up at both ends, nodes receive from copies as well as send to them, so nothing is shared: every
+    root has all edges of the nodes that are less than ``num_hops + margin`` steps away.
+
+    Args:
+        index: The edges of the whole graph.
+        roots: The nodes, ``[K]``.
+        num_hops: The number of hops :math:`L`, at least 1.
+        margin: 0 for the computation graphs alone, 1 for degrees at their border.
+        max_edges: How many edges the computation graphs may have together. The first is cut whatever its size.
+    """
+    size = max(index.num_nodes, 1)
+    shares = index.direction != "both"
+    reach = _reach(index, roots, num_hops if shares else num_hops + margin, max_edges)
+    roots = roots[: reach.number]
+    owner, edges = reach.edges // max(index.num_edges, 1), reach.edges % max(index.num_edges, 1)
+    own, distance, border = reach.nodes, reach.distance, roots[:0]
+    if shares:
+        border, inside = torch.unique(own[distance == num_hops] % size), distance < num_hops
+        own, distance = own[inside], distance[inside]
+    open_ended = border[:0] if margin == 0 else border
+    if max_edges is not None and len(roots) > 1 and int(index.degree(open_ended).sum()) > _MOST_SURPLUS * max_edges:
+        return cut_graphs(index, roots[: len(roots) // 2], num_hops, margin, max_edges)
+    root_rows = torch.searchsorted(own, torch.arange(len(roots), device=roots.device) * size + roots)
+
+    def rows_of(nodes: Tensor) -> Tensor:
+        place, found = _find(own, owner * size + nodes)
+        return place.where(found, len(own) + torch.searchsorted(border, nodes))
+
+    between = torch.stack([rows_of(index.source[edges]), rows_of(index.target[edges])])
+    surplus = index.edges_at(open_ended)
+    here = len(own) + surplus.position
+    there = here.where(surplus.neighbor == open_ended[surplus.position], root_rows[0])
+    around = torch.stack([here, there] if index.direction == "out" else [there, here])
+    return CutGraphs(
+        root_rows,
+        torch.cat([own % size, border]),
+        torch.cat([between, around], dim=1),
+        torch.cat([edges, surplus.edge]),
+        owner,
+        torch.cat([distance, torch.full_like(border, num_hops)]),
+    )
+
+
+def joint_surroundings(index: NeighborIndex, roots: Tensor, num_hops: int) -> CutGraphs:
+    """Cut one graph for all roots: nodes from which they are reached in ``num_hops`` hops, and all edges at these.
+
+    This takes time in proportion to the whole graph, though little of it.
+    """
+    nodes = _surroundings(index, torch.unique(roots), num_hops)
+    near = torch.zeros(index.num_nodes, dtype=torch.bool, device=roots.device).index_fill_(0, nodes, True)
+    edges = (near[index.source] | near[index.target]).nonzero().view(-1)
+    ends = torch.stack([index.source[edges], index.target[edges]])
+    nodes, rows = torch.unique(torch.cat([roots, ends.view(-1)]), return_inverse=True)
+    return CutGraphs(rows[: len(roots)], nodes, rows[len(roots) :].view(2, -1), edges, edges[:0], nodes[:0])
+
+
+def spans_more(index: NeighborIndex, nodes: Tensor, num_hops: int, max_edges: int) -> bool:
+    """Return whether more edges than these lead to some nodes in ``num_hops`` hops, without following too many."""
+    seen, frontier, count = nodes, nodes, 0
+    for _ in range(num_hops):
+        count += int(index.degree(frontier).sum())
+        if count > max_edges:
+            return True
+        reached = torch.unique(index.edges_at(frontier).neighbor)
+        frontier = reached[~_find(seen, reached)[1]]
+        seen = torch.cat([seen, frontier]).sort().values
+    return False
+
+
+class _Reach(NamedTuple):
+    """What roots are reached from.
+
+    Attributes:
+        number: How many roots were taken.
+        nodes: Sorted keys ``root * num_nodes + node``.
+        distance: How many hops each of these is away.
+        edges: Sorted keys ``root * num_edges + edge``.
+    """
+
+    number: int
+    nodes: Tensor
+    distance: Tensor
+    edges: Tensor
+
+
+def _reach(index: NeighborIndex, roots: Tensor, num_hops: int, max_edges: int | None) -> _Reach:
+    size, num_edges = max(index.num_nodes, 1), max(index.num_edges, 1)
+    number = len(roots)
+    frontier = torch.arange(number, device=roots.device) * size + roots
+    nodes, distance, edges = frontier, torch.zeros_like(frontier), frontier[:0]
+    for hop in range(num_hops):
+        fitting = number if max_edges is None else _fitting(index, number, frontier, edges, max_edges)
+        if fitting < number:
+            number = fitting
+            frontier, edges = frontier[frontier < number * size], edges[edges < number * num_edges]
+            nodes, distance = nodes[nodes < number * size], distance[nodes < number * size]
+        found = index.edges_at(frontier % size)
+        owner = (frontier // size)[found.position]
+        edges = torch.cat([edges, owner * num_edges + found.edge])
+        reached = torch.unique(owner * size + found.neighbor)
+        frontier = reached[~_find(nodes, reached)[1]]
+        nodes, order = torch.cat([nodes, frontier]).sort()
+        distance = torch.cat([distance, torch.full_like(frontier, hop + 1)])[order]
+    edges = torch.unique(edges) if index.direction == "both" else edges.sort().values
+    return _Reach(number, nodes, distance, edges)
+
+
+def _fitting(index: NeighborIndex, number: int, frontier: Tensor, edges: Tensor, max_edges: int) -> int:
+    """Return how many of the first roots will have at most ``max_edges`` edges after one hop more; at least one."""
+    size, num_edges = max(index.num_nodes, 1), max(index.num_edges, 1)
+    more = torch.zeros(number, dtype=torch.long, device=frontier.device)
+    more.index_add_(0, frontier // size, index.degree(frontier % size))
+    total = (torch.bincount(edges // num_edges, minlength=number) + more).cumsum(0)
+    return max(1, int((total <= max_edges).sum()))
+
+
+def _surroundings(index: NeighborIndex, nodes: Tensor, num_hops: int) -> Tensor:
+    """Return the nodes, sorted, from which some are reached."""
+    frontier = nodes
+    for _ in range(num_hops):
+        reached = torch.unique(index.edges_at(frontier).neighbor)
+        frontier = reached[~_find(nodes, reached)[1]]
+        nodes = torch.cat([nodes, frontier]).sort().values
+    return nodes
+
+
+def _find(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where sorted keys have what is wanted, and whether they do."""
+    if not keys.numel():
+        return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
+    place = torch.searchsorted(keys, wanted).clamp(max=keys.numel() - 1)
+    return place, keys[place] == wanted

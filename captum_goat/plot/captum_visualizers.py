@@ -1,0 +1,221 @@
+"""Captum's pictures of images, time series and text, for graphs.
+
+Captum's visualizers fail on empty inputs and on attributions that are all zero, and warn of tiny ones. The functions
+``to_*`` make their inputs; the functions ``visualize_*`` call them, and draw an empty picture of nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import captum
+import numpy as np
+from captum.attr import visualization
+from torch import Tensor
+
+from captum_goat.plot.adjacency_matrix import label_nodes
+from captum_goat.plot.captum_inputs import CHANNELS, to_image_attr, to_text_record, to_timeseries_attr
+from captum_goat.plot.edge_scores import Sign, edge_scores, magnitude_scale, node_count, with_sign
+from captum_goat.plot.figures import new_figure, show
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+__all__ = [
+    "to_image_attr",
+    "to_text_record",
+    "to_timeseries_attr",
+    "visualize_adjacency_attr",
+    "visualize_node_attr",
+]
+
+ALMOST_ALL = 100 - 1e-6  # Captum takes 100 percent of outliers for a scale of zero
+
+
+def visualize_adjacency_attr(
+    attributions: Tensor,
+    edge_index: Tensor,
+    *,
+    num_nodes: int | None = None,
+    node_labels: Sequence[object] | None = None,
+    sign: Sign = "all",
+    outlier_perc: float = 2,
+    plt_fig_axis: tuple[Figure, Axes] | None = None,
+    fig_size: tuple[float, float] = (6, 6),
+    use_pyplot: bool = True,
+    **options: Any,
+) -> tuple[Figure, Axes]:
+    """Draw the adjacency matrix of attributions with Captum's ``visualize_image_attr``, as a heat map.
+
+    If there is nothing to see (no nodes, or no attribution of the chosen sign) the picture is empty. Captum scales the
+    attributions to 1. See :func:`captum_goat.plot.visualize_graph_attr` for a heat map with a scale, which
+    also tells edges without attribution from pairs of nodes without an edge.
+
+    Args:
+        attributions: One number per edge, ``[E]``.
+        edge_index: The edges, ``[2, E]``.
+        num_nodes: The number of nodes; needed if the last nodes have no edges.
+        node_labels: What to write at rows and columns, one entry per node.
+        sign: As in Captum, but with ``"all"`` as the default.
+        outlier_perc: As in Captum.
+        plt_fig_axis: As in Captum.
+        fig_size: As in Captum.
+        use_pyplot: Whether pyplot makes and shows the figure. Given axes are left for their owner to show.
+        **options: Other options of Captum's function: ``cmap``, ``show_colorbar``, ``title``.
+
+    Returns:
+        The figure and the axes.
+
+    Raises:
+        ValueError: If the arguments do not fit together.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.plot.captum_visualizers import visualize_adjacency_attr
+        >>> fig, ax = visualize_adjacency_attr(
+        ...     torch.tensor([4.0, -1.0]), torch.tensor([[0, 1], [1, 0]]), outlier_perc=0, use_pyplot=False
+        ... )
+        >>> ax.images[0].get_array().tolist()
+        [[0.0, 1.0], [-0.25, 0.0]]
+    """
+    count = node_count(edge_scores(attributions, edge_index).edges, num_nodes, node_labels=node_labels)
+    image = _unit_scale(with_sign(to_image_attr(attributions, edge_index, count), sign), outlier_perc)
+    # Captum cannot scale zeros: it gets something that it can, and the zeros take its place in the picture.
+    stand_in = np.full((max(count, 1), max(count, 1)), -1.0 if sign == "negative" else 1.0)
+    fig, ax = plt_fig_axis or new_figure(fig_size, use_pyplot)
+    visualization.visualize_image_attr(
+        stand_in if image is None else image,
+        method="heat_map",
+        sign=sign,
+        outlier_perc=min(outlier_perc, ALMOST_ALL),
+        plt_fig_axis=(fig, ax),
+        use_pyplot=False,
+        **options,
+    )
+    if image is None:
+        ax.images[-1].set_data(np.zeros_like(stand_in))
+    if count:
+        label_nodes(ax, count, node_labels)
+    if plt_fig_axis is None and use_pyplot:
+        show()
+    return fig, ax
+
+
+def _unit_scale(values: NDArray[Any], outlier_perc: float) -> NDArray[Any] | None:
+    """Scale values to at most 1, which Captum does again (but it warns of tiny ones); ``None`` if all are zero."""
+    magnitude_scale(values.ravel(), outlier_perc)  # checks the percentage
+    peak = np.abs(values).max(initial=0.0)
+    return values / peak if peak else None
+
+
+def visualize_node_attr(
+    attributions: Tensor,
+    edge_index: Tensor,
+    *,
+    num_nodes: int | None = None,
+    sign: Sign = "all",
+    outlier_perc: float = 2,
+    plt_fig_axis: tuple[Figure, Sequence[Axes]] | None = None,
+    fig_size: tuple[float, float] = (6, 6),
+    use_pyplot: bool = True,
+    **options: Any,
+) -> tuple[Figure, NDArray[Any]]:
+    """Draw the nodes' edges along the nodes with Captum's ``visualize_timeseries_attr``, overlaid individually.
+
+    The upper line is the number of edges that come into each node and the lower the number of those that go out, over
+    the colour of their summed attributions; see :func:`to_timeseries_attr`. Without an attribution of the chosen
+    sign, or with fewer than two nodes, there are the lines only.
+
+    Args:
+        attributions: One number per edge, ``[E]``.
+        edge_index: The edges, ``[2, E]``.
+        num_nodes: The number of nodes; needed if the last nodes have no edges.
+        sign: As in Captum, but with ``"all"`` as the default.
+        outlier_perc: As in Captum.
+        plt_fig_axis: As in Captum; two axes are needed.
+        fig_size: As in Captum.
+        use_pyplot: Whether pyplot makes and shows the figure. Given axes are left for their owner to show.
+        **options: Other options of Captum's function: ``cmap``, ``alpha_overlay``, ``show_colorbar``, ``title``.
+
+    Returns:
+        The figure and the two axes.
+
+    Raises:
+        RuntimeError: If the installed Captum needs another matplotlib: Captum 0.9 and before call
+            ``matplotlib.cm.get_cmap``, which matplotlib 3.9.0 and 3.11 do not have.
+        ValueError: If the arguments do not fit together.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.plot.captum_visualizers import visualize_node_attr
+        >>> fig, (incoming, outgoing) = visualize_node_attr(
+        ...     torch.zeros(2), torch.tensor([[0, 1], [2, 2]]), use_pyplot=False
+        ... )
+        >>> incoming.lines[0].get_ydata().tolist()
+        [0.0, 0.0, 2.0]
+    """
+    attr, data = to_timeseries_attr(attributions, edge_index, num_nodes)
+    scaled = _unit_scale(with_sign(attr, sign), outlier_perc)
+    fig, axes = plt_fig_axis or new_figure(fig_size, use_pyplot, nrows=2, sharex=True, gridspec_kw={"hspace": 0})
+    axes = np.array(axes, dtype=object)
+    if axes.shape != (2,):
+        raise ValueError(f"Expected plt_fig_axis with two axes, for {' and '.join(CHANNELS)} edges (got {axes.size}).")
+    if scaled is None or len(data) < 2:
+        _draw_lines(axes, data, options.get("title"))
+    else:
+        with _captum_beside_pyplot(close_on_error=fig if plt_fig_axis is None and use_pyplot else None):
+            visualization.visualize_timeseries_attr(
+                scaled,
+                data,
+                method="overlay_individual",
+                sign=sign,
+                channel_labels=CHANNELS,
+                outlier_perc=min(outlier_perc, ALMOST_ALL),
+                plt_fig_axis=(fig, axes),
+                use_pyplot=False,
+                **options,
+            )
+        for ax in axes:
+            ax.set_xlim(0, len(data) - 1)
+    if plt_fig_axis is None and use_pyplot:
+        show()
+    return fig, axes
+
+
+def _draw_lines(axes: NDArray[Any], data: NDArray[Any], title: str | None) -> None:
+    for ax, values, channel in zip(axes, data.T, CHANNELS, strict=True):
+        ax.plot(values)
+        ax.set_ylabel(channel)
+    if title:
+        axes[0].set_title(title)
+
+
+@contextmanager
+def _captum_beside_pyplot(close_on_error: Figure | None) -> Iterator[None]:
+    """Keep Captum's hands off the user's figures, and say what is wrong if it calls what matplotlib lacks.
+
+    Whatever axes it gets, Captum sets limits and spaces on pyplot's current figure: it gets one for the scrap heap.
+    """
+    import matplotlib
+    from matplotlib import pyplot
+
+    scrap = pyplot.figure()
+    try:
+        yield
+    except AttributeError as error:
+        if close_on_error is not None:
+            pyplot.close(close_on_error)
+        if "get_cmap" not in str(error):
+            raise
+        raise RuntimeError(
+            f"Captum {captum.__version__} needs a matplotlib with matplotlib.cm.get_cmap to draw time series (got "
+            f"{matplotlib.__version__}): install matplotlib 3.10, or use visualize_graph_attr."
+        ) from error
+    finally:
+        pyplot.close(scrap)  # the figure that was current is so again
