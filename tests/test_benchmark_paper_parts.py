@@ -135,11 +135,11 @@ def test_rows_survive_the_file(tmp_path: Path, name: str) -> None:
         ),
         Row("nci1", "gcn", "", "", "all", "", "", "", "test_accuracy", 0.75),
     ]
-    write_rows(tmp_path / name, rows)
+    write_rows(tmp_path / name, rows, Row)
     assert repr(read_rows(tmp_path / name)) == repr(rows)
     content = (tmp_path / name).read_bytes()
     assert content.startswith(b"\x1f\x8b") == name.endswith(".gz")
-    write_rows(tmp_path / f"other_{name}", rows)
+    write_rows(tmp_path / f"other_{name}", rows, Row)
     assert (tmp_path / f"other_{name}").read_bytes() == content, "the same table is the same file"
 
 

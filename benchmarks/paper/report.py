@@ -15,7 +15,7 @@ from benchmarks.paper.pages.protocol import protocol_page
 from benchmarks.paper.pages.recipes import all_trials, recipes_page
 from benchmarks.paper.pages.summary import summary_page
 from benchmarks.paper.recipes import Area
-from benchmarks.paper.results import rows_of
+from benchmarks.paper.results import Row, rows_of
 from benchmarks.paper.study import Results, Study
 from captum_goat.compare.csv_files import write_rows
 
@@ -51,7 +51,7 @@ def write_report(options: Options, studies: Sequence[Study]) -> Path:
         options.out / FOLDER,
         Results(row for study in studies for row in rows_of(study.task, study.cells)),
     )
-    write_rows(folder / TABLE, everything.rows)
+    write_rows(folder / TABLE, everything.rows, Row)
     areas = [area for trial in all_trials(studies) for area in (trial.plus, trial.minus)]
     if areas:
         write_rows(folder / RECIPE_TABLE, areas, Area)
