@@ -16,7 +16,7 @@ OLDEST_PYTHON ?= $(firstword $(shell for python in python3.10 $(HOME)/.pyenv/ver
 CORE := $(addprefix tests/test_,attribution.py captum_methods.py explainer.py explainer_models.py hetero.py \
 	interception.py masked_model.py oracle.py oracle_rules*.py row_rules*.py rules*.py)
 
-.PHONY: demo test test-fast test-exhaustive test-oldest fuzz lint docs cost speed clean
+.PHONY: demo test test-fast test-exhaustive test-oldest fuzz lint dist docs cost speed clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.demo
@@ -41,6 +41,13 @@ lint: $(VENV)/.linters
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Both archives, and a look at what is in them. Hatchling builds here, without an environment that would install torch.
+dist: $(VENV)/.linters
+	rm -rf dist
+	$(BIN)/python -m hatchling build -t sdist -t wheel
+	$(BIN)/python -m pytest -n 0 tests/test_distribution.py
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
