@@ -60,7 +60,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	$(OLDEST_PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --editable '.[plot]' pytest pytest-xdist -c constraints-oldest.txt
+	$(OLDEST)/bin/python -m pip install --quiet --editable '.[demo]' pytest pytest-xdist -c constraints-oldest.txt
 	touch $@
 
 $(VENV)/.linters: $(VENV)/.installed

@@ -248,6 +248,7 @@ def test_best() -> None:
         found.best("gain")
 
 
+@pytest.mark.slow
 def test_page_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its examples run, with less training and fewer graphs."""
     codes = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -19,6 +19,7 @@ from captum_goat.benchmark.paper.run import run
 from captum_goat.benchmark.paper.study import Results
 
 NAMES = ("goat", "random", "occlusion", "integrated_gradients")
+pytestmark = pytest.mark.slow
 TIMES = ("seconds_alone", "seconds_in_batch", "seconds_to_fit")
 
 
