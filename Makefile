@@ -35,7 +35,7 @@ test-oldest: $(OLDEST)/.installed
 	$(OLDEST)/bin/python $(PYTEST) -o filterwarnings=default --disable-warnings $(CORE)
 
 fuzz: $(VENV)/.installed
-	$(BIN)/python -m tests.fuzz --cases 10000
+	$(BIN)/python -m tests.fuzz --cases 10000 --jobs 2
 
 lint: $(VENV)/.linters
 	$(BIN)/ruff check .
