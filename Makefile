@@ -35,7 +35,7 @@ test-oldest: $(OLDEST)/.installed
 	$(OLDEST)/bin/python $(PYTEST) -o filterwarnings=default --disable-warnings $(CORE)
 
 fuzz: $(VENV)/.installed
-	$(BIN)/python -m tests.fuzz --cases 10000
+	$(BIN)/python -m tests.fuzz --cases 10000 --jobs 2
 
 lint: $(VENV)/.linters
 	$(BIN)/ruff check .
@@ -67,7 +67,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	$(OLDEST_PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --editable '.[plot]' pytest pytest-xdist -c constraints-oldest.txt
+	$(OLDEST)/bin/python -m pip install --quiet --editable '.[demo]' pytest pytest-xdist -c constraints-oldest.txt
 	touch $@
 
 $(VENV)/.linters: $(VENV)/.installed

@@ -170,6 +170,20 @@ def test_models_with_other_names_are_called_by_position(model: nn.Module) -> Non
         assert without_times(found, name) == without_times(expected, name)
 
 
+def test_models_whose_copies_are_in_training_mode() -> None:
+    """As copies of PyG's Linear are in PyG 2.6."""
+
+    class Forgetful(nn.Linear):
+        def __deepcopy__(self, memo: dict[int, Any]) -> nn.Linear:
+            copy = Forgetful(self.in_features, self.out_features)
+            copy.load_state_dict(self.state_dict())
+            return copy
+
+    model = make_gnn("gcn", dtype=torch.float32)
+    model.out = Forgetful(8, 3).eval()
+    assert compared("goat", "random", model=model).failed == {}
+
+
 def test_sparsities_of_any_kind() -> None:
     expected = compared("goat", sparsities=(0.5, 0.7))
     found = compared("goat", sparsities=torch.tensor([0.5, 0.7]))
@@ -248,6 +262,7 @@ def test_best() -> None:
         found.best("gain")
 
 
+@pytest.mark.slow
 def test_page_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its examples run, with less training and fewer graphs."""
     codes = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -19,6 +19,7 @@ from benchmarks.paper.study import Results
 from captum_goat.compare.explainers.simple import EdgeOcclusion
 
 NAMES = ("goat", "random", "occlusion", "integrated_gradients")
+pytestmark = pytest.mark.slow
 TIMES = ("seconds_alone", "seconds_in_batch", "seconds_to_fit")
 
 

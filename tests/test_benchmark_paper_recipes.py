@@ -215,6 +215,7 @@ def test_tasks_without_anything_to_explain_are_not_counted() -> None:
     assert "Not counted" not in recipes_page(studies[1:], "benchmark/recipes.csv")
 
 
+@pytest.mark.slow
 def test_report_with_a_model_that_is_not_the_papers(tmp_path: Path) -> None:
     """It is among the recipes, and nowhere where methods are counted over tasks."""
     few = ("goat", "occlusion", "goat_adjacency")

@@ -49,6 +49,7 @@ def test_training_graphs_are_balanced() -> None:
     assert {graph.num_nodes // 25 for graph in graphs} <= set(range(4, 13))
 
 
+@pytest.mark.slow
 def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "docs" / "recipes.md"
     words = ["benchmark", "recipes", "--edges", "60", "--epochs", "1", "--out", str(page)]

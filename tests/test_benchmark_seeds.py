@@ -9,6 +9,7 @@ from benchmarks import seeds
 from captum_goat.models import Split, TrainingResult
 
 
+@pytest.mark.slow
 def test_tables_have_every_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, folder = tmp_path / "seeds.md", ["--cache", str(tmp_path), "--datasets", "ba_2motifs"]
     seeds.main(["--seeds", "2", "--epochs", "10", *folder, "--out", str(page)])

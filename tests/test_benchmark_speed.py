@@ -276,6 +276,7 @@ def test_table_of_numbers_has_its_schema_and_every_part(finished: Path) -> None:
     assert math.isclose(spent, whole, rel_tol=0.3)
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     threads = torch.get_num_threads()
     main(["--quick", "--parts", "alone", "--gnns", "sage", "--rounds", "1", "--threads", "1", "--out", str(tmp_path)])

@@ -8,6 +8,7 @@ from benchmarks.speed.graphs import graph_model, molecules
 from benchmarks.speed.ranks import seconds_of_ranks
 
 
+@pytest.mark.slow
 def test_several_processes_explain_all_graphs_and_say_when_they_cannot() -> None:
     model, data = graph_model("sage", 8), molecules(5)
     start = time.perf_counter()

@@ -34,6 +34,17 @@ PLACES = F.one_hot(4 * EDGES[1] + EDGES[0], 16).double()  # of the edges in a ma
 MASKS = 0.3 + torch.rand(2, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 ARGUMENTS = {"tensors": (X, EDGES), "data": Data(x=X, edge_index=EDGES)}
 CASES = [pytest.param(kind, pool, id=f"{kind}-{pool}") for kind in ("gcn", "gin") for pool in ("mean", None)]
+# Both kinds of arguments for every kind of network and for every pool.
+CALLS = [
+    pytest.param(kind, pool, arguments, id=f"{kind}-{pool}-{arguments}")
+    for kind, pool, arguments in (
+        ("gcn", "mean", "tensors"),
+        ("gcn", None, "data"),
+        ("gin", "mean", "data"),
+        ("gin", None, "tensors"),
+    )
+]
+every_call = pytest.mark.parametrize(("kind", "pool", "arguments"), CALLS)
 
 
 class ModularGNN(GNN):
@@ -146,8 +157,7 @@ def assert_near(found: Tensor, expected: Tensor) -> None:
 
 
 @ignore_hooks
-@pytest.mark.parametrize("arguments", ARGUMENTS)
-@pytest.mark.parametrize(("kind", "pool"), CASES)
+@every_call
 @pytest.mark.parametrize("name", PLAIN | HOOKED | SAMPLING | TUNNELS)
 def test_methods_agree_with_dense_matrices(name: str, kind: str, pool: str | None, arguments: str) -> None:
     model, target = network(kind, pool, modules=any(hooked in name for hooked in HOOKED))
@@ -158,8 +168,7 @@ def test_methods_agree_with_dense_matrices(name: str, kind: str, pool: str | Non
 
 
 @ignore_hooks
-@pytest.mark.parametrize("arguments", ARGUMENTS)
-@pytest.mark.parametrize(("kind", "pool"), CASES)
+@every_call
 @pytest.mark.parametrize("name", [*PLAIN, *HOOKED, "GOAt"])
 def test_masks_at_once_agree_with_one_at_a_time(name: str, kind: str, pool: str | None, arguments: str) -> None:
     """For methods without chance; each mask has a target of its own."""
@@ -197,8 +206,7 @@ def test_a_batch_of_graphs(name: str) -> None:
     assert name == "KernelShap" or torch.equal(found[:, :5], torch.zeros(1, 5))
 
 
-@pytest.mark.parametrize("arguments", ARGUMENTS)
-@pytest.mark.parametrize(("kind", "pool"), CASES)
+@every_call
 def test_goat_in_a_noise_tunnel(kind: str, pool: str | None, arguments: str) -> None:
     model, target = network(kind, pool)
     goat, rows = Method(_tunnel(GOAtAttribution)), Method(_tunnel(RowByRow))
@@ -255,8 +263,7 @@ def test_feature_permutation_needs_several_masks() -> None:
 EXPLAINED = {"GOAt": GOAtAttribution, "IntegratedGradients": ca.IntegratedGradients, "Saliency": ca.Saliency}
 
 
-@pytest.mark.parametrize("arguments", ARGUMENTS)
-@pytest.mark.parametrize(("kind", "pool"), CASES)
+@every_call
 @pytest.mark.parametrize("name", EXPLAINED)
 def test_infidelity(name: str, kind: str, pool: str | None, arguments: str) -> None:
     model, target = network(kind, pool)
@@ -272,8 +279,7 @@ def test_infidelity(name: str, kind: str, pool: str | None, arguments: str) -> N
         assert found.shape == (2,)
 
 
-@pytest.mark.parametrize("arguments", ARGUMENTS)
-@pytest.mark.parametrize(("kind", "pool"), CASES)
+@every_call
 @pytest.mark.parametrize("name", EXPLAINED)
 @pytest.mark.filterwarnings(
     "ignore:Input Tensor 0 did not already require gradients:UserWarning"

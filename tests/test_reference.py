@@ -65,6 +65,7 @@ def test_examples_of_pages(page: Path) -> None:
     assert doctest.testfile(str(page), module_relative=False).failed == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}: pip install captum-goat[docs]")
 def test_reference_is_built_without_warnings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", str(DOCS), str(tmp_path)]

@@ -204,6 +204,7 @@ def marked_tree(seed: int) -> Data:
     return Data(x=x, edge_index=edge_index, edge_label=marked[edge_index].all(dim=0))
 
 
+@pytest.mark.slow
 def test_learns_where_to_start_what_to_add_and_when_to_stop() -> None:
     """Edges of marked nodes make class 1: policy gradients alone find them, also in graphs that were not learned from.
 
@@ -230,6 +231,7 @@ def trained() -> tuple[GraphClassifier, list[Data]]:
     return model, graphs
 
 
+@pytest.mark.slow
 def test_ranks_of_a_trained_model(trained: tuple[GraphClassifier, list[Data]]) -> None:
     """Motifs come first; ranks are those of undirected edges, of any class, and of graphs alone and in a batch."""
     (model, graphs), classes = trained, torch.zeros(40, dtype=torch.long)

@@ -15,6 +15,8 @@ from captum_goat import EdgeMaskedModel, GOAtAttribution
 from captum_goat.datasets import ba_2motifs
 from captum_goat.models import GraphClassifier, train_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("conv", ["gcn", "sage", "gin"])
 def test_completeness_of_trained_models_in_single_precision(conv: str) -> None:

@@ -114,6 +114,7 @@ def test_stored_outputs(path: Path) -> None:
         assert volatile not in text
 
 
+@pytest.mark.slow
 @by_name
 def test_tutorial_runs(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     if path.stem in NEEDS:

@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "elu": lambda h: torch.where(h > 0, h, torch.expm1(h.clamp(max=0))),
     "tanh": torch.tanh,
     "sigmoid": lambda h: 1 / (1 + torch.exp(-h)),
-    "softplus": lambda h: torch.log1p(torch.exp(h)),
+    "softplus": lambda h: torch.where(h > 20, h, torch.log1p(torch.exp(h.clamp(max=20)))),  # as torch computes it
     "gelu": lambda h: h * (1 + torch.erf(h / math.sqrt(2))) / 2,
     "silu": lambda h: h / (1 + torch.exp(-h)),
 }
@@ -56,6 +56,7 @@ class Network:
         self.widths = [shape.width for shape in shapes(case)]
         self.replaced = {number: value for value, number in overwritten(case).items()}
         graphs = torch.tensor(case.graph_of)
+        self.divided_zeros = False  # whether a row of zeros was divided by its norm, for which 1e-12 is taken
         self.member = (graphs == torch.arange(case.num_graphs).view(-1, 1)).double()  # [G, N]
 
     def record(self, x: Tensor, mask: Tensor) -> tuple[Tensor, dict[Key, Tensor]]:
@@ -129,6 +130,7 @@ class Network:
 
         def size() -> Tensor:
             result = (h * h).sum(dim=-1, keepdim=True).sqrt()
+            self.divided_zeros |= bool((result == 0).any())
             if ((result > 0) & (result < 1e-6)).any():
                 raise Undecided("the norm of a row is 0 up to rounding")
             return result.clamp(min=1e-12)
@@ -274,6 +276,8 @@ class Verdict:
         features: The attributions of x, [masks, N, F]; zeros unless features are attributed.
         edges: The attributions of the edges, [masks, E].
         scale: The size of the numbers that were added up, for relative tolerances.
+        divided_zeros: Whether a row of zeros was divided by its norm. If it is 0 because numbers cancel, these are now
+            1e12 times as large, and so are their rounding errors.
     """
 
     outputs: Tensor
@@ -281,6 +285,7 @@ class Verdict:
     features: Tensor
     edges: Tensor
     scale: float
+    divided_zeros: bool
 
 
 class Referee:
@@ -331,8 +336,8 @@ class Referee:
             differences += [float(explained[0][place] - baseline[0][place]) for place in places]
             features.append(explained[1] - baseline[1])
             edges.append(explained[2] - baseline[2])
-        output = torch.stack(outputs)
-        return Verdict(output, differences, torch.stack(features), torch.stack(edges), self.scale)
+        stacked = [torch.stack(tensors) for tensors in (outputs, features, edges)]
+        return Verdict(stacked[0], differences, stacked[1], stacked[2], self.scale, self.network.divided_zeros)
 
     def shares(self, x: Tensor, mask: Tensor, places: list[tuple[int, int]]) -> tuple[Tensor, Tensor, Tensor]:
         """Return the output, and what features and edges are given: own shares and those of gates in their fields."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import chain
 
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     started = time.perf_counter()
-    ends, counts, reasons = Counter[str](), Counter[str](), Counter[str]()
+    ends, counts, reasons = Counter[str](), Counter[str](), defaultdict[str, list[int]](list)
     worst, failures = (0.0, -1), 0
     numbers = range(options.first, options.first + options.cases)
     for done, (number, case, result) in enumerate(results(options.seed, numbers, options.jobs), start=1):
@@ -88,12 +88,12 @@ def main(arguments: list[str] | None = None) -> int:
             else:
                 print(f"case {number} of seed {options.seed}: {result.kind}: {result.message}")
         else:
-            reasons[f"{result.kind}: {result.message}"] += 1
+            reasons[f"{result.kind}: {result.message}"].append(number)
         if done % 500 == 0 or done == options.cases:
             seconds = time.perf_counter() - started
             print(f"{done} cases in {seconds:.0f} s: {dict(ends)}, worst difference {worst[0]:.1e}", flush=True)
     print("\ncases by kind: " + ", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
-    for reason, count in reasons.most_common():
-        print(f"{count} {reason}")
+    for reason, found_at in reasons.items():
+        print(f"{len(found_at)} {reason} (cases {', '.join(map(str, sorted(found_at)[:5]))})")
     print(f"worst relative difference {worst[0]:.2e} (case {worst[1]} of seed {options.seed}); {failures} failures")
     return int(failures > 0)
