@@ -63,7 +63,7 @@ class EdgeMaskedModel(Module):
         >>> from torch_geometric.data import Data
         >>> masked = EdgeMaskedModel(conv, data=Data(x=x, edge_index=edge_index))
         >>> IntegratedGradients(masked).attribute(torch.ones(1, 2), target=(2, 0))
-        tensor([[ 1., 10.]], dtype=torch.float64)
+        tensor([[ 1., 10.]])
     """
 
     def __init__(

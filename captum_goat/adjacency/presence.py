@@ -129,8 +129,10 @@ class Presence(NamedTuple):
         grown = t if self.start is None else self.start + t * (1 - self.start)
         return torch.where(self.edges < 0, 1.0, padded[self.edges] * grown)
 
-    def along_path(self, gradient: Tensor) -> Tensor:
+    def along_path(self, gradient: Tensor | None) -> Tensor | None:
         """Return the derivative along the path, but for the mask, given that with respect to the factor."""
+        if gradient is None:
+            return None
         along = gradient if self.start is None else gradient * (1 - self.start)
         return along.sum_to_size(self.edges.shape)
 

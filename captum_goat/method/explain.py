@@ -91,6 +91,7 @@ class GraphExplanation:
         self._graph, self._choice, self._copies = graph, choice, copies
         self._repeated, self._proportional = repeated, proportional
         self._cache = cache if entry.can_batch and not features else None
+        self._cache_key = repeated, mask.shape, mask.dtype, mask.device
         self._fields: ReceptiveFields
         self._owners: list[Tensor] = []
         self._shares: Shares | None = None
@@ -199,13 +200,9 @@ class GraphExplanation:
         weights = self._fields.row_weights(self.pattern.gate_blocks)
         self.pattern = self.pattern.with_variable(lambda gates: gates.variable & (weights[gates.rows.ids] > 0))
 
-    def _key(self) -> tuple[Any, ...]:
-        mask = self._subject.mask
-        return self._repeated, mask.shape, mask.dtype, mask.device
-
     def _recall(self) -> list[ReceptiveFields] | None:
         """Share the output of a graph whose rows are known; ``None`` if they are not, or the model's steps differ."""
-        cached = None if self._cache is None else self._cache.recall(self._graph, self._key())
+        cached = None if self._cache is None else self._cache.recall(self._graph, self._cache_key)
         steps = None if cached is None else cached.value.pattern.steps
         if self._cache is None or cached is None or steps is None or not steps.settled:
             return None
@@ -232,7 +229,7 @@ class GraphExplanation:
         subject = self._subject._replace(forward=_gone, finish=None, edge_sets=(), mask=mask)  # no arguments
         pattern = replace(self.pattern, subject=subject, steps=self.pattern.steps.own())
         self._fields.find(pattern.gate_blocks)  # now, so that who uses the graph again need not
-        self._cache.keep(self._graph, self._key(), KnownRows(pattern, copy(self._fields)))
+        self._cache.keep(self._graph, self._cache_key, KnownRows(pattern, copy(self._fields)))
 
 
 def _gone(_: Any) -> Any:

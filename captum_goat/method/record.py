@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,14 +34,6 @@ def record(subject: Subject, steps: Steps | None = None) -> ActivationPattern:
     return _Recorder(subject, steps).record()
 
 
-class _Squash(NamedTuple):
-    """A call of a softmax or sigmoid: its input, its result, and how often the input had been written to."""
-
-    before: Tensor
-    after: Tensor
-    version: int
-
-
 class _Recorder:
     """One recording: what its callbacks see. It watches how the mask enters."""
 
@@ -59,7 +51,7 @@ class _Recorder:
         self.calls: list[FrozenCall | None] = []
         self.kept: list[Factors | None] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
-        self.squashes: dict[int, _Squash] = {}
+        self.squashes: dict[int, tuple[Tensor, Tensor, int]] = {}  # input, result, version of the input
         # Of features that are all 0 a gate is a constant, though it looks like a variable.
         rows = [feature.unsqueeze(-1).flatten(1) for feature in subject.features]
         self.zero_rows = any(bool((row == 0).all(1).any()) for row in rows)
@@ -67,9 +59,8 @@ class _Recorder:
     def record(self) -> ActivationPattern:
         """Run the model."""
         subject, tracker, features = self.subject, self.tracker, self.tracked_features()
-        hooks: dict[str, Any] = {"around_propagate": tracker.around_propagate}
-        if self.masks is not None:
-            hooks |= self.masks.hooks()
+        own: dict[str, Any] = {"on_call": self.on_call, "around_propagate": tracker.around_propagate}
+        hooks = own if self.masks is None else own | self.masks.hooks()
 
         def run() -> tuple[Tensor, int | None]:
             output = tensor_output(subject.forward(features))
@@ -80,7 +71,7 @@ class _Recorder:
                 self.left_out, self.calls[last], output = last, None, logits
             return output if subject.finish is None else tensor_output(subject.finish(output)), last
 
-        output, last = intercepted(run, subject.model, on_call=self.on_call, steps=self.steps, tracker=tracker, **hooks)
+        output, last = intercepted(run, subject.model, steps=self.steps, tracker=tracker, **hooks)
         if last is not None and self.left_out is None:  # the last step but for a choice of its results
             return _Recorder(subject, left_out=last).record()  # without its steps, of which there are two lots now
         sites = MessageSites() if self.masks is None else self.masks.sites()
@@ -144,7 +135,7 @@ class _Recorder:
             out = self.rewritten(rewrite, call)
         if rule.squashes and self.left_out is None:
             self.tracker.set_squashed(out, number)
-            self.squashes[number] = _Squash(input_of(args, kwargs), out, input_of(args, kwargs)._version)
+            self.squashes[number] = input_of(args, kwargs), out, input_of(args, kwargs)._version
         kept = tuple(rule.settle(call, out, self.kept))
         if kept and rewrite is not None:
             self.only_relus &= rule.is_relu

@@ -35,7 +35,6 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.adjacency.presence import Presence
 from captum_goat.hooks.global_state import restores_state
 from captum_goat.hooks.replicas import CANNOT_BATCH, batched, is_batched, with_replicas
 from captum_goat.inputs.targets import Target
@@ -185,29 +184,14 @@ def _add_point(
     for number, (select, total) in enumerate(zip(selects, to, strict=True)):
         explained, more = select(replay.output).sum(), number + 1 < len(selects)
         gradients = torch.autograd.grad(explained, scales + inputs, allow_unused=True, retain_graph=more)
-        _add_gradients(pattern, replay, list(gradients), weight, inputs=bool(inputs), to=total)
-
-
-def _add_gradients(
-    pattern: ActivationPattern,
-    replay: Replay,
-    gradients: list[Tensor | None],
-    weight: float,
-    *,
-    inputs: bool,
-    to: Contributions,
-) -> None:
-    for factors, _ in replay.factors:
-        ids = factors.rows.ids if factors.everywhere else factors.rows.ids.masked_fill(~factors.variable, -1)
-        _scatter(gradients.pop(0), ids, weight, to.rows)
-    if inputs:
-        for site in pattern.sites.sites:
-            gradient = gradients.pop(0)
-            if isinstance(site, Presence) and gradient is not None:
-                gradient = site.along_path(gradient)
-            _scatter(gradient, site.edges, weight, to.edges)
-        for share in to.features:
-            if (gradient := gradients.pop(0)) is not None:
+        remaining = iter(gradients)
+        for factors, _ in replay.factors:
+            ids = factors.rows.ids if factors.everywhere else factors.rows.ids.masked_fill(~factors.variable, -1)
+            _scatter(next(remaining), ids, weight, total.rows)
+        for site in pattern.sites.sites if inputs else ():
+            _scatter(site.along_path(next(remaining)), site.edges, weight, total.edges)
+        for share, gradient in zip(total.features, remaining, strict=False):
+            if gradient is not None:
                 share.add_(gradient, alpha=weight)
 
 
@@ -218,19 +202,12 @@ def _scatter(gradient: Tensor | None, ids: Tensor, weight: float, to: Tensor) ->
         to.index_add_(0, flat.clamp(min=0), values.masked_fill(flat < 0, 0.0), alpha=weight)
 
 
-class _Replica(NamedTuple):
-    """One point of the integral of one of two patterns: 0, that of the graph, or 1, that without edges."""
-
-    pattern: int
-    point: Point
-
-
-def _replicas_of(pattern: ActivationPattern) -> list[_Replica]:
-    """Return the replicas: the model itself, the model without edges, and the points of both integrals."""
+def _replicas_of(pattern: ActivationPattern) -> list[tuple[int, Point]]:
+    """Return the replicas: the model itself (0), the model without edges (1), and the points of both integrals."""
     assert pattern.rows is not None
-    points = [_Replica(number, point) for number in (0, 1) for point in quadrature(pattern.rows, inputs=number == 0)]
+    points = [(number, point) for number in (0, 1) for point in quadrature(pattern.rows, inputs=number == 0)]
     whole = Point(1.0, None, 0.0)
-    return [_Replica(0, whole), _Replica(1, whole), *points]
+    return [(0, whole), (1, whole), *points]
 
 
 class ReplicaPlan:
@@ -251,10 +228,10 @@ class ReplicaPlan:
     """
 
     def __init__(self, pattern: ActivationPattern) -> None:
-        replicas, mask, factors = _replicas_of(pattern), pattern.subject.mask, pattern.factors
-        points, dtype, device = [replica.point for replica in replicas], pattern.sum_dtype, mask.device
+        (numbers, points), mask = zip(*_replicas_of(pattern), strict=True), pattern.subject.mask
+        factors, dtype, device = pattern.factors, pattern.sum_dtype, mask.device
         self.nowhere_zero = all(point.t != 0.0 for point in points)
-        self.which = torch.tensor([replica.pattern for replica in replicas], device=device)
+        self.which = torch.tensor(numbers, device=device)
         t = torch.tensor([point.t for point in points], dtype=dtype, device=device)
         s = t.new_tensor([1.0 if point.frozen is None else point.frozen for point in points])
         weights = t.new_tensor([point.weight for point in points])
