@@ -11,7 +11,8 @@ from torch_geometric.explain.algorithm.captum import CaptumHeteroModel, CaptumMo
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.inputs.attributed_inputs import Metadata
-from captum_goat.masked_model import EdgeMaskedModel, check_at
+from captum_goat.inputs.request import Request
+from captum_goat.masked_model import EdgeMaskedModel, check_at, with_bound
 
 _MASK_TYPES = ("edge", "node", "node_and_edge")
 
@@ -25,6 +26,7 @@ class ExplainedModel(NamedTuple):
         finish: Applied to the model's output for one graph.
         metadata: The node and edge types in whose order inputs are given; ``None`` where the arguments must tell.
         at: Where an edge mask enters: ``"message"`` or ``"adjacency"``.
+        bound: The model's arguments, where the graph was bound beforehand.
     """
 
     model: Module
@@ -32,6 +34,7 @@ class ExplainedModel(NamedTuple):
     finish: Callable[[Any], Any] | None
     metadata: Metadata | None = None
     at: str = "message"
+    bound: tuple[Any, ...] | None = None
 
     @classmethod
     def of(cls, forward_func: Any, mask_type: str | None = None, at: str | None = None) -> ExplainedModel:
@@ -43,7 +46,7 @@ class ExplainedModel(NamedTuple):
         if mask_type not in (None, *_MASK_TYPES):
             raise ValueError(f"Expected mask_type to be one of {', '.join(_MASK_TYPES)} (got {mask_type!r}).")
         forward_func = getattr(forward_func, "_orig_mod", forward_func)  # the module behind torch.compile
-        finish, own, metadata = None, None, None
+        finish, own, metadata, bound = None, None, None, None
         if isinstance(forward_func, CaptumHeteroModel):
             metadata = tuple(forward_func.node_types), tuple(forward_func.edge_types)
         if isinstance(forward_func, CaptumModel):
@@ -52,7 +55,7 @@ class ExplainedModel(NamedTuple):
         elif isinstance(forward_func, EdgeMaskedModel):
             if at not in (None, forward_func.at):
                 raise ValueError(f"Expected at='{forward_func.at}', as that of the EdgeMaskedModel (got {at!r}).")
-            forward_func, own, at = forward_func.model, "edge", forward_func.at
+            forward_func, own, at, bound = forward_func.model, "edge", forward_func.at, forward_func.bound
         if None not in (own, mask_type) and own != mask_type:
             raise ValueError(f"Expected mask_type '{own}' for this wrapper of a model (got {mask_type!r}).")
         model = getattr(forward_func, "_orig_mod", forward_func)
@@ -65,10 +68,23 @@ class ExplainedModel(NamedTuple):
         kind = own or mask_type or ("edge" if has_messages else None)
         if at == "adjacency" and kind not in ("edge", "node_and_edge"):
             raise ValueError(f"Expected at='message' where no edges are attributed (got {at!r}).")
-        return cls(model, kind, finish, metadata, at or "message")
+        return cls(model, kind, finish, metadata, at or "message", bound)
+
+    def request(self, inputs: Any, arguments: Any) -> Request:
+        """Read the arguments of ``attribute``.
+
+        Args:
+            inputs: What is attributed.
+            arguments: The model's other arguments: a tuple of them, a single one, or ``None``.
+        """
+        self.check_evaluating()
+        arguments = arguments if isinstance(arguments, tuple) else () if arguments is None else (arguments,)
+        arguments = with_bound(self.bound, arguments)
+        options: dict[str, Any] = {"mask_type": self.mask_type, "metadata": self.metadata, "at": self.at}
+        return Request.of(self.model, inputs, arguments, finish=self.finish, **options)
 
     def check_evaluating(self) -> None:
-        """Refuse a model in training mode."""
+        """Raise ValueError if the model is in training mode."""
         for name, module in self.model.named_modules():
             if module.training:
                 where = f"its module '{name}' is" if name else "it is"

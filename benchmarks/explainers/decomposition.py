@@ -15,8 +15,7 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat import UnsupportedModelError
 from captum_goat.compare.explainers.graphs import Graphs
-from captum_goat.rules.call_arguments import is_inplace
-from captum_goat.rules.standard import spellings
+from captum_goat.rules.operations import is_inplace, spellings
 
 # What treats rows one by one or moves them, and maps the sum of two inputs to the sum of the results.
 _SUM_NAMES = "add __add__ __radd__ __iadd__"

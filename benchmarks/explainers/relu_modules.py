@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList, ReLU
 from torch.overrides import TorchFunctionMode
 
-from captum_goat.rules.call_arguments import input_of, is_inplace
+from captum_goat.rules.operations import input_of, is_inplace
 
 RELUS = frozenset({F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
 

@@ -42,7 +42,7 @@ PLACES = (
     Place("the recorded pass", "captum_goat.method.explain", "record"),
     Place("the pass without edges", "captum_goat.method.replay:ActivationPattern", "at_zero"),
     Place("replays, forward", "captum_goat.method.replay:ActivationPattern", "replay"),
-    Place("replays, forward", "captum_goat.method.explain", "replicated"),
+    Place("replays, forward", "captum_goat.method.explain", "share_in_replicas"),
     Place("replays, backward", "torch.autograd", "grad"),
     Place("receptive fields", "captum_goat.fields.receptive_field:ReceptiveFields", "__init__"),
     Place("receptive fields", "captum_goat.fields.receptive_field:ReceptiveFields", "spread"),

@@ -8,7 +8,6 @@ without the edge. There is no code for particular layers; what brings edges toge
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -17,7 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from captum_goat.rules.standard import SOFTMAX, spellings
+from captum_goat.rules.attention import SOFTMAX
+from captum_goat.rules.operations import spellings
 from captum_goat.tracking import Edges, Rows, RowTracker, Unmasked, UnsupportedModelError
 
 # The arguments of functions that bring values together at places which an index names.
@@ -129,8 +129,10 @@ class Presence(NamedTuple):
         grown = t if self.start is None else self.start + t * (1 - self.start)
         return torch.where(self.edges < 0, 1.0, padded[self.edges] * grown)
 
-    def along_path(self, gradient: Tensor) -> Tensor:
+    def along_path(self, gradient: Tensor | None) -> Tensor | None:
         """Return the derivative along the path, but for the mask, given that with respect to the factor."""
+        if gradient is None:
+            return None
         along = gradient if self.start is None else gradient * (1 - self.start)
         return along.sum_to_size(self.edges.shape)
 
@@ -244,8 +246,3 @@ def _turns(index: Tensor) -> Iterator[Tensor]:
         first[1:] = index[order[1:]] != index[order[:-1]]
         yield order[first]
         order = order[~first]
-
-
-def bounded_exp(value: Tensor) -> Tensor:
-    """Return exp, but finite: an absent edge may have any attention, and nothing times infinity is not a number."""
-    return value.clamp(max=math.log(torch.finfo(value.dtype).max) / 2).exp()

@@ -1,7 +1,8 @@
 """Which edges and inputs reach which rows, and spreading the gates' shares over them (Eq. 11 of GOAt).
 
 The field of a row is found by walking the row graph: a row has the edges that its messages crossed and what is in the
-fields of the rows it reads. Equal fields are kept once (see :mod:`captum_goat.fields.field_sets`), never as a dense matrix.
+fields of the rows it reads. Equal fields are kept once (see :mod:`captum_goat.fields.field_sets`), never as a dense
+matrix.
 """
 
 from __future__ import annotations

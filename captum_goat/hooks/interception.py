@@ -22,11 +22,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.adjacency.presence import SUMMING, bounded_exp
 from captum_goat.hooks.global_state import DispatchFlags, ThreadState, close_interrupted
 from captum_goat.hooks.model_state import ModelState
-from captum_goat.rules import standard
-from captum_goat.rules.call_arguments import input_of, is_inplace
+from captum_goat.rules.attention import SOFTMAX, SOFTMAX_STEPS, softmax_step, stepped_into
+from captum_goat.rules.operations import input_of, is_inplace
 from captum_goat.rules.registry import Rule, find
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.tracking.call_trace import Following
@@ -76,6 +75,7 @@ def intercepted(
     around_propagate: Callable[[int, bool], None] | None = None,
     steps: Following | None = None,
     on_sum: OnSum | None = None,
+    summing: frozenset[Any] = frozenset(),
     tracker: TorchDispatchMode | None = None,
 ) -> Result:
     """Run a function, with ``on_call`` in place of every operation with a rule and ``on_message`` after every message.
@@ -90,13 +90,14 @@ def intercepted(
             is explained.
         steps: Sees every step of the model, if ``on_call`` is given: functions of torch, modules with a rule, messages.
         on_sum: See :data:`OnSum`; ``None`` leaves sums alone.
+        summing: The functions in whose place ``on_sum`` is called.
         tracker: A mode that sees all operations.
 
     Returns:
         What ``run`` returns.
     """
     modules = dict(model.named_modules())
-    mode = None if on_call is None and on_sum is None else _RuleMode(on_call, steps, on_sum)
+    mode = None if on_call is None and on_sum is None else _RuleMode(on_call, steps, on_sum, summing)
 
     def run_changed(changes: Changes) -> Result:
         for name, module in modules.items():
@@ -386,11 +387,14 @@ def _hook_module(changes: Changes, module: Module, rule: Rule, mode: _RuleMode, 
 class _RuleMode(TorchFunctionMode):
     """Run callbacks in place of every function that has a rule, and of sums."""
 
-    def __init__(self, on_call: OnCall | None, steps: Following | None, on_sum: OnSum | None) -> None:
+    def __init__(
+        self, on_call: OnCall | None, steps: Following | None, on_sum: OnSum | None, summing: frozenset[Any]
+    ) -> None:
         super().__init__()
         self.on_call = on_call
         self.steps = steps
         self.on_sum = on_sum
+        self.summing = summing
         self.passing = 0  # inside of a module that has a rule itself
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -405,16 +409,14 @@ class _RuleMode(TorchFunctionMode):
         return result
 
     def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if (inside := standard.stepped_into(func)) is not None:
+        if (inside := stepped_into(func)) is not None:
             with self:
                 return inside(*args, **kwargs)
-        if self.on_sum is not None and func in SUMMING:
+        if self.on_sum is not None and func in self.summing:
             return self.on_sum(func, args, kwargs)
         rule = find(func)
-        if rule is standard.FACTORS and sys._getframe(2).f_code is standard.SOFTMAX:
-            rule = standard.FROZEN if self.on_sum is None else standard.QUOTIENT
-        elif self.on_sum is not None and func is Tensor.exp and sys._getframe(2).f_code is standard.SOFTMAX:
-            rule, func = standard.EXPONENTIAL, bounded_exp
+        if func in SOFTMAX_STEPS and sys._getframe(2).f_code is SOFTMAX:
+            rule, func = softmax_step(func, presence=self.on_sum is not None)
         if rule is not None and self.on_call is not None:
             return self.on_call(rule, func, args, kwargs)
         return func(*args, **kwargs)

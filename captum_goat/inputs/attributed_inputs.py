@@ -17,7 +17,7 @@ Metadata: TypeAlias = tuple[tuple[str, ...], tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class GivenInputs:
+class AttributedInputs:
     """The tensors that are attributed.
 
     Attributes:
@@ -33,7 +33,7 @@ class GivenInputs:
     edge_types: tuple[Any, ...] | None
 
     @classmethod
-    def of(cls, kind: str, inputs: Any, arguments: Sequence[Any], metadata: Metadata | None) -> GivenInputs:
+    def of(cls, kind: str, inputs: Any, arguments: Sequence[Any], metadata: Metadata | None) -> AttributedInputs:
         """Take inputs apart.
 
         Args:

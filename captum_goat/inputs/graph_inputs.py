@@ -98,6 +98,11 @@ class GraphInputs:
                 )
         return output
 
+    def output_rows(self, leading: Sequence[Tensor] = ()) -> Any:
+        """Call the model, with its first arguments replaced; an output of one number is one row."""
+        output = self(leading)
+        return output.view(1) if isinstance(output, Tensor) and output.dim() == 0 else output
+
     def with_leading(self, values: Sequence[Tensor]) -> GraphInputs:
         """Return the inputs with the first arguments replaced."""
         packed = self._packed(values)

@@ -1,9 +1,9 @@
-"""Record the activation pattern of a forward pass, and replay the model with that pattern frozen.
+"""The gated replay: the model run again with its activation pattern frozen and all variables scaled.
 
 With every activation written as ``out = P * in`` and P frozen, and with other numbers frozen that the rules of
 :mod:`captum_goat.rules` name, the model is a polynomial in its variables: the edges and inputs that are attributed, and
-the gates P. This is the *gated replay*. Scaling all variables by t turns a scalar product
-z with c variable factors into ``z * t**c``, which is all that :mod:`captum_goat.method.share` needs.
+the gates P. Scaling all variables by t turns a scalar product z with c variable factors into ``z * t**c``, which is all
+that :mod:`captum_goat.method.share` needs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch_geometric.nn import MessagePassing
 
-from captum_goat.adjacency.presence import Gathering, Presence, entered
+from captum_goat.adjacency.mask_entry import AtMessages, Entry, MessageSites
 from captum_goat.hooks.interception import check_context, intercepted
 from captum_goat.inputs.graph_inputs import tensor_output
-from captum_goat.rules.frozen_calls import Factors, KeptCall, KeptCalls, OnGate, OnKeep, changed_steps
-from captum_goat.rules.frozen_gates import FrozenGates
-from captum_goat.tracking import Messages, RowGraph, Rows
+from captum_goat.rules.activations import FrozenGates
+from captum_goat.rules.frozen_calls import FrozenCall, OnGate, OnKeep, ReplayedCalls
+from captum_goat.rules.recorded_calls import Factors
+from captum_goat.tracking import RowGraph, Rows
 from captum_goat.tracking.call_trace import Following, Steps
 
 
@@ -31,13 +31,13 @@ class Replay(NamedTuple):
 
     Attributes:
         output: The model's output with all variables scaled by t.
-        messages: The factor of each message, or the presence of each edge, a leaf tensor per place where it enters.
+        masks: What the mask is at every site where it enters, as leaf tensors.
         features: The attributed inputs, scaled, as leaf tensors.
         factors: The frozen numbers that are scaled, with their scales, a leaf tensor with one number per row.
     """
 
     output: Tensor
-    messages: list[Tensor]
+    masks: list[Tensor]
     features: list[Tensor]
     factors: list[tuple[Factors, Tensor]]
 
@@ -51,9 +51,9 @@ class Subject(NamedTuple):
         features: The attributed inputs, if any.
         edge_sets: The edges, the very tensors ``[2, E]`` with which ``forward`` calls the model: one, or one per edge
             type; empty if edges are constants.
-        mask: The factor of each edge's messages, one set after the other; empty if edges are constants.
+        mask: The mask of each edge, one set after the other; empty if edges are constants.
         finish: Applied to the model's output.
-        adjacency: Whether the mask is the presence of each edge, else a factor of its messages.
+        entry: How the mask enters.
     """
 
     model: Module
@@ -62,7 +62,7 @@ class Subject(NamedTuple):
     edge_sets: tuple[Tensor, ...]
     mask: Tensor
     finish: Callable[[Any], Any] | None = None
-    adjacency: bool = False
+    entry: Entry = AtMessages
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ActivationPattern:
 
     Attributes:
         subject: What was run.
-        messages: The calls of message functions; or the sums in which the presence of edges enters.
+        sites: Where the mask entered.
         calls: The calls of operations with a rule; ``None`` for those that are replayed as they are.
         left_out: The number of the call of a softmax or sigmoid that was the model's last step and is left out;
             ``None`` if there was no such step.
@@ -80,30 +80,22 @@ class ActivationPattern:
         graph: Which rows read which.
         suspects: Where values that variables reach were taken out of torch.
         steps: The steps of the pass, if another pass with the same steps has the same rows; else ``None``.
-        sums: Of sums at places of an index, whether the presence of edges enters; ``None`` if messages are masked.
     """
 
     subject: Subject
-    messages: Sequence[Messages | Presence]
-    calls: list[KeptCall | None]
+    sites: MessageSites
+    calls: list[FrozenCall | None]
     left_out: int | None
     output: Tensor
     rows: Rows | None
     graph: RowGraph
     suspects: tuple[str, ...] = ()
     steps: Steps | None = None
-    sums: tuple[bool, ...] | None = None
-
-    @property
-    def is_polynomial(self) -> bool:
-        """Whether a replay is a polynomial: it is not where the presence of edges enters normalisations."""
-        return not any(isinstance(each, Presence) and not each.linear for each in self.messages)
 
     @property
     def eps(self) -> float:
         """The relative precision of the output: that of degrees, if they are counted less precisely."""
-        dtypes = [self.output.dtype, *(each.dtype for each in self.messages if isinstance(each, Presence))]
-        return max(torch.finfo(each).eps for each in dtypes)
+        return max(torch.finfo(dtype).eps for dtype in (self.output.dtype, *self.sites.dtypes))
 
     @property
     def sum_dtype(self) -> torch.dtype:
@@ -113,51 +105,52 @@ class ActivationPattern:
     @property
     def factors(self) -> list[Factors]:
         """The frozen numbers that variables reach."""
-        return [each for call in self.calls if call is not None for each in call.kept if each is not None]
+        return [factors for call in self.calls if call is not None for factors in call.kept if factors is not None]
 
     @property
     def gate_blocks(self) -> frozenset[int]:
         """The blocks of the rows of these numbers."""
-        return frozenset[int]().union(*(each.rows.sources for each in self.factors))
+        return frozenset[int]().union(*(factors.rows.sources for factors in self.factors))
 
     @torch.no_grad()
     def at_zero(self) -> ActivationPattern:
         """Return the pattern P' of the same model with every edge masked to 0 and every attributed input 0."""
         mask = torch.zeros_like(self.subject.mask)
-        features = tuple(torch.zeros_like(each) for each in self.subject.features)
-        found: list[Factors | None] = []
+        features = tuple(torch.zeros_like(feature) for feature in self.subject.features)
+        frozen: list[Factors | None] = []
 
         def keep(known: Factors | None, values: Callable[[], Tensor]) -> Tensor:
             current = values()
-            found.append(known and known._replace(values=current))
+            frozen.append(known and known._replace(values=current))
             return current
 
-        output = self.run(keep, [call.factor(mask) for call in self.messages], features)
-        remaining = iter(found)
+        output = self.run(keep, self.sites.factors(mask), features)
+        remaining = iter(frozen)
         calls = [call and call._replace(kept=tuple(next(remaining) for _ in call.kept)) for call in self.calls]
         return replace(self, subject=self.subject._replace(mask=mask, features=features), calls=calls, output=output)
 
     def with_variable(self, variable: Callable[[Factors], Tensor]) -> ActivationPattern:
         """Return the pattern with other rows as variables."""
 
-        def changed(each: Factors) -> Factors:
-            return each._replace(variable=variable(each), rows=each.rows._replace(frozen=max(each.rows.frozen, 0)))
+        def changed(factors: Factors) -> Factors:
+            rows = factors.rows._replace(frozen=max(factors.rows.frozen, 0))
+            return factors._replace(variable=variable(factors), rows=rows)
 
         calls = [
-            call and call._replace(kept=tuple(each and changed(each) for each in call.kept)) for call in self.calls
+            call and call._replace(kept=tuple(factors and changed(factors) for factors in call.kept))
+            for call in self.calls
         ]
         return replace(self, calls=calls)
 
     @torch.no_grad()
     def with_starts(self) -> ActivationPattern:
-        """Return the pattern, without the starts of the edges' presence (see :class:`Presence`) if they do not fit.
+        """Return the pattern, without the starts of the edges' presence if they do not fit.
 
         They fit normalisations of messages, which are 0 at the start anyway. What else depends on the edges must start
         as it is without them.
         """
-        plain = [each._replace(start=None) if isinstance(each, Presence) else each for each in self.messages]
-        without = replace(self, messages=plain)
-        first, second = (each.replay(0.0, inputs=False).output for each in (self, without))
+        without = replace(self, sites=self.sites.without_starts())
+        first, second = (pattern.replay(0.0, inputs=False).output for pattern in (self, without))
         near, largest = torch.finfo(first.dtype).eps ** 0.5, float(first.nan_to_num().abs().max())
         return self if torch.allclose(first, second, rtol=near, atol=near * largest) else without
 
@@ -170,8 +163,8 @@ class ActivationPattern:
             frozen: The scale of frozen factors that are no gates, and then gradients are wanted with respect to them;
                 ``None`` to have gradients with respect to gates.
         """
-        messages = [call.factor(self.subject.mask, t).requires_grad_(inputs) for call in self.messages]
-        features = [(each * t).requires_grad_(inputs) for each in self.subject.features]
+        masks = [factor.requires_grad_(inputs) for factor in self.sites.factors(self.subject.mask, t)]
+        features = [(feature * t).requires_grad_(inputs) for feature in self.subject.features]
         scaled: list[tuple[Factors, Tensor]] = []
 
         def keep(known: Factors | None, values: Callable[[], Tensor]) -> Tensor:
@@ -188,16 +181,16 @@ class ActivationPattern:
 
         def gate(known: Factors, value: Tensor) -> Tensor:
             arguments = value, scale_of(known), known.values, t, known.everywhere
-            found: Tensor = FrozenGates.apply(*arguments)  # type: ignore[no-untyped-call]
-            return found
+            result: Tensor = FrozenGates.apply(*arguments)  # type: ignore[no-untyped-call]
+            return result
 
-        output = self.run(keep, messages, features, gate=gate if frozen is None and t != 0.0 else None)
-        return Replay(output, messages, features, scaled)
+        output = self.run(keep, masks, features, gate=gate if frozen is None and t != 0.0 else None)
+        return Replay(output, masks, features, scaled)
 
     def run(
         self,
         keep: OnKeep,
-        messages: Sequence[Tensor],
+        masks: Sequence[Tensor],
         features: Sequence[Tensor],
         steps: Following | None = None,
         gate: OnGate | None = None,
@@ -206,43 +199,25 @@ class ActivationPattern:
 
         Args:
             keep: Says what frozen numbers are this time.
-            messages: The factor of the messages of each call of a message function, or of each sum.
+            masks: What the mask is at every site.
             features: The attributed inputs.
             steps: Sees every step of the model.
             gate: Does what a ReLU with frozen gates does; ``None`` to multiply by what ``keep`` returns.
         """
-        remaining, calls = iter(messages), KeptCalls(self.calls, self.left_out, keep, gate)
-        differentiable = torch.is_grad_enabled()
-
-        def on_message(layer: MessagePassing, edge_index: Any, values: Tensor) -> Tensor:
-            check_context(subject.mask.device.type, differentiable=differentiable)
-            for factor in remaining:
-                return values * factor
-            raise changed_steps("more messages")
-
-        def on_sum(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            enters = next(sums, None)
-            if enters is None:
-                raise changed_steps("more sums")
-            if not enters:
-                return func(*args, **kwargs)
-            check_context(subject.mask.device.type, differentiable=differentiable)
-            return entered(Gathering.of(func, args, kwargs), next(remaining))
-
-        subject, sums = self.subject, iter(self.sums or ())
-        hooks: dict[str, Any] = {"on_call": calls.on_call, "steps": steps}
-        if subject.edge_sets:
-            hooks |= {"on_message": on_message} if self.sums is None else {"on_sum": on_sum}
+        subject, differentiable = self.subject, torch.is_grad_enabled()
+        calls = ReplayedCalls(self.calls, self.left_out, keep, gate)
+        hooks, check_masks = self.sites.replayed(
+            masks, lambda: check_context(subject.mask.device.type, differentiable=differentiable)
+        )
 
         def run() -> Tensor:
             # A model may change its input in place, which a leaf does not bear: it gets a copy.
-            output = tensor_output(subject.forward([each.clone() for each in features]))
+            output = tensor_output(subject.forward([feature.clone() for feature in features]))
             if steps is not None:
                 steps.note(tensor_output, (output,), {})
             return output if subject.finish is None else tensor_output(subject.finish(output))
 
-        output = intercepted(run, subject.model, **hooks)
+        output = intercepted(run, subject.model, on_call=calls.on_call, steps=steps, **hooks)
         calls.check_done()
-        for _ in (*remaining, *sums):
-            raise changed_steps("fewer messages")
+        check_masks()
         return output

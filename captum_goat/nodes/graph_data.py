@@ -17,7 +17,7 @@ from torch_geometric.utils import is_sparse
 from captum_goat.hooks.interception import intercepted, unchanged
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.nodes.cut_graphs import CutGraphs
-from captum_goat.rules.call_arguments import input_of
+from captum_goat.rules.operations import input_of
 from captum_goat.rules.registry import Rule
 
 _LEFT_OUT = ("edge_index", "num_nodes", "ptr")  # what cut graphs have of their own, or not at all

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from captum_goat.bulk.progress import progress_bar
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
-from captum_goat.method.explain import Attributions
+from captum_goat.method.spread import Attributions
 from captum_goat.nodes.checked_cuts import CheckedCuts
 from captum_goat.nodes.cut_graphs import CutGraphs
 from captum_goat.nodes.explanation import CutExplanation
@@ -207,7 +207,7 @@ class NodeExplainer:
             def explain() -> tuple[CutExplanation, list[Attributions]]:
                 choice = targets.choice(begin, begin + len(cut.roots))
                 explanation = CutExplanation(checked.inputs, cut, choice, dtype=dtype, repeated=repeated)
-                return explanation, explanation.attribute()
+                return explanation, explanation.record().attribute()
 
             return cut, *checked.within(explain)
 

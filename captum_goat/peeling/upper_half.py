@@ -9,7 +9,7 @@ from captum.attr import GradientAttribution
 from torch import Tensor
 
 from captum_goat.inputs.targets import find_target
-from captum_goat.method.quadrature import gauss_legendre
+from captum_goat.method.share import gauss_legendre
 from captum_goat.peeling.call import as_tuple
 
 

@@ -33,7 +33,10 @@ of its inputs and of numbers that it keeps::
     >>> rules.forget(CentredNorm)
 """
 
-from captum_goat.rules import maxima, standard  # noqa: F401 (registers the rules of torch and torch_geometric)
-from captum_goat.rules.registry import Keep, Rule, forget, freeze, gate, rule, scale
+from captum_goat.rules import maxima, products  # noqa: F401 (registers the rules of torch and torch_geometric)
+from captum_goat.rules.activations import gate
+from captum_goat.rules.attention import freeze
+from captum_goat.rules.norms import scale
+from captum_goat.rules.registry import Keep, Rule, forget, rule
 
 __all__ = ["Keep", "Rule", "forget", "freeze", "gate", "rule", "scale"]

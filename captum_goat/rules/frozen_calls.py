@@ -1,4 +1,4 @@
-"""The numbers that are frozen in a replay, call by call, and giving them back as the calls come again."""
+"""The calls at which numbers were frozen, and giving the numbers back as the calls come again."""
 
 from __future__ import annotations
 
@@ -6,52 +6,29 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from captum_goat.rules.call_arguments import input_of
-from captum_goat.rules.registry import Rule
-from captum_goat.rules.standard import frozen_size, relu, relu_as
-from captum_goat.tracking import Rows, UnsupportedModelError
+from captum_goat.rules.activations import relu_as
+from captum_goat.rules.operations import Arguments, Keywords, input_of
+from captum_goat.rules.recorded_calls import Factors
+from captum_goat.rules.registry import Rewrite, Rule
+from captum_goat.tracking import UnsupportedModelError
 
 
-class Factors(NamedTuple):
-    """Numbers of the recorded pass that are frozen in a replay.
-
-    Attributes:
-        values: The numbers; for the gates of a ReLU 1 where it let its input pass, else 0.
-        rows: Their rows.
-        variable: Which of the rows some edge or feature reaches; the others are constants.
-        gates: Whether they are gates, which are variables; else they are constants.
-    """
-
-    values: Tensor
-    rows: Rows
-    variable: Tensor
-    gates: bool
-
-    @property
-    def everywhere(self) -> bool:
-        """Whether it is known that all rows are variable."""
-        return self.rows.frozen < 0
-
-    def scale(self, t: float) -> Tensor:
-        """Return t for every row that is variable and 1 for the others."""
-        return torch.ones_like(self.variable, dtype=self.values.dtype).masked_fill_(self.variable, t)
-
-
-class KeptCall(NamedTuple):
+class FrozenCall(NamedTuple):
     """One call of an operation with a rule, at which numbers were kept.
 
     Attributes:
         operation: Its name.
+        rule: Its rule.
+        rewrite: What the rule has chosen to rewrite the call.
         kept: The numbers, in the order in which the rule asks for them; ``None`` for those that no variable reaches.
-        position: For multiplications and divisions the argument that is frozen.
     """
 
     operation: str
+    rule: Rule
+    rewrite: Rewrite
     kept: tuple[Factors | None, ...]
-    position: int | None
 
 
 # Called with numbers of the recorded pass (``None``: constants) and what computes them anew.
@@ -60,17 +37,17 @@ OnKeep = Callable[[Factors | None, Callable[[], Tensor]], Tensor]
 OnGate = Callable[[Factors, Tensor], Tensor]
 
 
-class KeptCalls:
+class ReplayedCalls:
     """The calls of operations with a rule, as they come again."""
 
-    def __init__(self, calls: list[KeptCall | None], left_out: int | None, keep: OnKeep, gate: OnGate | None) -> None:
+    def __init__(self, calls: list[FrozenCall | None], left_out: int | None, keep: OnKeep, gate: OnGate | None) -> None:
         self._calls = calls
         self._left_out = left_out
         self._keep = keep
         self._gate = gate
         self._number = -1
 
-    def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def on_call(self, rule: Rule, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
         """Do what the rule of an operation says, with what was kept at the same call of the recorded pass."""
         self._number += 1
         if self._number >= len(self._calls):
@@ -80,21 +57,19 @@ class KeptCalls:
         call = self._calls[self._number]
         if call is None:
             return func(*args, **kwargs)
+        if rule is not call.rule:
+            raise changed_steps("other operations")
+        if rule.is_relu and self._gate is not None and (gates := call.kept[0]) is not None:
+            return relu_as(partial(self._gate, gates), func, args, kwargs)
         kept = iter(call.kept)
 
         def keep(values: Callable[[], Tensor], **_: Any) -> Tensor:
             return self._keep(next(kept), values)
 
-        if call.position is not None:
-            return frozen_size(keep, func, args, kwargs, call.position)
-        if rule.rewrite is None:
-            raise changed_steps("other operations")
-        if rule.rewrite is relu and self._gate is not None and (known := call.kept[0]) is not None:
-            return relu_as(partial(self._gate, known), func, args, kwargs)
-        return rule.rewrite(keep, func, args, kwargs)
+        return call.rewrite(keep, func, args, kwargs)
 
     def check_done(self) -> None:
-        """Refuse a pass that has ended too soon."""
+        """Raise UnsupportedModelError if the pass has ended too soon."""
         if self._number + 1 != len(self._calls):
             raise changed_steps("fewer operations")
 

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.rules.call_arguments import is_inplace
+from captum_goat.rules.operations import Arguments, Keywords, is_inplace, spellings
 from captum_goat.rules.registry import Keep, Rule, register
-from captum_goat.rules.standard import Arguments, Keywords, spellings
 
 # Values that differ by less than this many units in the last place are equal: sums in another order differ by that.
 _ROUNDING_UNITS = 8

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.rules.activation_gates import gated, ratio
-from captum_goat.rules.call_arguments import input_of
-
-__all__ = ["Keep", "Rule", "forget", "freeze", "gate", "rule", "scale"]
+from captum_goat.rules.operations import Arguments, Keywords
+from captum_goat.rules.recorded_calls import Factors, RecordedCall
 
 
 class Keep(Protocol):
@@ -43,7 +40,7 @@ class Keep(Protocol):
 
 
 # Called with a Keep, the operation, its arguments and its keyword arguments; returns the result.
-Rewrite = Callable[[Keep, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+Rewrite = Callable[[Keep, Callable[..., Any], Arguments, Keywords], Any]
 
 
 class Rule(NamedTuple):
@@ -57,19 +54,32 @@ class Rule(NamedTuple):
         unary: Whether only the first argument may depend on variables.
         when: Called with the operation and its arguments; returns whether the call is to be rewritten. ``None`` for
             every call.
+        is_relu: Whether the rule keeps gates that are 1 where the input is positive, else 0, and nothing else. Replays
+            then need not compute anything to apply them.
 
     Examples::
 
         >>> from captum_goat.rules import Rule
         >>> Rule(rewrite=None, squashes=True)  # stays as it is, but is left out where it is the last step
-        Rule(rewrite=None, squashes=True, cuts=False, unary=False, when=None)
+        Rule(rewrite=None, squashes=True, cuts=False, unary=False, when=None, is_relu=False)
     """
 
     rewrite: Rewrite | None
     squashes: bool = False
     cuts: bool = False
     unary: bool = False
-    when: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], bool] | None = None
+    when: Callable[[Callable[..., Any], Arguments, Keywords], bool] | None = None
+    is_relu: bool = False
+
+    def rewrite_for(self, call: RecordedCall) -> Rewrite | None:
+        """Return what rewrites a call of the recorded pass, and of replays; ``None`` to leave it as it is."""
+        if self.rewrite is None or (self.when is not None and not self.when(call.func, call.args, call.kwargs)):
+            return None
+        return self.rewrite if call.is_reached(cuts=self.cuts, unary=self.unary) else None
+
+    def settle(self, call: RecordedCall, out: Any, kept: list[Factors | None]) -> list[Factors | None]:
+        """Say more of the result of a recorded call, if there is more to say, and return what was kept at it."""
+        return kept
 
 
 _RULES: dict[Any, Rule] = {}
@@ -110,76 +120,6 @@ def forget(*operations: Any) -> None:
         _RULES.pop(operation, None)
 
 
-def gate(*operations: Any) -> None:
-    """Make element-wise activations gates: ``out = f(0) + P * in``, with P kept as a gate.
-
-    Args:
-        *operations: Classes of modules, or functions of torch, with the activation's input as first argument.
-
-    Examples::
-
-        >>> import torch
-        >>> from torch_geometric.nn import GCNConv, Sequential
-        >>> from captum_goat import GOAtAttribution, rules
-        >>> class Snake(torch.nn.Module):
-        ...     def forward(self, x):
-        ...         return x + torch.sin(x) ** 2
-        >>> rules.gate(Snake)
-        >>> _ = torch.manual_seed(0)
-        >>> model = Sequential("x, edge_index", [(GCNConv(2, 2), "x, edge_index -> x"), Snake()]).eval()
-        >>> graph = torch.ones(2, 2), torch.tensor([[0], [1]])
-        >>> attributions, delta = GOAtAttribution(model).attribute(torch.ones(1), (1, 0), graph, True)
-        >>> bool(delta.abs() < 1e-6)
-        True
-        >>> rules.forget(Snake)
-    """
-    register(operations, Rule(_own_gate, unary=True))
-
-
-def scale(*operations: Any) -> None:
-    """Make ``out / in`` a frozen factor: for norms that only scale their input.
-
-    Args:
-        *operations: Classes of modules, or functions of torch, with what is scaled as first argument.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat import rules
-        >>> class SoftNorm(torch.nn.Module):
-        ...     def forward(self, x):
-        ...         return x / torch.log1p(x.square().sum(dim=-1, keepdim=True).exp())
-        >>> rules.scale(SoftNorm)
-        >>> rules.forget(SoftNorm)
-    """
-
-    def rewrite(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        value = input_of(args, kwargs)
-        return value * keep(lambda: ratio(func(*args, **kwargs), value))
-
-    register(operations, Rule(rewrite))
-
-
-def freeze(*operations: Any) -> None:
-    """Make the whole result a frozen factor: for attention coefficients.
-
-    Args:
-        *operations: Classes of modules, or functions of torch.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat import rules
-        >>> class Temperature(torch.nn.Module):
-        ...     def forward(self, scores):
-        ...         weights = (scores / 0.5).exp()
-        ...         return weights / weights.sum(dim=-1, keepdim=True)
-        >>> rules.freeze(Temperature)
-        >>> rules.forget(Temperature)
-    """
-    register(operations, Rule(frozen_result, cuts=True))
-
-
 def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function ``(keep, *arguments)`` that rewrites an operation; a module is its own first argument.
 
@@ -203,7 +143,7 @@ def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        def rewrite(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def rewrite(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
             owner = getattr(func, "__self__", None)
             return function(keep, *((owner,) if isinstance(owner, Module) else ()), *args, **kwargs)
 
@@ -211,32 +151,3 @@ def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         return function
 
     return decorate
-
-
-def _own_gate(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Rewrite an activation of the user's, after a look at whether it treats every row on its own."""
-
-    def keep_checked(values: Callable[[], Tensor], **options: Any) -> Tensor:
-        def checked() -> Tensor:
-            value = input_of(args, kwargs).detach()
-            if value.dim() and _mixes_rows(lambda rows: func(rows.clone(), *args[1:]), value):
-                raise ValueError(
-                    f"Expected an activation that acts on every number alone (got {func.__qualname__}, which mixes "
-                    f"rows). Write a rule of its own for it, with captum_goat.rules.rule."
-                )
-            return values()
-
-        return keep(checked, **options)
-
-    return gated(keep_checked, func, args, kwargs)
-
-
-def _mixes_rows(function: Callable[[Tensor], Tensor], value: Tensor) -> bool:
-    order = torch.arange(len(value), device=value.device).roll(len(value) // 3 + 1)
-    out, rolled = function(value), function(value[order])
-    return not torch.allclose(out[order], rolled, rtol=1e-3, atol=1e-5, equal_nan=True)
-
-
-def frozen_result(keep: Keep, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Rewrite an operation as a constant."""
-    return keep(lambda: func(*args, **kwargs))

@@ -38,6 +38,10 @@ class Messages(NamedTuple):
         padded = torch.cat([scaled, scaled.new_ones(1)])  # the edge -1 is the last entry
         return padded[self.edges].view(self.shape)
 
+    def along_path(self, gradient: Tensor | None) -> Tensor | None:
+        """Return the derivative along the path from no edges, but for the mask: that with respect to the factor."""
+        return gradient
+
 
 class EdgeTracker:
     """Name the edge behind each message.

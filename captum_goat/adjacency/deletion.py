@@ -1,8 +1,8 @@
-"""A model as a function of which edges are there, and a look at whether it really is one."""
+"""Graphs without some of their edges, and whether a model is on them what it is with these edges masked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
@@ -12,74 +12,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 from torch_geometric.data.data import BaseData
-from torch_geometric.nn import MessagePassing
 
-from captum_goat.adjacency.presence import EdgeSums, Gathering, entered
-from captum_goat.hooks.interception import intercepted, unchanged
-from captum_goat.inputs.copied_edges import CopiedEdges
 from captum_goat.inputs.copies import graphs_in
-from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
-from captum_goat.tracking import EdgeTracker, RowTracker, UnsupportedModelError
-
-
-def output_of_present(graph: GraphInputs, mask: Tensor, count: int = 1) -> Tensor:
-    """Call a model with edges that are there as far as a mask ``[E]`` says.
-
-    Args:
-        graph: The graph, or copies of it side by side.
-        mask: The mask.
-        count: The number of copies.
-
-    Raises:
-        ValueError: If the output for one copy depends on the edges of another one.
-    """
-    tracker = RowTracker({module: name for name, module in graph.model.named_modules()})
-    edge_tracker, sums = EdgeTracker(tracker, graph.edge_sets), EdgeSums(tracker)
-    copies = CopiedEdges(tracker, graph.edge_sets, count)
-
-    def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
-        tracker.check_by_layers(messages)
-        call = edge_tracker.follow(layer, edge_index, messages)
-        sums.pass_messages()
-        passed = messages.clone()
-        copies.mark(passed, messages, call)
-        return passed
-
-    def on_sum(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call = Gathering.of(func, args, kwargs)
-        site = sums.find(call)
-        if site is None:
-            return func(*args, **kwargs)
-        factor = site.factor(mask)
-        copies.mark_presence(factor, site.edges)
-        return entered(call, factor)
-
-    callbacks: dict[str, Any] = {"on_message": on_message, "on_layer": edge_tracker.enter, "on_sum": on_sum}
-    callbacks |= {"around_propagate": sums.around_propagate, "tracker": tracker}
-    output = tensor_output(intercepted(graph, graph.model, **callbacks))
-    edge_tracker.check_seen()
-    tracker.check_by_layers(output)
-    copies.check(output)
-    return output
-
-
-@torch.no_grad()
-def check_deletion(graph: GraphInputs) -> bool:
-    """Raise UnsupportedModelError if the model with some edges masked to 0 is not what it is without them.
-
-    Half of the edges, chosen at random, are masked, and deleted.
-
-    Returns:
-        Whether the check proves something: edges are deleted and others left, and that changes the output.
-    """
-    count = sum(each.size(1) for each in graph.edge_sets)
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    kept = (order < count // 2).to(graph.edge_sets[0].device)
-    before = tensor_output(unchanged(graph.model, graph))
-    with running_without_edges(graph):
-        deleted = tensor_output(unchanged(graph.model, with_edges(graph, kept)))
-    check_same(graph, output_of_present(graph, kept.to(before.dtype)), deleted, before)
-    return count > 1 and not nearly_equal(before, deleted)
+from captum_goat.inputs.graph_inputs import GraphInputs
+from captum_goat.tracking import UnsupportedModelError
 
 
 @contextmanager
