@@ -44,7 +44,7 @@ def test_command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     order = torch.randperm(6, generator=torch.Generator().manual_seed(0)).tolist()
     graphs = [SAVED[number] for number in order if SAVED[number].num_edges]
     labels = [int(graph.y) for graph in graphs]
-    expected = compare(watched_model(), graphs, ("goat", Sources()), target=labels, progress=False)
+    expected = compare(watched_model(), graphs, ("goat", Sources()), target=labels, show_progress=False)
     line = next(line for line in str(expected).splitlines() if "`sources`" in line)
     assert line in printed.splitlines()
     assert (folder / "out" / "comparison.csv").is_file()

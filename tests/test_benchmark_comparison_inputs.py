@@ -156,7 +156,7 @@ def without(graph: Data, **changes: Any) -> Data:
     ],
 )
 def test_refusals(wrong: dict[str, Any], message: str) -> None:
-    given = {"model": MODEL, "graphs": GRAPHS, "explainers": ("random",), "progress": False} | wrong
+    given = {"model": MODEL, "graphs": GRAPHS, "explainers": ("random",), "show_progress": False} | wrong
     if "nodes" in wrong and "model" not in wrong:
         given["model"] = NODES
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -255,6 +255,6 @@ def test_page_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     code = "".join(codes).replace("ba_2motifs(500)", "ba_2motifs(30)").replace("epochs=30", "epochs=1")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(code + "\nfound = compare(model, graphs[:3], (Similarity(),), progress=False)", names)
+    exec(code + "\nfound = compare(model, graphs[:3], (Similarity(),), show_progress=False)", names)
     assert (tmp_path / "comparison" / "comparison.md").is_file()
     assert names["found"].scores["similarity"][0].abs().max() <= 1.0 + 1e-6

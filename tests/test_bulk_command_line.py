@@ -42,7 +42,7 @@ def test_attributions_of_a_saved_model(folder: Path, capsys: pytest.CaptureFixtu
     summary = capsys.readouterr().out
     assert "6 graphs in" in summary
     assert "graphs per second), largest completeness error" in summary
-    expected = explain_dataset(watched_model(), GRAPHS, batch_size=4, progress=False)
+    expected = explain_dataset(watched_model(), GRAPHS, batch_size=4, show_progress=False)
     for one, other in zip(load_attributions("attributions.pt"), expected, strict=True):
         assert torch.equal(one.attributions, other.edge_mask)
 
@@ -50,7 +50,7 @@ def test_attributions_of_a_saved_model(folder: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(("text", "target"), [("label", "label"), ("all", "all"), ("2", 2)])
 def test_options(text: str, target: Any, folder: Path) -> None:
     assert command_line.main(command("--target", text, "--field", "repeated", "--undirected")) == 0
-    options: Any = {"target": target, "field": "repeated", "undirected": True, "progress": False}
+    options: Any = {"target": target, "field": "repeated", "undirected": True, "show_progress": False}
     expected = explain_dataset(watched_model(), GRAPHS, **options)
     for one, other in zip(load_attributions("attributions.pt"), expected, strict=True):
         assert torch.equal(one.attributions, other.edge_mask)

@@ -29,8 +29,8 @@ def test_kinds_of_data_sets(kind: str, graphs: list[Data]) -> None:
         "loader": DataLoader(graphs, batch_size=3),
         "workers": DataLoader(dataset, batch_size=6, num_workers=1),
     }[kind]
-    found = explain_dataset(model, given, progress=False)
-    expected = explain_dataset(model, graphs, batch_size=4, progress=False)
+    found = explain_dataset(model, given, show_progress=False)
+    expected = explain_dataset(model, graphs, batch_size=4, show_progress=False)
     assert_same([each.edge_mask for each in found], [each.edge_mask for each in expected])
     assert_same([each.edge_index for each in found], [graph.edge_index for graph in graphs])
 
@@ -66,7 +66,7 @@ def test_arguments_of_models(weighted_graphs: list[Data]) -> None:
     for model in models:
         randomize(model, seed=0)
     first, second, third = (
-        explain_dataset(model, weighted_graphs, arguments=arguments, progress=False)
+        explain_dataset(model, weighted_graphs, arguments=arguments, show_progress=False)
         for model, arguments in zip(
             models, [lambda batch: (batch.x, batch.edge_index, batch.edge_weight, batch.batch), None, None], strict=True
         )
@@ -74,7 +74,7 @@ def test_arguments_of_models(weighted_graphs: list[Data]) -> None:
     assert_same([each.edge_mask for each in first], [each.edge_mask for each in second])
     assert_same([each.edge_mask for each in first], [each.edge_mask for each in third])
     with pytest.raises(ValueError, match=r"Expected graphs with edges, weight, graph, which Weighted.forward needs"):
-        explain_dataset(models[0], weighted_graphs, progress=False)
+        explain_dataset(models[0], weighted_graphs, show_progress=False)
 
 
 def test_models_of_single_graphs_need_batches_of_one(graphs: list[Data]) -> None:
@@ -87,10 +87,10 @@ def test_models_of_single_graphs_need_batches_of_one(graphs: list[Data]) -> None
             return self.inner(x, edge_index)
 
     model = Single().eval()
-    found = explain_dataset(model, graphs, target=1, batch_size=1, progress=False)
+    found = explain_dataset(model, graphs, target=1, batch_size=1, show_progress=False)
     assert_same([each.edge_mask for each in found], one_by_one(watched_model(), graphs, [1] * NUM_GRAPHS))
     with pytest.raises(ValueError, match=r"one row of output per graph \(got output \[1, 3\] for 11 graphs\)"):
-        explain_dataset(model, graphs, progress=False)
+        explain_dataset(model, graphs, show_progress=False)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_models_of_single_graphs_need_batches_of_one(graphs: list[Data]) -> None
     ],
 )
 def test_refusals(wrong: dict[str, Any], message: str, graphs: list[Data]) -> None:
-    options = {"dataset": graphs, "progress": False} | wrong
+    options = {"dataset": graphs, "show_progress": False} | wrong
     with pytest.raises((ValueError, TypeError), match=message):
         explain_dataset(watched_model(), **options)
 
@@ -118,4 +118,4 @@ def test_refusals(wrong: dict[str, Any], message: str, graphs: list[Data]) -> No
 def test_labels_are_needed_for_labels(graphs: list[Data]) -> None:
     unlabelled = [Data(x=graph.x, edge_index=graph.edge_index) for graph in graphs]
     with pytest.raises(ValueError, match=r"one whole number y per graph.*\(got none\)"):
-        explain_dataset(watched_model(), unlabelled, target="label", progress=False)
+        explain_dataset(watched_model(), unlabelled, target="label", show_progress=False)

@@ -186,11 +186,11 @@ def interrupt(model: nn.Module, path: Path, **options: Any) -> None:
             return super().__getitem__(index)
 
     with pytest.raises(KeyboardInterrupt):
-        explain_dataset(model, Interrupted(GRAPHS), batch_size=5, progress=False, out=path, **options)
+        explain_dataset(model, Interrupted(GRAPHS), batch_size=5, show_progress=False, out=path, **options)
 
 
 def explain(model: nn.Module, path: Path, **options: Any) -> Any:
-    return explain_dataset(model, GRAPHS, batch_size=5, progress=False, out=path, **options)
+    return explain_dataset(model, GRAPHS, batch_size=5, show_progress=False, out=path, **options)
 
 
 def test_runs_do_not_go_on_with_other_arguments(tmp_path: Path) -> None:

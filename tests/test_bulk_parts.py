@@ -22,7 +22,7 @@ def graphs() -> list[Data]:
 
 
 def explain(graphs: list[Data], path: Path, seed: int = 40, **options: Any) -> Any:
-    given = {"batch_size": BATCH_SIZE, "progress": False, "out": path} | options
+    given = {"batch_size": BATCH_SIZE, "show_progress": False, "out": path} | options
     return explain_dataset(watched_model(seed), graphs, **given)
 
 

@@ -35,7 +35,7 @@ def explain_dataset(
     batch_size: int | None = None,
     arguments: Callable[[Data], Any] | None = None,
     device: str | torch.device | None = None,
-    progress: bool = True,
+    show_progress: bool = True,
     resume: bool = True,
 ) -> Any:
     """Attribute the output for every graph of a data set to its edges.
@@ -66,7 +66,7 @@ def explain_dataset(
             parameters are looked up by name among the attributes of the graphs (``x``, ``edge_index``, ``edge_attr``,
             ``batch``, ...); a model with one parameter of another name is given the batch.
         device: Where to explain; the model is moved there and stays. Where the model is, if ``None``.
-        progress: Whether to show a progress bar (if tqdm is installed).
+        show_progress: Whether to show a progress bar (if tqdm is installed).
         resume: Whether to go on with the parts of an interrupted run. Otherwise they are deleted, and nothing else.
 
     Returns:
@@ -88,7 +88,7 @@ def explain_dataset(
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier
         >>> model, graphs = GraphClassifier("gin", 10, 8, 2).eval(), ba_2motifs(20)
-        >>> explanations = explain_dataset(model, graphs, batch_size=8, progress=False)
+        >>> explanations = explain_dataset(model, graphs, batch_size=8, show_progress=False)
         >>> len(explanations), explanations[3].edge_mask.shape == (graphs[3].num_edges,)
         (20, True)
     """
@@ -103,7 +103,7 @@ def explain_dataset(
     if out is None:
         if ranks.count > 1:
             raise ValueError("Expected out=..., a file for what several processes have explained (got None).")
-        return _explanations(explainer, source, progress)
+        return _explanations(explainer, source, show_progress)
     path = Path(out)
     file_format(path)  # refuses names of files that cannot be written, before the work is done
     record = {
@@ -121,16 +121,16 @@ def explain_dataset(
         record["at"] = explained.at
     folder = PartFolder.beside(path)
     with folder.claimed(ranks):
-        _write_parts(explainer, source, folder, record, ranks, progress=progress, resume=resume)
+        _write_parts(explainer, source, folder, record, ranks, show_progress=show_progress, resume=resume)
         ranks.wait()
         ranks.once(lambda: merge(folder, source.num_batches, record, path))
     return load_attributions(path)
 
 
-def _explanations(explainer: BatchExplainer, source: GraphSource, progress: bool) -> list[Explanation]:
+def _explanations(explainer: BatchExplainer, source: GraphSource, show_progress: bool) -> list[Explanation]:
     """Explain all graphs, and keep the explanations in memory."""
     explanations = []
-    with progress_bar(source.num_graphs, "graph", progress) as advance:
+    with progress_bar(source.num_graphs, "graph", show_progress) as advance:
         for each in source.read(range(source.num_batches)):
             found = explainer(each.batch, source.members(each.number))
             masks = found.attributions.split(each.sizes)
@@ -152,7 +152,7 @@ def _write_parts(
     record: Record,
     ranks: Ranks,
     *,
-    progress: bool,
+    show_progress: bool,
     resume: bool,
 ) -> None:
     """Explain this process's share of the batches that have not been explained yet."""
@@ -160,7 +160,7 @@ def _write_parts(
     pending = [number for number in range(source.num_batches) if number not in finished]
     numbers = ranks.share(list(finished)) + ranks.share(pending)
     total = sum(len(source.members(number)) for number in numbers)
-    with progress_bar(total, "graph", progress and ranks.is_first) as advance:
+    with progress_bar(total, "graph", show_progress and ranks.is_first) as advance:
         for each in source.read(numbers):
             digest = digest_of(each.batch.to_dict())
             if each.number in finished:

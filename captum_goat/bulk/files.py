@@ -65,7 +65,7 @@ def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
         >>> from captum_goat.models import GraphClassifier
         >>> model, graphs = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(4)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = explain_dataset(model, graphs, out=f"{folder}/attributions.pt", progress=False)
+        ...     _ = explain_dataset(model, graphs, out=f"{folder}/attributions.pt", show_progress=False)
         ...     saved = load_attributions(f"{folder}/attributions.pt")
         ...     saved[3].attributions.shape == (graphs[3].num_edges,)
         True

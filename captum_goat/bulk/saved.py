@@ -51,7 +51,7 @@ class SavedAttributions(Sequence[GraphAttributions]):
         >>> from captum_goat.models import GraphClassifier
         >>> model, graphs = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(4)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     saved = explain_dataset(model, graphs, out=f"{folder}/attributions.pt", progress=False)
+        ...     saved = explain_dataset(model, graphs, out=f"{folder}/attributions.pt", show_progress=False)
         ...     len(saved), saved.meta["target"], [graph.edge_index.shape[0] for graph in saved[:2]]
         (4, 'predicted', [2, 2])
     """

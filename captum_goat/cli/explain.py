@@ -120,7 +120,7 @@ def _explain_graphs(
         undirected=options.undirected,
         batch_size=options.batch_size,
         device=device,
-        progress=not options.quiet,
+        show_progress=not options.quiet,
         resume=not options.restart,
     )
     return saved
@@ -140,7 +140,7 @@ def _explain_nodes(
         target=options.target,
         field=options.field,
         batch_size=options.batch_size,
-        progress=not options.quiet,
+        show_progress=not options.quiet,
     )
     return save_nodes(found, options.out, {"target": options.target, "field": options.field})
 

@@ -58,7 +58,7 @@ class TrainingResult(NamedTuple):
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier, train_model
         >>> model = GraphClassifier("gcn", 10, 8, 2)
-        >>> result = train_model(model, ba_2motifs(10), epochs=0, progress=False)
+        >>> result = train_model(model, ba_2motifs(10), epochs=0, show_progress=False)
         >>> result.best_epoch, result.from_cache, len(result.split.test)
         (0, False, 1)
     """
@@ -87,7 +87,7 @@ def train_model(
     weight_decay: float = 0.0,
     batch_size: int = 64,
     seed: int = 0,
-    progress: bool = True,
+    show_progress: bool = True,
     cache: str | PathLike[str] | None = None,
 ) -> TrainingResult:
     """Train a classifier on 80 % of the data, choose its weights on 10 % and test them on 10 %.
@@ -105,7 +105,7 @@ def train_model(
         weight_decay: Adam's L2 penalty.
         batch_size: How many graphs make a step.
         seed: Decides the split, the order of the graphs and dropout. The global random state stays as it was.
-        progress: Whether to show a progress bar (if tqdm is installed).
+        show_progress: Whether to show a progress bar (if tqdm is installed).
         cache: A folder for trained weights; ``None`` for none. If the same model, with the same weights to start from,
             has been trained there on the same data with the same settings, its weights are read.
 
@@ -117,7 +117,7 @@ def train_model(
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier, train_model
         >>> graphs, model = ba_2motifs(20), GraphClassifier("gin", 10, 8, 2)
-        >>> result = train_model(model, graphs, epochs=1, progress=False)
+        >>> result = train_model(model, graphs, epochs=1, show_progress=False)
         >>> [len(part) for part in result.split]
         [16, 2, 2]
     """
@@ -131,7 +131,9 @@ def train_model(
         if checkpoint is None:
             steps, held_out = _steps(data, split.train, batch_size), _part(data, split.validation)
             optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
-            weights, best_epoch = _best_weights(model, optimizer, steps, held_out, _with_progress(epochs, progress))
+            weights, best_epoch = _best_weights(
+                model, optimizer, steps, held_out, _with_progress(epochs, show_progress)
+            )
             checkpoint = Checkpoint(weights, best_epoch, settings)
     if path is not None and not from_cache:
         write_checkpoint(path, checkpoint)
@@ -206,9 +208,9 @@ def _score(model: Module, part: _Part) -> tuple[float, float]:
     return float(accuracy), -float(_loss(logits, part))
 
 
-def _with_progress(epochs: int, progress: bool) -> Iterable[int]:
+def _with_progress(epochs: int, show_progress: bool) -> Iterable[int]:
     numbers = range(1, epochs + 1)
-    if not progress:
+    if not show_progress:
         return numbers
     try:
         from tqdm import tqdm

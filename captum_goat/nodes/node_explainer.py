@@ -36,7 +36,7 @@ def explain_nodes(
     arguments: Callable[[Data], Any] | None = None,
     batch_size: int | None = None,
     max_edges: int = MAX_EDGES,
-    progress: bool = False,
+    show_progress: bool = False,
 ) -> NodeExplanations:
     """Attribute the outputs for many nodes of one graph to its edges.
 
@@ -61,7 +61,7 @@ def explain_nodes(
             parameter of another name is given the graph.
         batch_size: How many nodes are explained together; ``None`` for as many as have few enough edges.
         max_edges: How many edges the computation graphs that are explained together may have.
-        progress: Whether to show a progress bar (if tqdm is installed).
+        show_progress: Whether to show a progress bar (if tqdm is installed).
 
     Returns:
         The explanations of the nodes, in their order.
@@ -85,7 +85,7 @@ def explain_nodes(
         (torch.Size([2]), torch.Size([2]))
     """
     explainer = NodeExplainer(model, data, field=field, num_hops=num_hops, check=check, arguments=arguments)
-    return explainer(nodes, target, batch_size=batch_size, max_edges=max_edges, progress=progress)
+    return explainer(nodes, target, batch_size=batch_size, max_edges=max_edges, show_progress=show_progress)
 
 
 class NodeExplainer:
@@ -158,7 +158,7 @@ class NodeExplainer:
         *,
         batch_size: int | None = None,
         max_edges: int = MAX_EDGES,
-        progress: bool = False,
+        show_progress: bool = False,
     ) -> NodeExplanations:
         """Explain some nodes; the arguments are those of :func:`explain_nodes`."""
         for name, number in (("batch_size", batch_size), ("max_edges", max_edges)):
@@ -168,7 +168,7 @@ class NodeExplainer:
         chosen = chosen_nodes(nodes, self._data)
         targets = NodeTargets.of(target, self._data, chosen)
         parts: list[_Part] = []
-        with progress_bar(len(chosen), "node", progress) as advance:
+        with progress_bar(len(chosen), "node", show_progress) as advance:
             for part in self._parts(chosen, targets, batch_size, max_edges):
                 parts.append(part)
                 advance(len(part.sizes))
