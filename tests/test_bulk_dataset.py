@@ -103,10 +103,8 @@ def test_random_numbers_are_left_alone(graphs: list[Data], tmp_path: Path) -> No
 def test_repeated_fields(graphs: list[Data]) -> None:
     model = watched_model()
     found, distinct = (
-        torch.cat(
-            [each.edge_mask for each in explain_dataset(model, graphs, target=1, field=field, show_progress=False)]
-        )
-        for field in ("repeated", "distinct")
+        torch.cat([each.edge_mask for each in explain_dataset(method, graphs, target=1, show_progress=False)])
+        for method in (GOAtAttribution(model, "repeated"), GOAtAttribution(model))
     )
     expected = [
         GOAtAttribution(model, "repeated").attribute(torch.ones(graph.num_edges), 1, (graph.x, graph.edge_index))

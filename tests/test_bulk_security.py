@@ -21,8 +21,7 @@ from torch_geometric.data import Data
 from captum_goat.bulk import explain_dataset, load_attributions
 from captum_goat.cli import compare as compare_command
 from captum_goat.cli import explain as command_line
-from captum_goat.cli.graph_files import load_graphs
-from captum_goat.cli.model_files import load_model
+from captum_goat.cli.saved_files import load_graphs, load_model
 from captum_goat.models.checkpoints import read_checkpoint
 
 GRAPHS = numbered_graphs(6)
@@ -176,7 +175,7 @@ def test_hostile_names_and_labels(text: str, suffix: str) -> None:
     expected = explain_dataset(watched_model(), GRAPHS, show_progress=False)
     assert all(torch.equal(one.attributions, other.edge_mask) for one, other in zip(saved, expected, strict=True))
     labelled = [Data(x=graph.x, edge_index=graph.edge_index, y=text) for graph in GRAPHS]
-    with pytest.raises(ValueError, match="Expected one whole number y per graph"):
+    with pytest.raises(ValueError, match="Expected one integer y per graph"):
         explain_dataset(watched_model(), labelled, target="label", show_progress=False)
 
 

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Data
 
-from captum_goat.bulk.progress import progress_bar
 from captum_goat.compare.comparison import Comparison
 from captum_goat.compare.explainers import EXPLAINERS, EdgeExplainer, ExplainerSkippedError
 from captum_goat.compare.explainers.randomness import seeded
@@ -20,6 +19,7 @@ from captum_goat.compare.rows import ComparisonRow, rows_of
 from captum_goat.compare.subject import Given
 from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.reduced_graphs import reads_roots
+from captum_goat.runs.progress import progress_bar
 from captum_goat.tracking import UnsupportedModelError
 
 DEFAULT = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from os import PathLike
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
 from captum_goat.models.checkpoints import Checkpoint, checkpoint_path, fingerprint, read_checkpoint, write_checkpoint
+from captum_goat.runs.progress import progress_bar
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -131,9 +132,8 @@ def train_model(
         if checkpoint is None:
             steps, held_out = _steps(data, split.train, batch_size), _part(data, split.validation)
             optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
-            weights, best_epoch = _best_weights(
-                model, optimizer, steps, held_out, _with_progress(epochs, show_progress)
-            )
+            with progress_bar(epochs, "epoch", show_progress, "training") as advance:
+                weights, best_epoch = _best_weights(model, optimizer, steps, held_out, epochs, advance)
             checkpoint = Checkpoint(weights, best_epoch, settings)
     if path is not None and not from_cache:
         write_checkpoint(path, checkpoint)
@@ -174,10 +174,15 @@ def _steps(data: Data | Sequence[Data], train: Tensor, batch_size: int) -> Itera
 
 
 def _best_weights(
-    model: Module, optimizer: Optimizer, steps: Iterable[_Part], validation: _Part, epochs: Iterable[int]
+    model: Module,
+    optimizer: Optimizer,
+    steps: Iterable[_Part],
+    validation: _Part,
+    epochs: int,
+    advance: Callable[[int], object],
 ) -> tuple[dict[str, Tensor], int]:
     best_score, best_weights, best_epoch = _score(model, validation), deepcopy(model.state_dict()), 0
-    for epoch in epochs:
+    for epoch in range(1, epochs + 1):
         model.train()
         for part in steps:
             optimizer.zero_grad()
@@ -186,6 +191,7 @@ def _best_weights(
         score = _score(model, validation)
         if score > best_score:
             best_score, best_weights, best_epoch = score, deepcopy(model.state_dict()), epoch
+        advance(1)
     return best_weights, best_epoch
 
 
@@ -206,15 +212,3 @@ def _score(model: Module, part: _Part) -> tuple[float, float]:
     logits = _logits(model, part)
     accuracy = (logits.argmax(dim=1) == part.data.y[part.rows]).float().mean()
     return float(accuracy), -float(_loss(logits, part))
-
-
-def _with_progress(epochs: int, show_progress: bool) -> Iterable[int]:
-    numbers = range(1, epochs + 1)
-    if not show_progress:
-        return numbers
-    try:
-        from tqdm import tqdm
-    except ImportError:  # a bar is a comfort, not a need
-        return numbers
-    bar: Iterable[int] = tqdm(numbers, desc="training", unit="epoch")
-    return bar
