@@ -83,13 +83,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(parser(), arguments, _run)
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> int:
     _check_folder(options.out)
     check_device(options.device)
     comparison = _compare(options)
     print(comparison)
     if options.out is not None:
         print(f"\nThe table is in {comparison.write(options.out)}.")
+    return 0
 
 
 def _check_folder(folder: Path | None) -> None:

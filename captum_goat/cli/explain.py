@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(parser(), arguments, _run, "Interrupted. Call again to continue.")
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> int:
     """Explain a dataset or nodes, and print a summary."""
     with joined(options.device) as device:
         file_format(options.out)  # raises before anything is loaded
@@ -90,6 +90,7 @@ def _run(options: argparse.Namespace) -> None:
                 f"{len(saved)} {unit} in {seconds:.1f} s ({len(saved) / seconds:.0f} {unit} per second), largest "
                 f"completeness error {saved.meta['largest_error']:.1e}: {options.out}"
             )
+    return 0
 
 
 def _explain_graphs(

@@ -77,7 +77,7 @@ def load_sources(options: argparse.Namespace) -> tuple[Module, Sequence[Data]]:
 def run_command(
     parser: argparse.ArgumentParser,
     arguments: Sequence[str] | None,
-    run: Callable[[Any], object],
+    run: Callable[[Any], int],
     interrupted: str = "Interrupted.",
 ) -> int:
     """Parse the command line, run a command, print its errors, and return its exit code."""
@@ -85,14 +85,13 @@ def run_command(
         options = parser.parse_args(arguments)
         if options.trust_pickle:
             print("Warning: --trust-pickle executes whatever code is in the files.", file=sys.stderr)
-        run(options)
+        return run(options)
     except ERRORS as error:
         print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         return 130
-    return 0
 
 
 def target_type(names: Sequence[str], none: str) -> Callable[[str], str | int | None]:
