@@ -121,10 +121,10 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     torch.save(GRAPHS, "graphs.pt")
     Path("own_models_of_check.py").write_text("from bulk_models import Watched\n")
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])  # as a console script has it
-    words = "check --model weights.pt --class own_models_of_check:Watched --data graphs.pt --graph".split()
-    monkeypatch.setattr(sys, "argv", ["captum-goat", *words, "1"])
+    words = ["check", "--model", "weights.pt", "--class", "own_models_of_check:Watched", "--data", "graphs.pt"]
+    monkeypatch.setattr(sys, "argv", ["captum-goat", *words, "--graph", "1"])
     assert main() == 0
     assert "adjacency  exact" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["captum-goat", *words, "9"])
+    monkeypatch.setattr(sys, "argv", ["captum-goat", *words, "--graph", "9"])
     assert main() == 1
     assert "Expected --graph from 0 to" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import torch
 from bulk_dataset_subjects import NUM_GRAPHS, Column, assert_same, one_by_one
 from bulk_dataset_subjects import graphs as graphs
 from bulk_models import watched_model
+from captum.attr import IntegratedGradients
 from conftest import make_gnn
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -100,18 +101,23 @@ def test_random_numbers_are_left_alone(graphs: list[Data], tmp_path: Path) -> No
     assert state() == before
 
 
-def test_repeated_fields(graphs: list[Data]) -> None:
-    model = watched_model()
-    found, distinct = (
-        torch.cat([each.edge_mask for each in explain_dataset(method, graphs, target=1, show_progress=False)])
-        for method in (GOAtAttribution(model, "repeated"), GOAtAttribution(model))
+@pytest.mark.parametrize("options", [{"field": "repeated"}, {"at": "adjacency"}, {"gates": "proportional"}], ids=str)
+def test_options_of_the_method(options: dict[str, Any], graphs: list[Data]) -> None:
+    method = GOAtAttribution(make_gnn("gcn", dtype=torch.float32), **options)
+    found, default = (
+        torch.cat([graph.edge_mask for graph in explain_dataset(given, graphs, target=1, show_progress=False)])
+        for given in (method, method.model)
     )
-    expected = [
-        GOAtAttribution(model, "repeated").attribute(torch.ones(graph.num_edges), 1, (graph.x, graph.edge_index))
-        for graph in graphs
-    ]
+    expected = [method.attribute(torch.ones(graph.num_edges), 1, (graph.x, graph.edge_index)) for graph in graphs]
     torch.testing.assert_close(found, torch.cat(expected), rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(found, distinct, rtol=1e-2)
+    assert not torch.allclose(found, default)
+
+
+def test_methods_that_attribute_something_else(graphs: list[Data]) -> None:
+    with pytest.raises(ValueError, match=r"Expected a method that attributes the edges .* mask_type 'node'"):
+        explain_dataset(GOAtAttribution(watched_model(), mask_type="node"), graphs)
+    with pytest.raises(TypeError, match="got IntegratedGradients"):
+        explain_dataset(IntegratedGradients(watched_model()), graphs)
 
 
 def test_graphs_without_any_edges() -> None:

@@ -35,6 +35,12 @@ class MaskCheck:
         delta: The largest convergence delta.
         forward_passes: How many forward passes an attribution took.
         backward_passes: How many of them were followed by a backward pass.
+
+    Examples::
+
+        >>> from captum_goat.bulk import MaskCheck
+        >>> MaskCheck("adjacency", "'conv.aggr_module' (MaxAggregation) ...").is_exact
+        False
     """
 
     at: Place
@@ -58,6 +64,15 @@ class ModelCheck:
         model: The name of the model's class.
         explained: What was explained.
         masks: The results for each value of ``at``.
+
+    Examples::
+
+        >>> from captum_goat.bulk import MaskCheck, ModelCheck
+        >>> print(ModelCheck("GIN", "prediction for 1 graph(s)", (MaskCheck("message", "", 0.53, 1e-8, 2, 1),)))
+        GIN, prediction for 1 graph(s)
+        <BLANKLINE>
+        at       result  convergence delta  sum   forward passes  backward passes
+        message  exact   1.0e-08            0.53  2               1
     """
 
     model: str
