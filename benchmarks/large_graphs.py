@@ -85,7 +85,7 @@ def trained_model(seed: int = 0, epochs: int = 60, *, progress: bool = True) -> 
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model = GraphClassifier("gin", graphs[0].num_features, HIDDEN, num_classes=2, num_layers=LAYERS)
-    training = train_model(model, graphs, epochs=epochs, lr=0.005, seed=seed, progress=progress)
+    training = train_model(model, graphs, epochs=epochs, lr=0.005, seed=seed, show_progress=progress)
     return Trained(model.double().eval(), training)
 
 

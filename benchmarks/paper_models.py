@@ -181,7 +181,7 @@ def train_paper_model(
         weight_decay=settings.weight_decay,
         batch_size=settings.batch_size,
         seed=seed,
-        progress=progress,
+        show_progress=progress,
         cache=cache,
     )
     return model, result

@@ -2,7 +2,7 @@
 
 from captum_goat import rules
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk import explain_dataset, load_attributions
+from captum_goat.bulk import check, explain_dataset, load_attributions
 from captum_goat.explainer import GOAtExplainer
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
 from captum_goat.masked_model import EdgeMaskedModel
@@ -19,6 +19,7 @@ __all__ = [
     "UnsupportedModelError",
     "UpperHalfGradients",
     "average_features",
+    "check",
     "explain_dataset",
     "explain_nodes",
     "load_attributions",

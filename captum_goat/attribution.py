@@ -331,6 +331,16 @@ class GOAtAttribution(Attribution):
         return self._explained.model
 
     @property
+    def at(self) -> str:
+        """Where an edge mask enters: ``"message"`` or ``"adjacency"``."""
+        return self._explained.at
+
+    @property
+    def mask_type(self) -> str | None:
+        """What is attributed: ``"edge"``, ``"node"`` or ``"node_and_edge"``; ``None`` where the arguments tell."""
+        return self._explained.mask_type
+
+    @property
     def multiplies_by_inputs(self) -> bool:
         """Whether attributions have the inputs as a factor: they do."""
         return True

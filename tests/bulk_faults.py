@@ -33,7 +33,7 @@ PAGE = 4096  # of which file systems in memory consist
 
 def explain(out: Path | str, num_workers: int = 0) -> None:
     loader = DataLoader(numbered_graphs(PARTS * BATCH_SIZE), batch_size=BATCH_SIZE, num_workers=num_workers)
-    explain_dataset(watched_model(), loader, progress=False, out=out)
+    explain_dataset(watched_model(), loader, show_progress=False, out=out)
 
 
 def start(action: Callable[[], object]) -> int:

@@ -29,7 +29,7 @@ GRAPHS, MODEL = some_graphs(), make_gnn("gcn", dtype=torch.float32)
 
 
 def compared(*explainers: Any, **options: Any) -> Comparison:
-    given: dict[str, Any] = {"model": MODEL, "graphs": GRAPHS, "progress": False} | options
+    given: dict[str, Any] = {"model": MODEL, "graphs": GRAPHS, "show_progress": False} | options
     return compare(explainers=explainers, **given)
 
 

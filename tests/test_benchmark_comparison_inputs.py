@@ -133,8 +133,8 @@ def without(graph: Data, **changes: Any) -> Data:
             {"training_graphs": [WHOLE], "nodes": [1], "graphs": WHOLE, "num_hops": 2},
             "(got graph 0 without n_id). Cut them: captum_goat.datasets.computation_graphs",
         ),
-        ({"nodes": [1.0], "graphs": WHOLE, "num_hops": 2}, "whole numbers, or as a mask (got torch.float32)"),
-        ({"nodes": ["one"], "graphs": WHOLE, "num_hops": 2}, "whole numbers, or as a mask (got ['one'])"),
+        ({"nodes": [1.0], "graphs": WHOLE, "num_hops": 2}, "integers or as a mask (got torch.float32)"),
+        ({"nodes": ["one"], "graphs": WHOLE, "num_hops": 2}, "integers or as a mask (got ['one'])"),
         ({"nodes": [-1, 0], "graphs": WHOLE, "num_hops": 2}, "Expected nodes from 0 to 4 (got -1 to 0)"),
         ({"nodes": [1], "graphs": WHOLE, "num_hops": 0}, "to be 1 or more (got 0)"),
         ({"nodes": [1], "graphs": WHOLE, "num_hops": 1.5}, "to be 1 or more (got 1.5)"),
@@ -156,7 +156,7 @@ def without(graph: Data, **changes: Any) -> Data:
     ],
 )
 def test_refusals(wrong: dict[str, Any], message: str) -> None:
-    given = {"model": MODEL, "graphs": GRAPHS, "explainers": ("random",), "progress": False} | wrong
+    given = {"model": MODEL, "graphs": GRAPHS, "explainers": ("random",), "show_progress": False} | wrong
     if "nodes" in wrong and "model" not in wrong:
         given["model"] = NODES
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -270,6 +270,6 @@ def test_page_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     code = "".join(codes).replace("ba_2motifs(500)", "ba_2motifs(30)").replace("epochs=30", "epochs=1")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(code + "\nfound = compare(model, graphs[:3], (Similarity(),), progress=False)", names)
+    exec(code + "\nfound = compare(model, graphs[:3], (Similarity(),), show_progress=False)", names)
     assert (tmp_path / "comparison" / "comparison.md").is_file()
     assert names["found"].scores["similarity"][0].abs().max() <= 1.0 + 1e-6

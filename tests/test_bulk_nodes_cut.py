@@ -18,8 +18,8 @@ from captum_goat.datasets import computation_graphs
 from captum_goat.nodes.checked_cuts import CheckedCuts
 from captum_goat.nodes.cut_graphs import cut_graphs, joint_surroundings, spans_more
 from captum_goat.nodes.edge_index_by_node import Direction, NeighborIndex
+from captum_goat.nodes.explainer import NodeExplainer
 from captum_goat.nodes.graph_data import GraphData
-from captum_goat.nodes.node_explainer import NodeExplainer
 from captum_goat.tracking import UnsupportedModelError
 
 

@@ -10,6 +10,7 @@ import torch
 from bulk_models import numbered_graphs, watched_model
 from torch_geometric.data import Data
 
+from captum_goat import GOAtAttribution
 from captum_goat.bulk import explain_dataset
 
 NUM_GRAPHS, BATCH_SIZE = 22, 4
@@ -22,8 +23,9 @@ def graphs() -> list[Data]:
 
 
 def explain(graphs: list[Data], path: Path, seed: int = 40, **options: Any) -> Any:
-    given = {"batch_size": BATCH_SIZE, "progress": False, "out": path} | options
-    return explain_dataset(watched_model(seed), graphs, **given)
+    given = {"batch_size": BATCH_SIZE, "show_progress": False, "out": path} | options
+    method = GOAtAttribution(watched_model(seed), **given.pop("method", {}))
+    return explain_dataset(method, graphs, **given)
 
 
 @pytest.fixture
@@ -64,7 +66,9 @@ def test_an_interrupted_run_goes_on(graphs: list[Data], interrupted: Path, tmp_p
         ({"target": 1}, "target"),
         ({"target": [0] * NUM_GRAPHS}, "target"),
         ({"batch_size": 5}, "batch_size"),
-        ({"field": "repeated"}, "field"),
+        ({"method": {"field": "repeated"}}, "field"),
+        ({"method": {"at": "adjacency"}}, "at"),
+        ({"method": {"gates": "proportional"}}, "gates"),
         ({"undirected": True}, "undirected"),
         ({"arguments": lambda batch: (batch.x, batch.edge_index, batch.batch)}, "arguments"),
         ({"graphs": numbered_graphs(NUM_GRAPHS + 1)}, "graphs"),

@@ -14,9 +14,9 @@ from torch import Tensor
 from benchmarks.paper.measurements import Key, Measurements
 from benchmarks.paper.options import Options
 from benchmarks.paper.tasks import Task
-from captum_goat.bulk.digests import digest_of
 from captum_goat.compare.explanations import Explanation
 from captum_goat.models.checkpoints import fingerprint
+from captum_goat.runs.digests import digest_of
 
 EXPLANATION_FORMAT = 3  # to be raised when explaining changes, so that older results are not taken for those of today
 MEASUREMENT_FORMAT = 4  # the same for measuring

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
-from captum_goat.bulk.digests import digest_of
 from captum_goat.bulk.ranks import Ranks
 from captum_goat.bulk.run_lock import RunLock
+from captum_goat.runs.atomic_files import replaced
+from captum_goat.runs.digests import digest_of
 
 # What the parts of one run have in common, by name; plain values, so that they can be read and compared.
 Record = dict[str, Any]
@@ -95,8 +96,8 @@ class PartFolder:
         if not resume:
             self._delete_parts()
         if known is None:
-            with full_disk_explained(self.path):
-                _replace(self.path / _RUN, json.dumps({"captum_goat": record}).encode(), sync=True)
+            with full_disk_explained(self.path), replaced(self.path / _RUN, sync=True) as file:
+                file.write(json.dumps({"captum_goat": record}).encode())
         elif known != json.loads(json.dumps(record)):
             differences = [name for name in record if name not in known or known[name] != record[name]]
             raise self._of_another_run(", ".join(differences))
@@ -119,8 +120,9 @@ class PartFolder:
         """Write a part of a run, which appears when it is whole."""
         content = io.BytesIO()
         torch.save(part | {"run": digest_of(record)}, content)
-        with full_disk_explained(self.path):
-            _replace(self._file(number), _header(content.getbuffer()), content.getbuffer())
+        with full_disk_explained(self.path), replaced(self._file(number)) as file:
+            file.write(_header(content.getbuffer()))
+            file.write(content.getbuffer())
 
     def read(self, number: int) -> dict[str, Any]:
         """Read a part.
@@ -219,24 +221,3 @@ def full_disk_explained(folder: Path) -> Iterator[None]:
 def _header(content: bytes | memoryview) -> bytes:
     """Return the line that comes before the content of a part, with its checksum."""
     return f"captum_goat part {hashlib.sha256(content).hexdigest()}\n".encode()
-
-
-def _replace(path: Path, *contents: bytes | memoryview, sync: bool = False) -> None:
-    """Write a file under another name first, so that it appears when it is whole.
-
-    Args:
-        path: The file.
-        contents: What it is to have.
-        sync: Whether it must be on the disk before it appears.
-    """
-    unfinished = path.with_name(f"{path.stem}.{os.getpid()}.unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            for content in contents:
-                file.write(content)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)

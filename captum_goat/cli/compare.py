@@ -1,9 +1,8 @@
-"""``captum-goat compare``: a saved model and a saved data set in, a table of explainers out."""
+"""``captum-goat compare``: a table of explainers on a saved model and saved graphs."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -13,16 +12,13 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from captum_goat.cli.graph_files import load_graphs
-from captum_goat.cli.model_files import find_class
-from captum_goat.cli.options import positive
-from captum_goat.cli.sources import add_source_options, load_sources, warn_of_trust
+from captum_goat.cli.options import check_device, command_parser, load_sources, positive, run_command, target_type
+from captum_goat.cli.saved_files import find_class, load_graphs
 from captum_goat.compare.comparison import Comparison
 from captum_goat.compare.explainers import EXPLAINERS, EdgeExplainer
 from captum_goat.compare.measures import SPARSITIES
 from captum_goat.compare.run import BUDGET, DEFAULT, compare
-from captum_goat.compare.subject import node_numbers
-from captum_goat.tracking import UnsupportedModelError
+from captum_goat.inputs.node_selection import node_numbers
 
 LIMIT = 100
 EPILOG = """example:
@@ -33,7 +29,7 @@ Take graphs that the model was not trained on, if you can."""
 
 
 class Chosen(NamedTuple):
-    """What is explained: graphs with their labels, or some nodes of one graph."""
+    """What is explained: graphs with their labels, or nodes of one graph."""
 
     graphs: list[Data] | Data
     labels: Sequence[Tensor | None]
@@ -42,13 +38,7 @@ class Chosen(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command's options."""
-    made = argparse.ArgumentParser(
-        prog="captum-goat compare",
-        description="Compare explainers on a model and graphs of your own, all under the same conditions.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_source_options(made)
+    made = command_parser("compare", "Compare explainers on your model and graphs under the same conditions.", EPILOG)
     add = made.add_argument
     add(
         "--explainers",
@@ -65,7 +55,11 @@ def parser() -> argparse.ArgumentParser:
         help="graphs, or nodes, drawn at random (default: %(default)s)",
     )
     add("--training-data", type=Path, metavar="PATH", help="graphs, as --data, for explainers that have to learn first")
-    add("--target", type=_target, default="predicted", help="predicted, label or a class (default: predicted)")
+    add(
+        "--target",
+        type=target_type(("predicted", "label"), none="predicted"),
+        help="predicted, label or a class (default: predicted)",
+    )
     add(
         "--nodes",
         type=int,
@@ -78,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     add("--node-policy", choices=("stay", "leave"), default="stay", help="nodes without edges (default: stay)")
     add("--reference", default="goat", metavar="NAME", help="what the others are compared with (default: goat)")
     add("--budget", type=float, default=BUDGET, metavar="SECONDS", help="of each explainer (default: %(default)s)")
-    add("--seed", type=int, default=0, help="where random numbers start (default: 0)")
+    add("--seed", type=int, default=0, help="seed of random numbers (default: 0)")
     add("--out", type=Path, metavar="DIR", help="folder for the table, as Markdown and CSV, and for a picture")
     add("--quiet", action="store_true", help="no progress bar")
     return made
@@ -86,35 +80,24 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    try:
-        options = parser().parse_args(arguments)
-        warn_of_trust(options)
-        _check_folder(options.out)
-        _check_device(options.device)
-        comparison = _compare(options)
-        print(comparison)
-        if options.out is not None:
-            print(f"\nThe table is in {comparison.write(options.out)}.")
-    except (ImportError, OSError, RuntimeError, UnsupportedModelError, ValueError) as error:
-        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+    return run_command(parser(), arguments, _run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    _check_folder(options.out)
+    check_device(options.device)
+    comparison = _compare(options)
+    print(comparison)
+    if options.out is not None:
+        print(f"\nThe table is in {comparison.write(options.out)}.")
     return 0
 
 
 def _check_folder(folder: Path | None) -> None:
-    """Refuse a folder that cannot be made, before anything takes its time."""
-    for each in () if folder is None else (folder, *folder.parents):
-        if each.exists() and not each.is_dir():
-            raise ValueError(f"Expected a folder for --out (got {each}, which is a file).")
-
-
-def _check_device(device: torch.device) -> None:
-    """Refuse a device that is not there."""
-    try:
-        torch.zeros(1, device=device)
-    except (AssertionError, NotImplementedError, RuntimeError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"Expected a device that is there for --device (got {device}: {reason}).") from error
+    """Raise ValueError if a folder cannot be made, before the work is done."""
+    for part in () if folder is None else (folder, *folder.parents):
+        if part.exists() and not part.is_dir():
+            raise ValueError(f"Expected a folder for --out (got {part}, which is a file).")
 
 
 def _compare(options: argparse.Namespace) -> Comparison:
@@ -134,12 +117,12 @@ def _compare(options: argparse.Namespace) -> Comparison:
         reference=options.reference,
         budget=options.budget,
         seed=options.seed,
-        progress=not options.quiet,
+        show_progress=not options.quiet,
     )
 
 
 def _explainer(name: str) -> str | EdgeExplainer:
-    """Return the name of an explainer, or an object of one's own class."""
+    """Return the name of an explainer, or an object of the user's own class."""
     if ":" not in name:
         return name
     try:
@@ -159,17 +142,19 @@ def _some_graphs(options: argparse.Namespace, graphs: Sequence[Data]) -> Chosen:
 
 
 def _some_nodes(options: argparse.Namespace, graphs: Sequence[Data]) -> Chosen:
-    """Draw some of the nodes that are named, or of all that edges lead to."""
+    """Draw some of the chosen nodes, or of all nodes that edges lead to."""
     if len(graphs) != 1:
         raise ValueError(f"Expected one graph for --nodes (got {len(graphs)}).")
     data = graphs[0].to(options.device)
-    nodes = node_numbers(options.nodes, data) if options.nodes else data.edge_index[1].unique()
+    nodes = (
+        node_numbers(options.nodes, data.num_nodes, options.device) if options.nodes else data.edge_index[1].unique()
+    )
     nodes = nodes.cpu()[_drawn(len(nodes), options.seed)[: options.limit]]
     return Chosen(data, [None if data.y is None else data.y[node] for node in nodes.tolist()], nodes)
 
 
 def _drawn(count: int, seed: int) -> list[int]:
-    """Return numbers below a count in random order."""
+    """Return the integers below ``count`` in random order."""
     numbers: list[int] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     return numbers
 
@@ -182,18 +167,7 @@ def _training_graphs(options: argparse.Namespace) -> list[Data]:
 
 
 def _classes(labels: Sequence[Tensor | None]) -> list[int]:
-    found = [int(each) for each in labels if isinstance(each, Tensor) and each.numel() == 1]
-    if len(found) < len(labels):
-        raise ValueError("Expected one label y for each graph, or node, for --target label (got none, or others).")
-    return found
-
-
-def _target(text: str) -> str | int | None:
-    if text == "predicted":
-        return None
-    if text == "label":
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected predicted, label or a class (got {text!r})") from None
+    classes = [int(label) for label in labels if isinstance(label, Tensor) and label.numel() == 1]
+    if len(classes) < len(labels):
+        raise ValueError("Expected one label y per graph, or node, for --target label (got none, or several).")
+    return classes

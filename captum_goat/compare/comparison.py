@@ -42,7 +42,7 @@ class Comparison:
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier
         >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
-        >>> found: Comparison = compare(model, ba_2motifs(3), ("goat", "random", "attention"), progress=False)
+        >>> found: Comparison = compare(model, ba_2motifs(3), ("goat", "random", "attention"), show_progress=False)
         >>> found
         Comparison(goat, random: 3 graphs)
         >>> found.get("goat", "area_gain").n, len(found.scores["random"]), found.best("completeness_error")

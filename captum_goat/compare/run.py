@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Data
 
-from captum_goat.bulk.progress import progress_bar
 from captum_goat.compare.comparison import Comparison
 from captum_goat.compare.explainers import EXPLAINERS, EdgeExplainer, ExplainerSkippedError
 from captum_goat.compare.explainers.randomness import seeded
@@ -20,6 +19,7 @@ from captum_goat.compare.rows import ComparisonRow, rows_of
 from captum_goat.compare.subject import Given
 from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.reduced_graphs import reads_roots
+from captum_goat.runs.progress import progress_bar
 from captum_goat.tracking import UnsupportedModelError
 
 DEFAULT = (
@@ -57,7 +57,7 @@ def compare(
     reference: str | None = "goat",
     budget: float = BUDGET,
     seed: int = 0,
-    progress: bool = True,
+    show_progress: bool = True,
 ) -> Comparison:
     """Compare explainers on a model and graphs of one's own.
 
@@ -87,7 +87,7 @@ def compare(
             differences.
         budget: The seconds after which an explainer takes up no further graphs; infinity for no limit.
         seed: Where random numbers start, of explainers and of metrics.
-        progress: Whether to show a progress bar (if tqdm is installed).
+        show_progress: Whether to show a progress bar (if tqdm is installed).
 
     Returns:
         The result. Print it. Explainers that do not apply, or whose packages are not installed, are in its ``skipped``,
@@ -111,7 +111,7 @@ def compare(
         ...         degrees = torch.bincount(data.edge_index[1], minlength=data.num_nodes)
         ...         return degrees[data.edge_index[1]].float()
         >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
-        >>> comparison = compare(model, ba_2motifs(4), explainers=("goat", "saliency", Hubs()), progress=False)
+        >>> comparison = compare(model, ba_2motifs(4), explainers=("goat", "saliency", Hubs()), show_progress=False)
         >>> list(comparison.scores), comparison.scores["hubs"][0].shape
         (['goat', 'saliency', 'hubs'], torch.Size([50]))
         >>> comparison.get("hubs", "area_gain").verdict in ("better", "alike", "worse")
@@ -129,7 +129,7 @@ def compare(
             model, graphs, target=target, nodes=nodes, num_hops=num_hops, training_graphs=list(training_graphs)
         )
         _check_policy(node_policy, given)
-        return _compared(made, given, conditions, budget, reference, progress)
+        return _compared(made, given, conditions, budget, reference, show_progress)
 
 
 def _check_policy(node_policy: NodePolicy, given: Given) -> None:
@@ -146,13 +146,13 @@ def _compared(
     conditions: Conditions,
     budget: float,
     reference: str | None,
-    progress: bool,
+    show_progress: bool,
 ) -> Comparison:
     """Let all explain, and measure what they say; an error of one of them leaves the others alone."""
     outcomes: dict[str, Outcome] = {}
     skipped: dict[str, str] = {}
     failed: dict[str, Exception] = {}
-    with progress_bar(len(explainers) * len(given.graphs), "graph", progress) as advance:
+    with progress_bar(len(explainers) * len(given.graphs), "graph", show_progress) as advance:
         for explainer in explainers:
             try:
                 explanation = _explained(explainer, given, budget, conditions.seed, advance)

@@ -14,6 +14,7 @@ from torch_geometric.data import Batch, Data
 
 from captum_goat.compare.model_calls import check_call, logits_of
 from captum_goat.datasets import computation_graphs
+from captum_goat.inputs.node_selection import node_numbers
 from captum_goat.metrics.counted_edges import edges_of
 from captum_goat.metrics.reduced_graphs import class_per_graph
 from captum_goat.models import RootClassifier
@@ -175,7 +176,7 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
         )
     whole = _plain(data, 0)
     check_call(model, data, with_batch=False)
-    chosen = node_numbers(nodes, whole)
+    chosen = node_numbers(nodes, whole.num_nodes, whole.x.device)
     whole.y = chosen.new_zeros(whole.num_nodes)
     cut = computation_graphs(whole, chosen, num_hops)
     lonely = [node for node, graph in zip(chosen.tolist(), cut, strict=True) if not graph.num_edges]
@@ -187,34 +188,6 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
     rooted = RootClassifier(_copied(model))
     plain = [_plain(graph, number) for number, graph in enumerate(cut)]
     return rooted, plain, _differences(rooted, plain, whole, chosen)
-
-
-def node_numbers(nodes: Any, data: Data) -> Tensor:
-    """Return the numbers of nodes that are named by numbers, or by a mask such as ``data.test_mask``.
-
-    Args:
-        nodes: The numbers, or the mask ``[N]``.
-        data: The graph.
-
-    Raises:
-        ValueError: If there are none, or not such nodes.
-    """
-    try:
-        chosen = torch.as_tensor(nodes, device=data.x.device).reshape(-1)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"Expected nodes as whole numbers, or as a mask (got {nodes!r}).") from error
-    if chosen.dtype == torch.bool:
-        if len(chosen) != data.num_nodes:
-            raise ValueError(f"Expected a mask of {data.num_nodes} nodes, or their numbers (got {len(chosen)}).")
-        chosen = chosen.nonzero().view(-1)
-    if not len(chosen):
-        raise ValueError("Expected one node or more (got none).")
-    if chosen.is_floating_point() or chosen.is_complex():
-        raise ValueError(f"Expected nodes as whole numbers, or as a mask (got {chosen.dtype}).")
-    if not 0 <= int(chosen.min()) <= int(chosen.max()) < data.num_nodes:
-        got = f"{int(chosen.min())} to {int(chosen.max())}"
-        raise ValueError(f"Expected nodes from 0 to {data.num_nodes - 1} (got {got}).")
-    return chosen.long()
 
 
 def _differences(rooted: RootClassifier, cut: list[Data], whole: Data, nodes: Tensor) -> tuple[str, ...]:

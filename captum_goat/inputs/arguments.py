@@ -66,6 +66,27 @@ def _binds(model: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> b
     return True
 
 
+def attributes_for(model: Module, data: Data) -> list[str]:
+    """Return the attributes of a graph that a model's forward takes by name; all if it takes the graph itself.
+
+    Raises:
+        ValueError: If the graph lacks an attribute that the forward needs.
+    """
+    parameters = inspect.signature(model.forward).parameters.values()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [one.name for one in parameters if one.default is one.empty and one.kind not in variadic]
+    everything = list(data.keys())
+    taken = [name for name in everything if any(one.name == name for one in parameters)]
+    if not taken and len(required) <= 1:
+        return everything
+    if missing := [name for name in required if name not in everything]:
+        raise ValueError(
+            f"Expected graphs with {', '.join(missing)}, which {type(model).__name__}.forward needs (got "
+            f"{', '.join(everything)}). Pass arguments=..., a function of a graph that returns the model's arguments."
+        )
+    return taken
+
+
 def fresh(value: Any) -> Any:
     """Return an argument that a model may put other tensors into without changing the original."""
     if isinstance(value, dict):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -15,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Data
+
+from captum_goat.runs.atomic_files import replaced
 
 FORMAT = 1  # to be raised when training changes, so that older weights are not taken for those of today
 
@@ -90,6 +91,5 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write weights to a file, which appears when it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
-    torch.save(checkpoint._asdict(), unfinished)
-    unfinished.replace(path)
+    with replaced(path) as file:
+        torch.save(checkpoint._asdict(), file)

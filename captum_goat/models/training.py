@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from os import PathLike
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
 from captum_goat.models.checkpoints import Checkpoint, checkpoint_path, fingerprint, read_checkpoint, write_checkpoint
+from captum_goat.runs.progress import progress_bar
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -58,7 +59,7 @@ class TrainingResult(NamedTuple):
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier, train_model
         >>> model = GraphClassifier("gcn", 10, 8, 2)
-        >>> result = train_model(model, ba_2motifs(10), epochs=0, progress=False)
+        >>> result = train_model(model, ba_2motifs(10), epochs=0, show_progress=False)
         >>> result.best_epoch, result.from_cache, len(result.split.test)
         (0, False, 1)
     """
@@ -87,7 +88,7 @@ def train_model(
     weight_decay: float = 0.0,
     batch_size: int = 64,
     seed: int = 0,
-    progress: bool = True,
+    show_progress: bool = True,
     cache: str | PathLike[str] | None = None,
 ) -> TrainingResult:
     """Train a classifier on 80 % of the data, choose its weights on 10 % and test them on 10 %.
@@ -105,7 +106,7 @@ def train_model(
         weight_decay: Adam's L2 penalty.
         batch_size: How many graphs make a step.
         seed: Decides the split, the order of the graphs and dropout. The global random state stays as it was.
-        progress: Whether to show a progress bar (if tqdm is installed).
+        show_progress: Whether to show a progress bar (if tqdm is installed).
         cache: A folder for trained weights; ``None`` for none. If the same model, with the same weights to start from,
             has been trained there on the same data with the same settings, its weights are read.
 
@@ -117,7 +118,7 @@ def train_model(
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier, train_model
         >>> graphs, model = ba_2motifs(20), GraphClassifier("gin", 10, 8, 2)
-        >>> result = train_model(model, graphs, epochs=1, progress=False)
+        >>> result = train_model(model, graphs, epochs=1, show_progress=False)
         >>> [len(part) for part in result.split]
         [16, 2, 2]
     """
@@ -131,7 +132,8 @@ def train_model(
         if checkpoint is None:
             steps, held_out = _steps(data, split.train, batch_size), _part(data, split.validation)
             optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
-            weights, best_epoch = _best_weights(model, optimizer, steps, held_out, _with_progress(epochs, progress))
+            with progress_bar(epochs, "epoch", show_progress, "training") as advance:
+                weights, best_epoch = _best_weights(model, optimizer, steps, held_out, epochs, advance)
             checkpoint = Checkpoint(weights, best_epoch, settings)
     if path is not None and not from_cache:
         write_checkpoint(path, checkpoint)
@@ -172,10 +174,15 @@ def _steps(data: Data | Sequence[Data], train: Tensor, batch_size: int) -> Itera
 
 
 def _best_weights(
-    model: Module, optimizer: Optimizer, steps: Iterable[_Part], validation: _Part, epochs: Iterable[int]
+    model: Module,
+    optimizer: Optimizer,
+    steps: Iterable[_Part],
+    validation: _Part,
+    epochs: int,
+    advance: Callable[[int], object],
 ) -> tuple[dict[str, Tensor], int]:
     best_score, best_weights, best_epoch = _score(model, validation), deepcopy(model.state_dict()), 0
-    for epoch in epochs:
+    for epoch in range(1, epochs + 1):
         model.train()
         for part in steps:
             optimizer.zero_grad()
@@ -184,6 +191,7 @@ def _best_weights(
         score = _score(model, validation)
         if score > best_score:
             best_score, best_weights, best_epoch = score, deepcopy(model.state_dict()), epoch
+        advance(1)
     return best_weights, best_epoch
 
 
@@ -204,15 +212,3 @@ def _score(model: Module, part: _Part) -> tuple[float, float]:
     logits = _logits(model, part)
     accuracy = (logits.argmax(dim=1) == part.data.y[part.rows]).float().mean()
     return float(accuracy), -float(_loss(logits, part))
-
-
-def _with_progress(epochs: int, progress: bool) -> Iterable[int]:
-    numbers = range(1, epochs + 1)
-    if not progress:
-        return numbers
-    try:
-        from tqdm import tqdm
-    except ImportError:  # a bar is a comfort, not a need
-        return numbers
-    bar: Iterable[int] = tqdm(numbers, desc="training", unit="epoch")
-    return bar

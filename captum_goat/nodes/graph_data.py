@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -15,6 +14,7 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.utils import is_sparse
 
 from captum_goat.hooks.interception import intercepted, unchanged
+from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.nodes.cut_graphs import CutGraphs
 from captum_goat.rules.operations import input_of
@@ -51,7 +51,8 @@ class GraphData:
         self.data = data
         self.left_out: int | None = None
         self._arguments = arguments
-        self._names = [name for name in self._needed() if name not in _LEFT_OUT and not is_sparse(data[name])]
+        names = list(data.keys()) if arguments is not None else attributes_for(model, data)
+        self._names = [name for name in names if name not in _LEFT_OUT and not is_sparse(data[name])]
 
     def whole(self) -> GraphInputs:
         """Return the model's arguments for the graph as it is."""
@@ -73,8 +74,8 @@ class GraphData:
             return input_of(args, kwargs).clone() if next(calls) == self.left_out else func(*args, **kwargs)
 
         plain = self.left_out is None
-        found = unchanged(self.model, inputs) if plain else intercepted(inputs, self.model, on_call=on_call)
-        output = tensor_output(found)
+        result = unchanged(self.model, inputs) if plain else intercepted(inputs, self.model, on_call=on_call)
+        output = tensor_output(result)
         if output.dim() not in (1, 2) or len(output) != num_nodes:
             raise ValueError(
                 f"Expected one row of output per node, [num_nodes, classes] or [num_nodes] (got {list(output.shape)} "
@@ -86,23 +87,6 @@ class GraphData:
         given = graph if self._arguments is None else self._arguments(graph)
         given = given if isinstance(given, tuple) else (given,)
         return GraphInputs.of(self.model, given, num_edges=[graph.edge_index.size(1)])
-
-    def _needed(self) -> list[str]:
-        """Return the attributes of the graph that the model takes: all, unless it names some."""
-        parameters = inspect.signature(self.model.forward).parameters.values()
-        names = [each.name for each in parameters]
-        everything = list(self.data.keys())
-        if self._arguments is not None or not any(name in everything for name in names):
-            return everything
-        variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        required = [each.name for each in parameters if each.default is each.empty and each.kind not in variadic]
-        if missing := [name for name in required if name not in everything]:
-            raise ValueError(
-                f"Expected a graph with {', '.join(missing)}, which {type(self.model).__name__}.forward needs (got "
-                f"{', '.join(everything)}). Pass arguments=..., a function of a graph that returns the model's "
-                f"arguments."
-            )
-        return [name for name in everything if name in names]
 
     def _rows(self, name: str, cut: CutGraphs) -> Any:
         """Return an attribute for the nodes, or edges, of cut graphs if it is one of nodes, or edges."""

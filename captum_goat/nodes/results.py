@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation
+
+from captum_goat.bulk.files import SavedAttributions, load_attributions, merge
+from captum_goat.bulk.part_folder import PartFolder
+from captum_goat.bulk.ranks import Ranks
 
 
 class NodeAttributions(NamedTuple):
@@ -42,7 +47,7 @@ class NodeExplanations:
         nodes: The explained nodes, ``[K]``.
         targets: The explained class of every node, ``[K]``; ``None`` where all are explained or there are none.
         outputs: The model's output for every node, ``[K, C]`` or ``[K]``, without a last softmax or sigmoid.
-        deltas: The completeness errors, ``[K]``, or ``[K, C]`` for all classes.
+        deltas: The convergence deltas, ``[K]``, or ``[K, C]`` for all classes.
         ptr: Where the edges of each node begin and end, ``[K + 1]``.
         edges: The edges, as numbers in the whole graph, one node's after another's, ``[M]``.
         attributions: Their attributions, ``[M]``, or ``[M, C]`` for all classes.
@@ -92,8 +97,8 @@ class NodeExplanations:
 
     def explanation(self, position: int) -> Explanation:
         """Return one node's explanation on the whole graph, with ``edge_mask``, ``index`` (the node) and ``target``."""
-        found = Explanation(**self.data.to_dict() | {"edge_mask": self.edge_mask(position)})
-        return self._labelled(found, position)
+        explanation = Explanation(**self.data.to_dict() | {"edge_mask": self.edge_mask(position)})
+        return self._labelled(explanation, position)
 
     def subgraph(self, position: int) -> Explanation:
         """Return one node's explanation on its computation graph.
@@ -108,10 +113,11 @@ class NodeExplanations:
         nodes = torch.cat([root, others[others != root]])
         order = nodes.argsort()
         edge_index = order[torch.searchsorted(nodes[order], ends)]
-        found = Explanation(edge_index=edge_index, edge_mask=attributions, n_id=nodes, e_id=edges, num_nodes=len(nodes))
+        explanation = Explanation(edge_index=edge_index, edge_mask=attributions, n_id=nodes, e_id=edges)
+        explanation.num_nodes = len(nodes)
         if self.data.x is not None:
-            found.x = self.data.x[nodes]
-        return self._labelled(found, position)
+            explanation.x = self.data.x[nodes]
+        return self._labelled(explanation, position)
 
     def _labelled(self, explanation: Explanation, position: int) -> Explanation:
         explanation.index = 0 if "n_id" in explanation else int(self.nodes[position])
@@ -120,3 +126,29 @@ class NodeExplanations:
         if self.targets is not None:
             explanation.target = self.targets[position].view(1)
         return explanation
+
+
+def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, Any]) -> SavedAttributions:
+    """Write the attributions of nodes to a file, in the form of those of graphs.
+
+    The edges of a node are those of its computation graph, between nodes as the whole graph numbers them. ``meta`` has
+    the explained ``nodes``.
+
+    Args:
+        explanations: The explanations.
+        path: The file, ``.pt`` or ``.parquet``.
+        options: What else ``meta`` is to have.
+
+    Returns:
+        The opened file.
+    """
+    folder = PartFolder.beside(path)
+    record = {**options, "graphs": len(explanations), "nodes": explanations.nodes.tolist()}
+    part = {name: getattr(explanations, name) for name in ("attributions", "targets", "outputs", "deltas")}
+    tensors = {name: None if value is None else value.cpu() for name, value in part.items()}
+    edges = explanations.data.edge_index.cpu()[:, explanations.edges.cpu()].int()
+    with folder.claimed(Ranks()):
+        folder.prepare(record, 1, resume=False)
+        folder.write(0, {**tensors, "edge_index": edges, "sizes": explanations.ptr.cpu().diff()}, record)
+        merge(folder, 1, record, path)
+    return load_attributions(path)

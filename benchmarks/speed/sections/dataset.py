@@ -75,7 +75,7 @@ def _graphs(options: Options) -> tuple[list[Data], str]:
 
 
 def _all(model: Module, graphs: list[Data], batch_size: int) -> None:
-    explain_dataset(model, graphs, batch_size=batch_size, progress=False)
+    explain_dataset(model, graphs, batch_size=batch_size, show_progress=False)
 
 
 def _units(model: Module, graphs: list[Data], batch_size: int) -> Callable[[], None]:

@@ -16,7 +16,7 @@ from benchmarks.speed.options import Options
 from benchmarks.speed.results import Check, Row, Section
 from benchmarks.speed.subprocess_timing import TooLargeError, call_apart
 from benchmarks.speed.tables import megabytes, seconds, size, table
-from captum_goat.nodes.node_explainer import NodeExplainer, explain_nodes
+from captum_goat.nodes.explainer import NodeExplainer, explain_nodes
 
 EDGES_PER_NODE = 10
 NUM_CLASSES = 2

@@ -18,7 +18,7 @@ from benchmarks.speed.options import Options
 from benchmarks.speed.results import Check, Row, Section
 from benchmarks.speed.tables import seconds, table
 from captum_goat import GOAtAttribution
-from captum_goat.nodes.node_explainer import explain_nodes
+from captum_goat.nodes.explainer import explain_nodes
 
 LEAST_SPEED_UP, LARGEST_DIFFERENCE = 20.0, 1e-6
 ROUNDS = 3

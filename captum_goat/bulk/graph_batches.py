@@ -1,4 +1,4 @@
-"""The graphs of a data set by number, and batches of them."""
+"""The graphs of a dataset by number, and batches of them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, SequentialSampler
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
-
-from captum_goat.plot.edge_scores import plain_edges
 
 BATCH_SIZE = 128  # where neither the caller nor a DataLoader says otherwise
 
 
 class GraphBatch(NamedTuple):
-    """Graphs that follow each other in the data set.
+    """Graphs that follow each other in the dataset.
 
     Attributes:
         number: Which batch this is.
@@ -37,12 +36,14 @@ class GraphBatch(NamedTuple):
     def own_edges(self) -> Tensor:
         """Return the edges ``[2, E]`` on the CPU, every graph's nodes counted from 0 on."""
         first: Tensor = self.batch.ptr[:-1].cpu().repeat_interleave(torch.tensor(self.sizes))
-        return plain_edges(self.batch.edge_index) - first
+        edges = self.batch.edge_index
+        plain: Tensor = edges.as_tensor() if isinstance(edges, EdgeIndex) else edges
+        return plain.cpu().long() - first  # without edges, an edge_index may come as floats
 
 
 @dataclass(frozen=True)
 class GraphSource:
-    """A data set that is read in batches.
+    """A dataset that is read in batches.
 
     Attributes:
         dataset: The graphs.
@@ -58,7 +59,7 @@ class GraphSource:
 
     @classmethod
     def of(cls, dataset: Any, batch_size: int | None) -> GraphSource:
-        """Look at what the user gave: a data set, a list of graphs, or a ``DataLoader``."""
+        """Read the option ``dataset``: a dataset, a list of graphs, or a ``DataLoader``."""
         collate, num_workers = Batch.from_data_list, 0
         if isinstance(dataset, DataLoader):
             loader = dataset
@@ -66,13 +67,13 @@ class GraphSource:
                 raise ValueError(
                     "Expected a DataLoader that takes the graphs in order, with a batch_size (got one with "
                     f"{type(loader.sampler).__name__} and batch_size {loader.batch_size}). Attributions go by the "
-                    "numbers of the graphs: use shuffle=False, or pass the data set."
+                    "numbers of the graphs: use shuffle=False, or pass the dataset."
                 )
             dataset, collate, num_workers = loader.dataset, loader.collate_fn, loader.num_workers
             batch_size = batch_size or loader.batch_size
         if isinstance(dataset, Data) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             raise TypeError(
-                f"Expected a data set, a list of graphs or a DataLoader, with a length (got {type(dataset).__name__})."
+                f"Expected a dataset, a list of graphs or a DataLoader, with a length (got {type(dataset).__name__})."
             )
         batch_size = BATCH_SIZE if batch_size is None else batch_size
         if batch_size < 1 or not len(dataset):

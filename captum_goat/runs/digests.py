@@ -45,7 +45,7 @@ def digest_of(values: Mapping[str, object]) -> str:
     Examples::
 
         >>> import torch
-        >>> from captum_goat.bulk.digests import digest_of
+        >>> from captum_goat.runs.digests import digest_of
         >>> one, other = torch.tensor([1, 2]), torch.tensor([1, 3])
         >>> digest_of({"x": one}) == digest_of({"x": one.clone()}), digest_of({"x": one}) == digest_of({"x": other})
         (True, False)
