@@ -200,7 +200,7 @@ def draw_row(
         visualize_graph_attr(
             attributions,
             graph.edge_index,
-            edge_label=graph.edge_label,
+            ground_truth=graph.edge_label,
             vmax=vmax,
             title=f"{explanation.method}: edges add up to {float(attributions.sum()):.2f}",
             plt_fig_axis=(fig, ax),

@@ -18,8 +18,8 @@ from captum_goat.metrics import (
     area_under_curve,
     characterization_score,
     fidelity_curve,
+    graph_infidelity,
     ground_truth_auc,
-    infidelity,
     robust_fidelity,
     select_edges,
 )
@@ -44,11 +44,11 @@ def test_numbers_are_those_of_the_metrics(nodes: Any) -> None:
         }
         expected = {key: area_under_curve(each, curve.sparsities, normalize=True) for key, each in area.items()}
         random = torch.Generator().manual_seed(4)
-        robust = robust_fidelity(MODEL, batch, select_edges(scores, batch, 0.6), 1, nodes, generator=random)
+        robust = robust_fidelity(MODEL, batch, select_edges(batch, scores, 0.6), 1, nodes, generator=random)
         expected |= {"robust_fidelity_plus": robust.plus, "robust_fidelity_minus": robust.minus}
-        expected |= {"robust_gain": robust.delta, "ground_truth_auc": ground_truth_auc(scores, batch)}
+        expected |= {"robust_gain": robust.delta, "ground_truth_auc": ground_truth_auc(batch, scores)}
         random.manual_seed(4)
-        expected["infidelity"] = infidelity(MODEL, batch, scores, 1, samples=20, normalize=True, generator=random)
+        expected["infidelity"] = graph_infidelity(MODEL, batch, scores, 1, samples=20, normalize=True, generator=random)
         for metric, values in expected.items():
             row = found.get(name, metric)
             assert row is not None

@@ -55,5 +55,5 @@ def test_random_is_random_in_the_benchmark() -> None:
     expected = torch.tensor([float(each.edge_label.float().mean()) for each in graphs]).mean()
     model = make_gnn("gin", dtype=torch.float32)
     for seed in (0, 1):
-        precision = precision_at_k(PeeledRandom(seed=seed)(model, batch, target), batch)
+        precision = precision_at_k(batch, PeeledRandom(seed=seed)(model, batch, target))
         assert abs(float(precision.mean() - expected)) < 3 * float(precision.std()) / 10

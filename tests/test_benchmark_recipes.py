@@ -74,7 +74,7 @@ def test_figures_are_those_of_the_metrics() -> None:
     target = torch.tensor([1])
     found = recipes.measure("occlusion", model, graph, target)
     scores = EXPLAINERS["occlusion"]()(model, graph, target)
-    expected = fidelity_plus(model, graph, select_edges(scores, graph, 0.9), target)
+    expected = fidelity_plus(model, graph, select_edges(graph, scores, 0.9), target)
     assert float(found.plus[recipes.SPARSITIES.index(0.9)]) == pytest.approx(float(expected))
     assert found.seconds > 0
 

@@ -217,7 +217,7 @@ def test_learns_where_to_start_what_to_add_and_when_to_stop() -> None:
     assert sum(explain.rewards[:5]) / 5 < -2.0
     assert sum(explain.rewards[-5:]) / 5 > -0.75
     scores = explain(model, data, torch.ones(20, dtype=torch.long))
-    assert float(ground_truth_auc(scores, data).mean()) > 0.95
+    assert float(ground_truth_auc(data, scores).mean()) > 0.95
     assert float(((scores > 1) == data.edge_label).double().mean()) > 0.95
 
 
@@ -238,7 +238,7 @@ def test_ranks_of_a_trained_model(trained: tuple[GraphClassifier, list[Data]]) -
     explain, data = RGExplainer(epochs=8, warm_up=20, num_graphs=50), Batch.from_data_list(graphs[100:140])
     explain.fit(model, graphs[:100])
     scores = explain(model, data, classes)
-    assert float(ground_truth_auc(scores, data).mean()) > 0.65
+    assert float(ground_truth_auc(data, scores).mean()) > 0.65
     alone = [explain(model, graph, classes[:1]) for graph in graphs[100:140]]
     assert torch.equal(torch.cat(alone), scores)
     assert torch.equal(explain(model, data, 1 - classes), scores)

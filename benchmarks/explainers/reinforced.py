@@ -30,7 +30,7 @@ from benchmarks.explainers.growth_networks import Locator, Policy
 from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError, own_copy
 from captum_goat.compare.explainers.randomness import drawn, seeded
-from captum_goat.metrics.counted_edges import places, sums
+from captum_goat.metrics.counted_edges import position_in_graph, sums
 from captum_goat.metrics.reduced_graphs import reads_roots
 
 AT_ONCE = 25  # graphs to learn from in one step
@@ -264,7 +264,7 @@ def _predicted(model: Module, graphs: list[Data]) -> Graphs:
 
 def _roots(graphs: Graphs) -> Tensor:
     """Return which nodes are the first ones of their graphs, bool ``[N]``."""
-    return places(graphs.batch, len(graphs.target)) == 0
+    return position_in_graph(graphs.batch, len(graphs.target)) == 0
 
 
 def _pooled(model: Module, nodes: Tensor, graphs: Graphs) -> Tensor:

@@ -82,8 +82,8 @@ def measure(task: Task, scores: Tensor, count: int, seed: int = 0) -> Measuremen
     _add_embeddings(found, task, batch, scores)
     found.values.update(_robust(task, batch, scores, target, seed))
     if "edge_label" in batch:
-        found.values[Key("ground_truth_auc")] = ground_truth_auc(scores, batch)
-        found.values[Key("precision_at_k")] = precision_at_k(scores, batch)
+        found.values[Key("ground_truth_auc")] = ground_truth_auc(batch, scores)
+        found.values[Key("precision_at_k")] = precision_at_k(batch, scores)
     return found
 
 
@@ -103,7 +103,7 @@ def _add_explanations_at_paper_sparsity(
 ) -> None:
     """Add what is measured of explanations with a fixed number of edges, and with a searched one."""
     key = Key("", nodes, "fixed", str(PAPER_SPARSITY))
-    _add_explanations(found, task, batch, select_edges(scores, batch, PAPER_SPARSITY), target, key)
+    _add_explanations(found, task, batch, select_edges(batch, scores, PAPER_SPARSITY), target, key)
     chosen = searched(task, batch, scores, target, nodes)
     _add_explanations(found, task, batch, chosen, target, key._replace(selection="search"))
 
@@ -166,7 +166,7 @@ def _add_embeddings(found: Measurements, task: Task, batch: Batch, scores: Tenso
     """Add embeddings at fixed k over sparsities, by the authors' node policy where there is a choice."""
     nodes = task.policies[-1]
     for each in SPARSITIES:
-        selected = select_edges(scores, batch, each)
+        selected = select_edges(batch, scores, each)
         embeddings = explanation_embeddings(task.model, batch, selected, task.layer, nodes)
         found.embeddings[Key("discriminability", nodes, "fixed", str(each))] = embeddings
 
@@ -178,7 +178,7 @@ def original_embeddings(task: Task) -> Tensor:
 
 
 def _robust(task: Task, batch: Batch, scores: Tensor, target: Tensor, seed: int) -> dict[Key, Tensor]:
-    selected = select_edges(scores, batch, PAPER_SPARSITY)
+    selected = select_edges(batch, scores, PAPER_SPARSITY)
     generator = Generator().manual_seed(seed)
     robust = robust_fidelity(task.model, batch, selected, target, generator=generator)
     key = Key("", "stay", "fixed", str(PAPER_SPARSITY))

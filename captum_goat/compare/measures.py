@@ -16,8 +16,8 @@ from captum_goat.metrics import (
     area_under_curve,
     characterization_score,
     fidelity_curve,
+    graph_infidelity,
     ground_truth_auc,
-    infidelity,
     robust_fidelity,
     select_edges,
 )
@@ -121,12 +121,12 @@ def _measure(
     for name, values in curves.items():
         found[name, ""] = area_under_curve(values, curve.sparsities, normalize=True)
     # Every explainer has the same random numbers: they start anew with each part.
-    selected, random = select_edges(scores, batch, conditions.middle), Generator().manual_seed(seed + part.start)
+    selected, random = select_edges(batch, scores, conditions.middle), Generator().manual_seed(seed + part.start)
     robust = robust_fidelity(model, batch, selected, target, nodes, generator=random)
     found["robust_fidelity_plus", ""], found["robust_fidelity_minus", ""] = robust.plus, robust.minus
     found["robust_gain", ""] = robust.delta
     if "edge_label" in batch:
-        found["ground_truth_auc", ""] = ground_truth_auc(scores, batch)
+        found["ground_truth_auc", ""] = ground_truth_auc(batch, scores)
     found["infidelity", ""] = _infidelity(questions, batch, scores, target, seed + part.start)
     return found
 
@@ -135,7 +135,7 @@ def _infidelity(questions: Questions, batch: Batch, scores: Tensor, target: Tens
     """Return infidelity with scores in the unit that fits best, so that scores of any kind have one."""
     random = Generator().manual_seed(seed)
     try:
-        return infidelity(
+        return graph_infidelity(
             questions.model, batch, scores, target, samples=INFIDELITY_SAMPLES, normalize=True, generator=random
         )
     except UnsupportedModelError:  # edges do more in it than to send messages, and those are what is masked

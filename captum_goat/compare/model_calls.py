@@ -11,7 +11,7 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat.compare.chunks import parts_of
-from captum_goat.metrics.logits import refuse_probabilities
+from captum_goat.metrics.reduced_graphs import refuse_probabilities
 
 USUAL = ("x", "edge_index", "batch")
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from captum_goat.metrics.counted_edges import CountedEdges, places
+from captum_goat.metrics.counted_edges import CountedEdges, position_in_graph
 
 Order: TypeAlias = Literal["most_important_first", "least_important_first", "both"]
 ORDERS: tuple[str, ...] = get_args(Order)
@@ -107,7 +107,7 @@ def _ranks(edges: CountedEdges, values: Tensor, left: Tensor) -> Tensor:
     rounding = _ROUNDING * torch.finfo(values.dtype).eps * largest[edges.graph[order]]
     number = _numbers_of_equals(values[order], section[order], rounding)
     order = torch.sort(torch.empty_like(order).scatter_(0, order, number), stable=True).indices
-    place = places(edges.graph[order], edges.num_graphs)
+    place = position_in_graph(edges.graph[order], edges.num_graphs)
     return torch.empty_like(place).scatter_(0, order, place)
 
 

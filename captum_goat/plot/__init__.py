@@ -1,17 +1,17 @@
 """Pictures of attributed graphs, with the parameter names of :mod:`captum.attr.visualization`.
 
-Blue speaks for the target, red against it, in every picture. :mod:`captum_goat.plot.captum_visualizers` draws with
+Blue supports the target and red opposes it in every picture. :mod:`captum_goat.plot.captum_visualizers` draws with
 Captum's own visualizers instead.
 """
 
-from captum_goat.plot.elements import MUTAGENICITY_ELEMENTS, one_hot_atoms
-from captum_goat.plot.graph_panels import visualize_graph_attr_multiple
-from captum_goat.plot.graph_picture import visualize_graph_attr
-from captum_goat.plot.molecule_panels import visualize_molecule_attr_multiple
-from captum_goat.plot.molecule_picture import molecule_svg, visualize_molecule_attr
+from captum_goat.plot.graph import visualize_graph_attr, visualize_graph_attr_multiple
+from captum_goat.plot.molecule import molecule_svg, visualize_molecule_attr, visualize_molecule_attr_multiple
+from captum_goat.plot.molecule_graph import MUTAGENICITY_ELEMENTS, one_hot_atoms
+from captum_goat.plot.style import PictureOptions
 
 __all__ = [
     "MUTAGENICITY_ELEMENTS",
+    "PictureOptions",
     "molecule_svg",
     "one_hot_atoms",
     "visualize_graph_attr",

@@ -1,4 +1,4 @@
-"""Where to draw the nodes: layouts by name, part by part, the parts side by side."""
+"""Where nodes and edges are drawn: node layouts by name, and the lines of edges between the nodes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 from torch import Tensor
 
-from captum_goat.plot.stress import kamada_kawai
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -19,8 +17,13 @@ Positions: TypeAlias = "Mapping[int, Sequence[float]] | Tensor | NDArray[Any]"
 
 SEED = 0  # of layouts that start at random: the same graph is drawn alike every time
 LARGE = 500  # nodes; the time of Kamada and Kawai's layout grows with their cube
-GAP = 1.2  # between parts of a graph, in lengths of an edge
-ROW_SHAPE, ROW_WIDTHS = 1.4, 40  # all parts together are about that much wider than high; so many widths are tried
+GAP = 1.2  # between components of a graph, in lengths of an edge
+ROW_SHAPE, ROW_WIDTHS = 1.4, 40  # all components together are about that much wider than high; so many widths are tried
+STARTS, STEPS = 10, 200  # of Kamada and Kawai's layout: the best of several random starts is taken,
+PAIRS = 100_000  # of fewer if all starts together would have more pairs of nodes than this
+LOOP_RADIUS, ARROW_LOOP_RADIUS = 0.05, 0.075  # a self-loop is a circle with this share of the layout's size as radius
+BEND = 0.2  # the two directions of an edge are this share of their length apart
+CURVE_POINTS = 25
 
 
 def node_positions(
@@ -29,20 +32,19 @@ def node_positions(
     layout: LayoutName | Positions | None = None,
     atoms: Sequence[str] | None = None,
 ) -> NDArray[Any]:
-    """Return the points of the nodes, ``[N, 2]``. The same graph has the same points every time.
+    """Return the points of the nodes, ``[N, 2]``; the same for the same graph every time.
 
-    The parts of a graph that are not connected are laid out on their own, with edges of length 1 on average, and put
-    side by side.
+    The connected components of a graph are laid out one by one, with a mean edge length of 1, and put side by side.
 
     Args:
         edges: The edges, ``[M, 2]``; their direction does not matter.
         num_nodes: The number of nodes.
-        layout: A name, or the points themselves: ``[N, 2]``, or a dictionary as networkx has it. ``None`` for
-            ``"kamada_kawai"``, or ``"spring"`` if the graph has a part of more than 500 nodes.
+        layout: A name, or the points themselves: ``[N, 2]``, or a dictionary as networkx uses it. ``None`` for
+            ``"kamada_kawai"``, or ``"spring"`` if a connected component has more than 500 nodes.
         atoms: The symbols of the nodes' elements, for ``"molecule"``.
 
     Raises:
-        ImportError: If networkx is missing, or what the layout needs beside it.
+        ImportError: If networkx is missing, or another package that the layout needs.
         ValueError: If there is no such layout, or not a point for every node.
 
     Examples::
@@ -63,30 +65,34 @@ def node_positions(
         import networkx
     except ImportError as error:
         raise ImportError(
-            "networkx is needed to lay out the graph (or give pos): pip install captum-goat[plot]"
+            "networkx is needed to lay out the graph (or pass positions as layout): pip install captum-goat[plot]"
         ) from error
 
     graph = networkx.empty_graph(num_nodes)
     graph.add_edges_from((source, target) for source, target in edges.tolist() if source != target)
-    parts = sorted(map(sorted, networkx.connected_components(graph)), key=len, reverse=True)
-    place = _layout_function(layout, max(map(len, parts), default=0))
+    components = sorted(map(sorted, networkx.connected_components(graph)), key=len, reverse=True)
+    place = _layout_function(layout, max(map(len, components), default=0))
     points = np.zeros((num_nodes, 2))
-    for part in parts:
-        numbered = networkx.relabel_nodes(graph.subgraph(part), {node: index for index, node in enumerate(part)})
-        ordered = networkx.empty_graph(len(part))  # its nodes in order, as the layouts return them
+    for component in components:
+        numbered = networkx.relabel_nodes(
+            graph.subgraph(component), {node: index for index, node in enumerate(component)}
+        )
+        ordered = networkx.empty_graph(len(component))  # its nodes in order, as the layouts return them
         ordered.add_edges_from(sorted(map(sorted, numbered.edges)))
-        symbols = None if atoms is None else [atoms[node] for node in part]
-        points[part] = _unit_edges(ordered, place(ordered, symbols))
-    return _side_by_side(points, parts)
+        symbols = None if atoms is None else [atoms[node] for node in component]
+        points[component] = _unit_edges(ordered, place(ordered, symbols))
+    return _side_by_side(points, components)
 
 
-def _given_points(pos: Positions, num_nodes: int) -> NDArray[Any]:
-    known: Any = pos.detach().cpu().numpy() if isinstance(pos, Tensor) else pos
-    points = np.array([known[node] for node in range(num_nodes)], dtype=float)
+def _given_points(positions: Positions, num_nodes: int) -> NDArray[Any]:
+    values: Any = positions.detach().cpu().numpy() if isinstance(positions, Tensor) else positions
+    points = np.array([values[node] for node in range(num_nodes)], dtype=float)
     if num_nodes and points.shape != (num_nodes, 2):
-        raise ValueError(f"Expected pos of shape [{num_nodes}, 2], one point per node (got {list(points.shape)}).")
+        raise ValueError(
+            f"Expected positions of shape [{num_nodes}, 2], one point per node (got {list(points.shape)})."
+        )
     if not np.isfinite(points).all():
-        raise ValueError("Expected pos to be finite (got infinite or nan coordinates).")
+        raise ValueError("Expected finite positions (got infinite or nan coordinates).")
     return points.reshape(num_nodes, 2)
 
 
@@ -105,11 +111,11 @@ def _layout_function(layout: LayoutName | None, largest: int) -> Callable[[Any, 
     if name == "kamada_kawai":
         return lambda graph, _: _long_side_across(kamada_kawai(graph))
     if name == "circular":
-        return lambda graph, _: _of_networkx("circular", graph)
-    return lambda graph, _: _long_side_across(_of_networkx(name, graph))
+        return lambda graph, _: _networkx_layout("circular", graph)
+    return lambda graph, _: _long_side_across(_networkx_layout(name, graph))
 
 
-def _of_networkx(name: str, graph: Any) -> NDArray[Any]:
+def _networkx_layout(name: str, graph: Any) -> NDArray[Any]:
     import networkx
 
     options = {"seed": SEED} if name == "spring" else {}
@@ -137,19 +143,19 @@ def _unit_edges(graph: Any, points: NDArray[Any]) -> NDArray[Any]:
     return points / mean if mean > 0 else points
 
 
-def _side_by_side(points: NDArray[Any], parts: Sequence[Sequence[int]]) -> NDArray[Any]:
-    """Put the parts of a graph into rows, from the largest at the upper left; one part stays where it is."""
-    if len(parts) < 2:
+def _side_by_side(points: NDArray[Any], components: Sequence[Sequence[int]]) -> NDArray[Any]:
+    """Arrange components in rows, from the largest at the upper left; a single one stays where it is."""
+    if len(components) < 2:
         return points
-    sizes = np.array([np.ptp(points[part], axis=0) + GAP for part in parts])
+    sizes = np.array([np.ptp(points[component], axis=0) + GAP for component in components])
     widths = np.geomspace(sizes[:, 0].max(), sizes[:, 0].sum(), ROW_WIDTHS)
     tries = [_corners(sizes, width) for width in widths]
     shapes = [np.divide(*np.ptp(np.concatenate([corners, corners + sizes * [1, -1]]), axis=0)) for corners in tries]
     corners = tries[int(np.abs(np.log(np.array(shapes) / ROW_SHAPE)).argmin())]
     placed = np.empty_like(points)
-    for part, corner in zip(parts, corners, strict=True):
-        upper_left = np.array([points[part][:, 0].min(), points[part][:, 1].max()])
-        placed[part] = points[part] - upper_left + corner
+    for component, corner in zip(components, corners, strict=True):
+        upper_left = np.array([points[component][:, 0].min(), points[component][:, 1].max()])
+        placed[component] = points[component] - upper_left + corner
     return placed
 
 
@@ -162,3 +168,92 @@ def _corners(sizes: NDArray[Any], row_width: float) -> NDArray[Any]:
         corners.append((left, top))
         left, row_height = left + width, max(row_height, height)
     return np.array(corners)
+
+
+def kamada_kawai(graph: Any) -> NDArray[Any]:
+    """Lay out a connected graph of networkx with nodes 0 to N - 1: ``[N, 2]``.
+
+    This is the energy of Kamada and Kawai, which weights squared errors by 1 / distance^2, minimised by majorisation
+    (Gansner, Koren, North: *Graph Drawing by Stress Majorization*, 2004). networkx minimises it with SciPy, whose
+    threads slow it down a lot on a busy machine, and from one start, which often leads to folded shapes.
+    """
+    path_lengths = _path_lengths(graph)
+    weights = np.divide(1.0, path_lengths**2, out=np.zeros_like(path_lengths), where=path_lengths > 0)
+    inverse = np.linalg.pinv(np.diag(weights.sum(axis=1)) - weights)
+    starts = max(1, min(STARTS, PAIRS // max(1, len(path_lengths) ** 2)))
+    points = path_lengths.max(initial=1) * np.random.default_rng(0).random((starts, len(path_lengths), 2))
+    for _ in range(STEPS):
+        pulls = weights * path_lengths / np.maximum(_pairwise(points), 1e-9)
+        points = inverse @ (pulls.sum(axis=-1, keepdims=True) * points - pulls @ points)
+    energies = (weights * (_pairwise(points) - path_lengths) ** 2).sum(axis=(1, 2))
+    best: NDArray[Any] = points[energies.argmin()]
+    return best
+
+
+def _pairwise(points: NDArray[Any]) -> NDArray[Any]:
+    """Return the distances between the points of every layout: ``[layouts, N, 2]`` to ``[layouts, N, N]``."""
+    x, y = points[..., 0], points[..., 1]
+    distances: NDArray[Any] = np.hypot(x[:, :, None] - x[:, None], y[:, :, None] - y[:, None])
+    return distances
+
+
+def _path_lengths(graph: Any) -> NDArray[Any]:
+    """Return the lengths of shortest paths, ``[N, N]``."""
+    import networkx
+
+    lengths = np.zeros((len(graph), len(graph)))
+    for node, distances in networkx.all_pairs_shortest_path_length(graph):
+        lengths[node, list(distances)] = list(distances.values())
+    return lengths
+
+
+def edge_lines(edges: NDArray[Any], points: NDArray[Any], *, arrows: bool = False) -> list[NDArray[Any]]:
+    """Return the lines from sources to targets, ``[points, 2]`` each; ``arrows`` leaves room for arrowheads.
+
+    An edge whose reverse exists, too, is bent to its left, so that the two do not overlap. A self-loop is a circle on
+    the side of its node that faces away from the graph.
+
+    Examples::
+
+        >>> import numpy as np
+        >>> from captum_goat.plot.layouts import edge_lines
+        >>> (line,) = edge_lines(np.array([[0, 1]]), np.array([[0.0, 0.0], [2.0, 1.0]]))
+        >>> line.tolist()
+        [[0.0, 0.0], [2.0, 1.0]]
+    """
+    pairs = {(int(source), int(target)) for source, target in edges}
+    size = float(np.ptp(points, axis=0).max()) if len(points) else 0.0
+    radius = (ARROW_LOOP_RADIUS if arrows else LOOP_RADIUS) * (size or 1.0)
+    lines = []
+    for source, target in edges:
+        if source == target:
+            lines.append(_loop(points[source], points.mean(axis=0), radius))
+        elif (int(target), int(source)) in pairs:
+            lines.append(_curve(points[source], points[target]))
+        else:
+            lines.append(points[[source, target]])
+    return lines
+
+
+def _loop(point: NDArray[Any], centre: NDArray[Any], radius: float) -> NDArray[Any]:
+    outward = point - centre if (point != centre).any() else np.array([0.0, 1.0])
+    start = np.arctan2(*-outward[::-1])
+    angles = start + np.linspace(0, 2 * np.pi, CURVE_POINTS)
+    circle: NDArray[Any] = np.stack([np.cos(angles), np.sin(angles)], axis=1) - [np.cos(start), np.sin(start)]
+    return point + radius * circle
+
+
+def _curve(start: NDArray[Any], end: NDArray[Any]) -> NDArray[Any]:
+    """Return a parabola to the left of the straight line, ``BEND / 2`` of its length away at the middle."""
+    along = end - start
+    left = np.array([-along[1], along[0]])
+    share = np.linspace(0, 1, CURVE_POINTS)[:, None]
+    curve: NDArray[Any] = start + share * along + 2 * BEND * share * (1 - share) * left
+    return curve
+
+
+def point_on(line: NDArray[Any], share: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the point at a share of a line's points, and the direction there (not normalised)."""
+    index, rest = divmod(share * (len(line) - 1), 1)
+    step = line[int(index) + 1] - line[int(index)]
+    return line[int(index)] + rest * step, step
