@@ -1,19 +1,98 @@
-"""What the outputs of many nodes are computed from, cut out of a large graph and put side by side."""
+"""The computation graphs of many nodes, cut out of a large graph and put side by side."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch_geometric import EdgeIndex
 
-from captum_goat.nodes.edge_index_by_node import NeighborIndex
+from captum_goat.fields.field_sets import repeated_positions
 
+# Which edges of a node count: those that end there, those that begin there, or all.
+Direction: TypeAlias = Literal["in", "out", "both"]
 _MOST_SURPLUS = 4  # how many times as many edges there may be that serve degrees only
 
 
+class NodeEdges(NamedTuple):
+    """The edges at some nodes, one node's after another's, in the graph's order.
+
+    Attributes:
+        position: The position of the node among the given ones.
+        edge: The edge.
+        neighbor: The node at its other end.
+    """
+
+    position: Tensor
+    edge: Tensor
+    neighbor: Tensor
+
+
+class NeighborIndex:
+    """The edges of a graph, sorted by the node at which they are looked up.
+
+    Only sorting takes time in proportion to the graph, a fraction of a second for ten million edges; sorted edges stay
+    as they are. After that, the edges at a node take time in proportion to their number.
+
+    Args:
+        edge_index: The edges, ``[2, E]``.
+        num_nodes: The number of nodes.
+        direction: Which edges of a node are looked up: ``"in"`` those that end there, ``"out"`` those that begin there,
+            ``"both"`` all. A self-loop counts twice in ``"both"``.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.nodes.cut_graphs import NeighborIndex
+        >>> index = NeighborIndex(torch.tensor([[0, 1, 2, 0], [1, 2, 1, 2]]), num_nodes=3)
+        >>> index.edges_at(torch.tensor([1])).neighbor
+        tensor([0, 2])
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int, direction: Direction = "in") -> None:
+        edges: Tensor = edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
+        edges = edges.long() if edges.dtype == torch.int32 else edges
+        if edges.dim() != 2 or edges.size(0) != 2 or edges.is_floating_point():
+            raise ValueError(f"Expected edges of shape [2, num_edges] (got {edges.dtype} {list(edges.shape)}).")
+        if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < num_nodes:
+            raise ValueError(
+                f"Expected edges between nodes 0 to {num_nodes - 1} (got nodes {int(edges.min())} to "
+                f"{int(edges.max())})."
+            )
+        self.num_nodes = num_nodes
+        self.num_edges = edges.size(1)
+        self.direction = direction
+        self.source, self.target = edges[0], edges[1]
+        ends = {"in": [self.target], "out": [self.source], "both": [self.target, self.source]}[direction]
+        here = ends[0] if len(ends) == 1 else torch.cat(ends)
+        counts = torch.bincount(here, minlength=num_nodes)
+        self._first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        is_sorted = len(ends) == 1 and bool((here[1:] >= here[:-1]).all())
+        small = here.int() if num_nodes <= torch.iinfo(torch.int32).max else here  # half the memory
+        self._order = None if is_sorted else small.argsort(stable=True)
+
+    def degree(self, nodes: Tensor) -> Tensor:
+        """Return the number of edges at some nodes."""
+        return self._first[nodes + 1] - self._first[nodes]
+
+    def edges_at(self, nodes: Tensor) -> NodeEdges:
+        """Return the edges at some nodes."""
+        first, counts = self._first[nodes], self.degree(nodes)
+        position = repeated_positions(counts)
+        place = torch.arange(len(position), device=nodes.device) + (first - counts.cumsum(0) + counts)[position]
+        if self._order is not None:
+            place = self._order[place]
+        if self.direction == "in":
+            return NodeEdges(position, place, self.source[place])
+        if self.direction == "out":
+            return NodeEdges(position, place, self.target[place])
+        edge = place % max(self.num_edges, 1)
+        return NodeEdges(position, edge, torch.where(place < self.num_edges, self.source[edge], self.target[edge]))
+
+
 class CutGraphs(NamedTuple):
-    """The computation graphs of some nodes, the roots, beside each other.
+    """The computation graphs of some nodes, the roots, side by side.
 
     Attributes:
         roots: The row of each root, ``[B]``.
@@ -22,7 +101,7 @@ class CutGraphs(NamedTuple):
             order; then those that are there only for the degrees of other nodes.
         edges: The edge of the whole graph that each edge is a copy of.
         owner: The position of the root whose computation graph each of the first edges is in.
-        distance: How many hops each row is away from a root; of those that are shared, at least that many.
+        distance: The number of hops from each row to a root; for shared rows, a lower bound.
     """
 
     roots: Tensor
@@ -42,11 +121,10 @@ def cut_graphs(
 
     .. math:: \{(j \to i) : d(i, v) \le L - 1\},
 
-    where :math:`d(i, v)` is the number of steps along the edges from :math:`i` to :math:`v`. Every root has copies of
-    its own of these edges and of the nodes at which they end. Nodes that are :math:`L` steps away, the border, only
-    send what they have from the beginning; one copy serves all roots. With a ``margin`` of 1 the border has its
-    incoming edges, too, for the sake of degrees. What these bring comes too late to reach a root, so all but self-loops
-    come from the first root.
+    where :math:`d(i, v)` is the number of steps along the edges from :math:`i` to :math:`v`. Every root has its own
+    copies of these edges and of the nodes at which they end. Nodes :math:`L` steps away, the border, only send their
+    inputs; one copy serves all roots. With a ``margin`` of 1 the border has its incoming edges, too, for the degrees.
+    Their messages come too late to reach a root, so all but self-loops come from the first root.
 
     If edges are looked up at both ends, nodes receive from copies as well as send to them, so nothing is shared: every
     root has all edges of the nodes that are less than ``num_hops + margin`` steps away.
@@ -73,8 +151,8 @@ def cut_graphs(
     root_rows = torch.searchsorted(own, torch.arange(len(roots), device=roots.device) * size + roots)
 
     def rows_of(nodes: Tensor) -> Tensor:
-        place, found = _find(own, owner * size + nodes)
-        return place.where(found, len(own) + torch.searchsorted(border, nodes))
+        place, is_own = _find(own, owner * size + nodes)
+        return place.where(is_own, len(own) + torch.searchsorted(border, nodes))
 
     between = torch.stack([rows_of(index.source[edges]), rows_of(index.target[edges])])
     surplus = index.edges_at(open_ended)
@@ -92,10 +170,7 @@ def cut_graphs(
 
 
 def joint_surroundings(index: NeighborIndex, roots: Tensor, num_hops: int) -> CutGraphs:
-    """Cut one graph for all roots: nodes from which they are reached in ``num_hops`` hops, and all edges at these.
-
-    This takes time in proportion to the whole graph, though little of it.
-    """
+    """Cut one graph for all roots: the nodes that reach them in ``num_hops`` hops, and all edges at these."""
     nodes = _surroundings(index, torch.unique(roots), num_hops)
     near = torch.zeros(index.num_nodes, dtype=torch.bool, device=roots.device).index_fill_(0, nodes, True)
     edges = (near[index.source] | near[index.target]).nonzero().view(-1)
@@ -105,7 +180,7 @@ def joint_surroundings(index: NeighborIndex, roots: Tensor, num_hops: int) -> Cu
 
 
 def spans_more(index: NeighborIndex, nodes: Tensor, num_hops: int, max_edges: int) -> bool:
-    """Return whether more edges than these lead to some nodes in ``num_hops`` hops, without following too many."""
+    """Return whether more than ``max_edges`` edges lead to some nodes in ``num_hops`` hops."""
     seen, frontier, count = nodes, nodes, 0
     for _ in range(num_hops):
         count += int(index.degree(frontier).sum())
@@ -118,19 +193,12 @@ def spans_more(index: NeighborIndex, nodes: Tensor, num_hops: int, max_edges: in
 
 
 class _Reach(NamedTuple):
-    """What roots are reached from.
+    """What reaches the roots."""
 
-    Attributes:
-        number: How many roots were taken.
-        nodes: Sorted keys ``root * num_nodes + node``.
-        distance: How many hops each of these is away.
-        edges: Sorted keys ``root * num_edges + edge``.
-    """
-
-    number: int
-    nodes: Tensor
-    distance: Tensor
-    edges: Tensor
+    number: int  # of roots
+    nodes: Tensor  # sorted keys root * num_nodes + node
+    distance: Tensor  # of these, in hops
+    edges: Tensor  # sorted keys root * num_edges + edge
 
 
 def _reach(index: NeighborIndex, roots: Tensor, num_hops: int, max_edges: int | None) -> _Reach:
@@ -144,10 +212,10 @@ def _reach(index: NeighborIndex, roots: Tensor, num_hops: int, max_edges: int | 
             number = fitting
             frontier, edges = frontier[frontier < number * size], edges[edges < number * num_edges]
             nodes, distance = nodes[nodes < number * size], distance[nodes < number * size]
-        found = index.edges_at(frontier % size)
-        owner = (frontier // size)[found.position]
-        edges = torch.cat([edges, owner * num_edges + found.edge])
-        reached = torch.unique(owner * size + found.neighbor)
+        incoming = index.edges_at(frontier % size)
+        owner = (frontier // size)[incoming.position]
+        edges = torch.cat([edges, owner * num_edges + incoming.edge])
+        reached = torch.unique(owner * size + incoming.neighbor)
         frontier = reached[~_find(nodes, reached)[1]]
         nodes, order = torch.cat([nodes, frontier]).sort()
         distance = torch.cat([distance, torch.full_like(frontier, hop + 1)])[order]
@@ -156,7 +224,7 @@ def _reach(index: NeighborIndex, roots: Tensor, num_hops: int, max_edges: int | 
 
 
 def _fitting(index: NeighborIndex, number: int, frontier: Tensor, edges: Tensor, max_edges: int) -> int:
-    """Return how many of the first roots will have at most ``max_edges`` edges after one hop more; at least one."""
+    """Return how many of the first roots have at most ``max_edges`` edges after one more hop; at least one."""
     size, num_edges = max(index.num_nodes, 1), max(index.num_edges, 1)
     more = torch.zeros(number, dtype=torch.long, device=frontier.device)
     more.index_add_(0, frontier // size, index.degree(frontier % size))
@@ -165,7 +233,7 @@ def _fitting(index: NeighborIndex, number: int, frontier: Tensor, edges: Tensor,
 
 
 def _surroundings(index: NeighborIndex, nodes: Tensor, num_hops: int) -> Tensor:
-    """Return the nodes, sorted, from which some are reached."""
+    """Return the nodes, sorted, that reach some nodes."""
     frontier = nodes
     for _ in range(num_hops):
         reached = torch.unique(index.edges_at(frontier).neighbor)
@@ -175,7 +243,7 @@ def _surroundings(index: NeighborIndex, nodes: Tensor, num_hops: int) -> Tensor:
 
 
 def _find(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where sorted keys have what is wanted, and whether they do."""
+    """Return the places of wanted keys among sorted ones, and whether they are there."""
     if not keys.numel():
         return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
     place = torch.searchsorted(keys, wanted).clamp(max=keys.numel() - 1)
