@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from importlib.metadata import version
 
 import captum_goat
@@ -18,6 +20,12 @@ def test_all_is_sorted_complete_and_documented() -> None:
 
 def test_version_is_the_installed_one() -> None:
     assert captum_goat.__version__ == version("captum-goat")
+
+
+def test_import_loads_no_optional_package() -> None:
+    """Pictures and comparisons import them when they are drawn or made, so that `import captum_goat` stays quick."""
+    code = "import captum_goat, sys; assert not {'matplotlib', 'sklearn', 'networkx'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_inputs_is_the_first_parameter() -> None:
