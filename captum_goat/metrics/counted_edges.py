@@ -122,15 +122,7 @@ def sums(values: Tensor, index: Tensor, size: int) -> Tensor:
 
 
 def position_in_graph(graph: Tensor, num_graphs: int) -> Tensor:
-    """Number the elements of each graph from 0 on, in their order, given the graph of each element ``[K]``.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.metrics.counted_edges import position_in_graph
-        >>> position_in_graph(torch.tensor([0, 1, 0, 1, 1]), num_graphs=2)
-        tensor([0, 0, 1, 1, 2])
-    """
+    """Number the elements of each graph from 0 on, in their order, given the graph of each element ``[K]``."""
     ascending, order = torch.sort(graph, stable=True)
     counts = sums(torch.ones_like(graph), graph, num_graphs)
     position = torch.arange(len(graph), device=graph.device) - (counts.cumsum(0) - counts)[ascending]

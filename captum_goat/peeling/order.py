@@ -73,15 +73,7 @@ def share_bounds(edges: CountedEdges, rounds: int, order: Order) -> list[Tensor]
 def _peel_from(
     top: bool, edges: CountedEdges, attribute: Attribute, rounds: int, first: Tensor | None = None
 ) -> Tensor:
-    """Peel from one end of the order, the top or the bottom.
-
-    Args:
-        top: Whether the most important edges go first.
-        edges: The edges.
-        attribute: Attributes what is left.
-        rounds: The number of rounds.
-        first: The attributions of all edges, if they are known.
-    """
+    """Peel from one end of the order, the top or the bottom."""
     bounds = share_bounds(edges, rounds, "most_important_first" if top else "least_important_first")
     left = torch.ones_like(edges.graph, dtype=torch.bool)
     places = torch.zeros_like(edges.graph)

@@ -129,9 +129,9 @@ class Peeling(Attribution):
             inputs: The edge mask, usually ones, in a shape that the wrapped method takes: ``[E]`` for a graph or a
                 batch of graphs, each of which is peeled by itself; ``[B, E]`` for B masks of them.
             target: As for the wrapped method.
-            additional_forward_args: As for the wrapped method. Graphs are told apart by the argument that is called
-                ``batch``, or by a ``Batch``; else there is one graph. For a node of a large graph pass the subgraph that
-                reaches the node, or the first round removes everything that matters.
+            additional_forward_args: As for the wrapped method. The argument called ``batch``, or a ``Batch``, tells
+                which graph a node belongs to; else there is one graph. For a node of a large graph pass the subgraph
+                that reaches the node, or the first round removes everything that matters.
             return_drops: Whether to return the drops of the output, too.
             undirected: Whether the two directions of an edge are one edge; ``None`` for graphs in which every edge has
                 its reverse.
@@ -149,9 +149,6 @@ class Peeling(Attribution):
             wrapped method explains: the drop of the output when the most important n-th of the edges is removed, then
             the next one, and so on. They sum to ``f(graph) - f(graph without edges)``, and cost
             ``rounds + 1`` further forward passes.
-
-        Raises:
-            ValueError: If the arguments do not fit together, or attributions are not finite.
         """
         mask, arguments = _only_mask(inputs), as_tuple(additional_forward_args)
         if kwargs.get("return_convergence_delta"):
@@ -283,16 +280,6 @@ class CutEdges(MaskedEdges):
 
     Attributes:
         names: The names of the arguments. What has ``edge`` in its name and a row for every edge loses rows.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.peeling.peeling import CutEdges
-        >>> arguments = torch.ones(3, 4), torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0.1, 0.2, 0.3])
-        >>> edges = CutEdges(torch.ones(3), arguments, ["x", "edge_index", "edge_weight"])
-        >>> edges.only(torch.tensor([True, False, True]))[1][1:]
-        (tensor([[0, 2],
-                [1, 0]]), tensor([0.1000, 0.3000]))
     """
 
     names: list[str]
@@ -340,7 +327,7 @@ def find_graphs(method: Attribution, mask: Tensor, arguments: tuple[Any, ...]) -
     Args:
         method: The attribution method.
         mask: The edge mask, ``[E]`` or ``[B, E]``.
-        arguments: The additional arguments. Graphs are told apart by one that is called ``batch``, or by a ``Batch``.
+        arguments: The additional arguments. The one called ``batch``, or a ``Batch``, tells the graphs.
     """
     graphs = [argument for argument in arguments if isinstance(argument, Data)]
     if not graphs:
