@@ -7,8 +7,7 @@ from captum_goat.explainer import GOAtExplainer
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.nodes import explain_nodes
-from captum_goat.peeling import Peeling
-from captum_goat.peeling.upper_half import UpperHalfGradients
+from captum_goat.peeling import Peeling, UpperHalfGradients
 from captum_goat.tracking import UnsupportedModelError
 
 __all__ = [

@@ -19,7 +19,7 @@ from captum_goat.metrics import precision_at_k, select_edges
 from captum_goat.metrics.counted_edges import CountedEdges
 from captum_goat.peeling import Peeling
 from captum_goat.peeling.order import ORDERS, Order
-from captum_goat.peeling.removal import REMOVALS, Removal
+from captum_goat.peeling.peeling import REMOVALS, Removal
 
 TARGET = torch.tensor([2, 0, 1, 0])
 

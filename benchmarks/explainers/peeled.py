@@ -16,7 +16,7 @@ from captum_goat.compare.explainers.interface import Explainer
 from captum_goat.compare.explainers.randomness import seed_of, seeded
 from captum_goat.peeling import Peeling
 from captum_goat.peeling.order import Order
-from captum_goat.peeling.removal import Removal
+from captum_goat.peeling.peeling import Removal
 
 
 class RandomNumbers(Attribution):

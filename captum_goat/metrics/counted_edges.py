@@ -32,8 +32,13 @@ class CountedEdges:
     columns_graph: Tensor
 
     @classmethod
-    def of(cls, data: Data | Batch) -> CountedEdges:
+    def of(cls, data: Data | Batch, undirected: bool | None = None) -> CountedEdges:
         """Count the edges of a graph, or of a batch of graphs.
+
+        Args:
+            data: The graph, or the batch of graphs.
+            undirected: Whether the two directions of an edge are one edge; ``None`` for graphs in which every edge has
+                its reverse.
 
         Examples::
 
@@ -50,11 +55,23 @@ class CountedEdges:
         columns_graph = batch[source]
         # One integer for each pair of nodes; a graph is directed if some pair has no reverse.
         forwards, backwards = source * nodes + target, target * nodes + source
-        one_way = ~torch.isin(backwards, forwards)
-        directed = sums(one_way.long(), columns_graph, num_graphs) > 0
+        directed = torch.full((num_graphs,), not undirected, device=source.device)
+        if undirected is None:
+            directed = sums((~torch.isin(backwards, forwards)).long(), columns_graph, num_graphs) > 0
         pair = torch.where(directed[columns_graph], forwards, torch.minimum(forwards, backwards))
         number, first = numbered_by_first(pair)
         return cls(number, columns_graph[first], num_graphs, columns_graph)
+
+    def repeated(self, copies: int) -> CountedEdges:
+        """Return the edges of copies of the graphs, the first copy first."""
+        copy = torch.arange(copies, device=self.graph.device).view(-1, 1)
+        graphs = copy * self.num_graphs
+        return CountedEdges(
+            (self.number + copy * len(self.graph)).view(-1),
+            (self.graph + graphs).view(-1),
+            self.num_graphs * copies,
+            (self.columns_graph + graphs).view(-1),
+        )
 
     @property
     def counts(self) -> Tensor:
@@ -105,15 +122,7 @@ def sums(values: Tensor, index: Tensor, size: int) -> Tensor:
 
 
 def position_in_graph(graph: Tensor, num_graphs: int) -> Tensor:
-    """Number the elements of each graph from 0 on, in their order, given the graph of each element ``[K]``.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.metrics.counted_edges import position_in_graph
-        >>> position_in_graph(torch.tensor([0, 1, 0, 1, 1]), num_graphs=2)
-        tensor([0, 0, 1, 1, 2])
-    """
+    """Number the elements of each graph from 0 on, in their order, given the graph of each element ``[K]``."""
     ascending, order = torch.sort(graph, stable=True)
     counts = sums(torch.ones_like(graph), graph, num_graphs)
     position = torch.arange(len(graph), device=graph.device) - (counts.cumsum(0) - counts)[ascending]

@@ -135,14 +135,12 @@ def fidelity_plus(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
         >>> from captum_goat.metrics import fidelity_minus, fidelity_plus
-        >>> class Sums(torch.nn.Module):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch):
-        ...         return global_add_pool(SimpleConv()(x, edge_index), batch)
-        >>> model = Sums().eval()
+        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
+        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
-        >>> first = torch.tensor([True, False])  # its message speaks for class 0, the other's for class 1
+        >>> first = torch.tensor([True, False])  # its message supports class 0, that of the other class 1
         >>> fidelity_plus(model, data, first, target=0)  # logits (1, 2) become (0, 2)
         tensor([0.1497])
         >>> fidelity_minus(model, data, first, target=0)  # logits (1, 2) become (1, 0)
@@ -197,7 +195,7 @@ def characterization_score(plus: Tensor, minus: Tensor, plus_weight: float = 0.5
     .. math::
         \mathrm{charact} = \frac{w_+ + w_-}{w_+ / \mathrm{fid}_+ + w_- / (1 - \mathrm{fid}_-)}
 
-    It is 0 where either of the two is 0 or less, for want of a harmonic mean. Source: Amara et al., *GraphFramEx*, LoG
+    It is 0 where either of the two is not positive. Source: Amara et al., *GraphFramEx*, LoG
     2022, where fidelities are means over graphs and cannot be negative.
 
     Args:
@@ -246,19 +244,17 @@ def fidelity_curve(
         measure: As for :func:`fidelity_plus`.
 
     Returns:
-        The sparsities ``[S]`` and both fidelities ``[S, G]``. Graphs have whole edges, so their own sparsities differ a
-        little: :func:`~captum_goat.metrics.sparsity` tells them.
+        The sparsities ``[S]`` and both fidelities ``[S, G]``. As graphs have whole edges, their actual sparsities
+        differ a little: see :func:`~captum_goat.metrics.sparsity`.
 
     Examples::
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
         >>> from captum_goat.metrics import area_under_curve, fidelity_curve
-        >>> class Sums(torch.nn.Module):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch):
-        ...         return global_add_pool(SimpleConv()(x, edge_index), batch)
-        >>> model = Sums().eval()
+        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
+        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
         >>> curve = fidelity_curve(model, data, torch.tensor([1.0, 0.5]), [0.0, 0.5, 1.0], target=0)
         >>> curve.plus.squeeze(1)
@@ -337,12 +333,11 @@ def robust_fidelity(
         selected: The edges of the explanation, bool ``[E]``.
         target: As for :func:`fidelity_plus`.
         node_policy: As for :func:`fidelity_plus`.
-        alpha1: How likely an edge of the explanation is to be removed.
-        alpha2: How likely any other edge is to be kept.
-        samples: How many subsets are drawn for each of the two.
         measure: As for :func:`fidelity_plus`.
-        generator: Where the random numbers come from; PyTorch's default generator if ``None``. Undirected and parallel
-            edges have one each: see :func:`~captum_goat.metrics.select_edges`.
+        alpha1: The probability that an edge of the explanation is removed.
+        alpha2: The probability that any other edge is kept.
+        samples: The number of random subsets for each of the two.
+        generator: The random number generator; PyTorch's default one if ``None``.
 
     Returns:
         The two fidelities, ``[G]`` each.
@@ -351,12 +346,10 @@ def robust_fidelity(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
         >>> from captum_goat.metrics import robust_fidelity
-        >>> class Sums(torch.nn.Module):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch):
-        ...         return global_add_pool(SimpleConv()(x, edge_index), batch)
-        >>> model = Sums().eval()
+        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
+        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
         >>> robust_fidelity(model, data, torch.tensor([True, False]), target=0, alpha1=1.0, alpha2=0.0, samples=3)
         RobustFidelity(plus=tensor([0.1497]), minus=tensor([-0.4621]))
@@ -400,8 +393,8 @@ def search_prefix(
 
     :math:`S_l` are the :math:`l` edges with the highest scores, and :math:`k` is the number that
     :func:`~captum_goat.metrics.select_edges` chooses at the given sparsity. Of equal prefixes the shortest is taken.
-    The search looks at the model's output and so improves any method's explanations, random ones included: compare
-    methods with it or without it, never one with and one without.
+    The search uses the model's output and so improves the explanations of any method, even random ones: compare
+    methods either all with it or all without it.
 
     Source: the code that the authors of GOAt published. There GraphSAGE and GIN are searched as here by default, GCN
     with ``shortest=2, enough=0.999``, all with ``node_policy="leave"`` and the true class as target.
@@ -413,23 +406,21 @@ def search_prefix(
         sparsity: The least sparsity, which is that of the longest prefix.
         target: As for :func:`fidelity_plus`.
         node_policy: As for :func:`fidelity_plus`.
-        shortest: The length of the shortest prefix; a graph that may have fewer edges has all of these.
-        enough: A difference above which a graph's search ends; ``None`` for a search to the end.
         measure: As for :func:`fidelity_plus`.
+        shortest: The length of the shortest prefix; graphs with fewer edges to choose have all of these.
+        enough: A difference above which a graph's search ends; ``None`` for a full search.
 
     Returns:
-        The chosen edges, how many they are in every graph, and the difference of fidelities.
+        The chosen edges, their number in every graph, and the difference of fidelities.
 
     Examples::
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
         >>> from captum_goat.metrics import search_prefix
-        >>> class Sums(torch.nn.Module):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch):
-        ...         return global_add_pool(SimpleConv()(x, edge_index), batch)
-        >>> model = Sums().eval()
+        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
+        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
         >>> search_prefix(model, data, torch.tensor([1.0, 0.5]), sparsity=0.0, target=0)  # the second edge does harm
         Prefix(selected=tensor([ True, False]), length=tensor([1]), gain=tensor([0.6119]))

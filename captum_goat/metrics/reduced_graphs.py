@@ -50,11 +50,6 @@ def reduced_graphs(data: Data | Batch, keep: Tensor, node_policy: NodePolicy) ->
 
     Nodes that leave are moved to an additional last graph. So the others keep their numbers; in mean, sum and maximum
     pooling a graph without any nodes has zeros.
-
-    Args:
-        data: The graph, or the batch of G graphs.
-        keep: The edges that are kept, bool ``[E]``.
-        node_policy: Whether nodes without edges stay or leave.
     """
     reduced = keep_edges(data, keep)
     edge_index, batch = edges_of(reduced), graph_of_nodes(data)
@@ -81,15 +76,7 @@ def reads_roots(model: Module) -> bool:
 def output_of(
     model: Module, data: Data | Batch, keep: Tensor | None = None, node_policy: NodePolicy = "stay"
 ) -> Tensor:
-    """Return a model's output for graphs with some of their edges only, one row per graph; ``[G]`` becomes ``[G, 1]``.
-
-    Args:
-        model: The model, in evaluation mode.
-        data: The graph, or the batch of G graphs.
-        keep: The edges that are kept, bool ``[E]``; ``None`` for the graphs as they are.
-        node_policy: Whether nodes without edges stay or leave. A :class:`~captum_goat.models.RootClassifier` has no
-            pool to leave.
-    """
+    """Return a model's output for graphs with some of their edges only, one row per graph (``[G, 1]`` for ``[G]``)."""
     if node_policy not in get_args(NodePolicy):
         raise ValueError(f"Expected node_policy to be 'stay' or 'leave' (got {node_policy!r}).")
     if model.training:
@@ -110,11 +97,6 @@ def output_of(
 
 def logits_of(model: Module, data: Data | Batch, *, logarithms_too: bool = True) -> Tensor:
     """Return a model's logits for graphs as they are, ``[G, C]``, or ``[G, 1]`` if it has one logit for two classes.
-
-    Args:
-        model: The model, in evaluation mode.
-        data: The graph, or the batch of G graphs.
-        logarithms_too: Whether logarithms of probabilities are refused, like probabilities.
 
     Raises:
         ValueError: If the model returns something else.
@@ -156,7 +138,7 @@ def refuse_probabilities(
 def refuse_squashed(*runs: Callable[[], Tensor]) -> None:
     """Raise a ValueError if the last step of a model of one output is a sigmoid.
 
-    Unlike rows of probabilities, the result of a sigmoid may just as well be a logit: so the model is watched.
+    The result of a sigmoid alone may just as well be a logit: so the operations of the model are watched.
 
     Args:
         *runs: Run the model on different graphs, and return its output.
@@ -257,13 +239,13 @@ class Prediction:
 def class_per_graph(target: Tensor | int, logits: Tensor) -> Tensor:
     """Return a class for each graph, ``[G]``."""
     graphs, classes = logits.shape
-    given = torch.as_tensor(target, device=logits.device)
-    is_class = not given.is_floating_point() and given.dtype != torch.bool and given.numel() in (1, graphs)
-    if not is_class or bool(((given < 0) | (given >= classes)).any()):
+    index = torch.as_tensor(target, device=logits.device)
+    is_class = not index.is_floating_point() and index.dtype != torch.bool and index.numel() in (1, graphs)
+    if not is_class or bool(((index < 0) | (index >= classes)).any()):
         raise ValueError(
             f"Expected target to be a class below {classes}, or one for each of {graphs} graphs (got {target})."
         )
-    return given.long().reshape(-1).expand(graphs)
+    return index.long().reshape(-1).expand(graphs)
 
 
 def _measured(logits: Tensor, target: Tensor, measure: Measure) -> Tensor:

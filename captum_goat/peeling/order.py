@@ -1,4 +1,4 @@
-"""The orders in which edges are peeled off graphs, round by round."""
+"""The order in which edges are removed from graphs, round by round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from captum_goat.metrics.counted_edges import CountedEdges, position_in_graph
 
 Order: TypeAlias = Literal["most_important_first", "least_important_first", "both"]
 ORDERS: tuple[str, ...] = get_args(Order)
-# The attributions of all edges [M], given which of them are left, bool [M]; those of edges that have gone are ignored.
+# The attributions of all edges [M], given which of them are left, bool [M]; those of removed edges are ignored.
 Attribute: TypeAlias = Callable[[Tensor], Tensor]
 
 _ROUNDING = 32.0  # times eps and the largest attribution of a graph: differences that may be due to rounding
@@ -25,12 +25,12 @@ def peel(
     """Return the place of each edge in its graph's order of importance, ``[M]``: 0 for the most important one.
 
     Args:
-        edges: The edges as they are counted; all graphs are peeled at once.
+        edges: The edges; all graphs are peeled at once.
         attribute: Attributes what is left; called once per round.
         rounds: The number of rounds.
-        order: Which edges go first. With ``"both"`` half of the rounds go to either order, which share the first
-            attributions, and the two orders take turns in naming the next most important edge.
-        turns: How many edges the order from the top names in its turn, and how many the one from the bottom.
+        order: Which edges are removed first. With ``"both"`` each order has half of the rounds, they share the first
+            attributions, and they are merged by turns.
+        turns: The number of edges in a turn of the order from the top, and of the one from the bottom.
 
     Examples::
 
@@ -38,7 +38,7 @@ def peel(
         >>> from captum_goat.metrics.counted_edges import CountedEdges
         >>> from captum_goat.peeling.order import peel
         >>> edges = CountedEdges(torch.arange(3), torch.zeros(3, dtype=torch.long), 1, torch.zeros(3, dtype=torch.long))
-        >>> def attribute(left):  # edge 2 matters as soon as edge 0 has gone
+        >>> def attribute(left):  # edge 2 matters as soon as edge 0 is removed
         ...     return torch.tensor([1.0, 0.5, 0.0 if left[0] else 0.9])
         >>> peel(edges, attribute, rounds=1, order="most_important_first")
         tensor([0, 1, 2])
@@ -52,7 +52,7 @@ def peel(
     bottom = _peel_from(False, edges, attribute, (rounds + 1) // 2, first)
     of_top, of_bottom = turns
     both = of_top + of_bottom
-    # When an edge is named: distinct in a graph, as there is one edge for each place of an order.
+    # The turn of each edge: distinct in a graph, as there is one edge for each place of an order.
     turn = torch.minimum(
         both * (top // of_top) + top % of_top, both * (bottom // of_bottom) + of_top + bottom % of_bottom
     )
@@ -62,8 +62,8 @@ def peel(
 def share_bounds(edges: CountedEdges, rounds: int, order: Order) -> list[Tensor]:
     """Return where the shares of each graph's order begin and end, ``rounds + 1`` times ``[G]``.
 
-    Share k has the places from ``bounds[k]`` on and below ``bounds[k + 1]``. Shares are equal but for one edge, and the
-    first ones to leave are the larger ones.
+    Share k has the places from ``bounds[k]`` to ``bounds[k + 1] - 1``. Shares differ by at most one edge; the larger
+    ones are removed first.
     """
     counts = edges.counts
     spare = 0 if order == "least_important_first" else rounds - 1  # to round up
@@ -73,28 +73,20 @@ def share_bounds(edges: CountedEdges, rounds: int, order: Order) -> list[Tensor]
 def _peel_from(
     top: bool, edges: CountedEdges, attribute: Attribute, rounds: int, first: Tensor | None = None
 ) -> Tensor:
-    """Peel from one end of the order, the top or the bottom.
-
-    Args:
-        top: Whether the most important edges go first.
-        edges: The edges.
-        attribute: Attributes what is left.
-        rounds: The number of rounds.
-        first: The attributions of all edges, if they are known.
-    """
+    """Peel from one end of the order, the top or the bottom."""
     bounds = share_bounds(edges, rounds, "most_important_first" if top else "least_important_first")
     left = torch.ones_like(edges.graph, dtype=torch.bool)
-    found = torch.zeros_like(edges.graph)
+    places = torch.zeros_like(edges.graph)
     for number in range(rounds):
         attributions = first if number == 0 and first is not None else attribute(left)
         share = number if top else rounds - 1 - number
         start, end = bounds[share][edges.graph], bounds[share + 1][edges.graph]
-        # What has gone from the top stands above all that are left.
+        # Edges removed from the top stand above all that are left.
         place = _ranks(edges, attributions, left) + (start if top else 0)
         taken = left & (place >= start) & (place < end)
-        found = torch.where(taken, place, found)
+        places = torch.where(taken, place, places)
         left = left & ~taken
-    return found
+    return places
 
 
 def _ranks(edges: CountedEdges, values: Tensor, left: Tensor) -> Tensor:
@@ -114,8 +106,8 @@ def _ranks(edges: CountedEdges, values: Tensor, left: Tensor) -> Tensor:
 def _numbers_of_equals(values: Tensor, section: Tensor, rounding: Tensor) -> Tensor:
     """Number descending values from 0 on; those of a section that differ by rounding only have the same number.
 
-    Edges that are alike are so up to rounding, which is another one for a graph alone than in a batch. Values that are
-    so many that each is close to the next, while the first is not close to the last, are told apart.
+    Equivalent edges have equal attributions up to rounding, which differs between a graph alone and in a batch. In a
+    chain of values of which each is close to the next, but the first is not close to the last, all are distinct.
     """
     different = torch.ones_like(section, dtype=torch.bool)
     different[1:] = (values[:-1] - values[1:] > rounding[1:]) | (section[:-1] != section[1:])

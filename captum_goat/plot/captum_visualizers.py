@@ -42,8 +42,8 @@ ALMOST_ALL = 100 - 1e-6  # Captum takes 100 percent of outliers for a scale of z
 def to_image_attr(attributions: Tensor, edge_index: Tensor, num_nodes: int | None = None) -> NDArray[Any]:
     """Return the adjacency matrix of attributions, an image for Captum's ``visualize_image_attr``.
 
-    Row and column are source and target. Repeated edges add up; the directions of an edge stay apart. The matrix adds
-    up to what the attributions add up to.
+    Rows are sources and columns are targets. Repeated edges are added up, and so the image has the sum of the
+    attributions.
 
     Args:
         attributions: One number per edge, ``[E]``.
@@ -52,9 +52,6 @@ def to_image_attr(attributions: Tensor, edge_index: Tensor, num_nodes: int | Non
 
     Returns:
         The image, ``[N, N, 1]``.
-
-    Raises:
-        ValueError: If the arguments do not fit together.
 
     Examples::
 
@@ -75,9 +72,8 @@ def to_timeseries_attr(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return attributions and data for Captum's ``visualize_timeseries_attr``: the nodes are the points in time.
 
-    There are two channels: the edges that come into a node, and those that go out. The data is their number, the
-    attribution their sum, so that each channel adds up to what the attributions add up to. That reads best if the order
-    of the nodes means something, as in paths and in graphs that grew node by node.
+    There are two channels, the incoming and the outgoing edges of a node. The data is their number, the attribution
+    their sum. This suits graphs whose nodes have a meaningful order, such as paths.
 
     Args:
         attributions: One number per edge, ``[E]``.
@@ -86,9 +82,6 @@ def to_timeseries_attr(
 
     Returns:
         The attributions and the data, ``[N, 2]`` each, channels last.
-
-    Raises:
-        ValueError: If the arguments do not fit together.
 
     Examples::
 
@@ -121,19 +114,16 @@ def to_text_record(
 ) -> visualization.VisualizationDataRecord:
     """Return the graph as a text, its edges as words, for Captum's ``visualize_text([record, ...])``.
 
-    The words are in the order of their nodes. Their attributions are scaled to at most 1, as Captum's colours need it;
-    the score is the sum of the attributions themselves. The record is made without IPython, which is not among the
-    dependencies: ``visualize_text`` needs it (``pip install ipython``).
+    The words are in the order of their nodes. Their attributions are scaled to at most 1, as Captum's colours require;
+    the score is the sum of the attributions themselves. ``visualize_text`` needs IPython (``pip install ipython``).
 
     Args:
         attributions: One number per edge, ``[E]``.
         edge_index: The edges, ``[2, E]``.
-        node_labels: What to call the nodes, one entry per node; ``None`` for their numbers.
-        directed: Whether the directions of an edge are words of their own, ``C→N`` and ``N→C``; else they are one,
-            ``C-N``, with the sum of their attributions.
-        feature_mask: The ``feature_mask`` that the attributions were made with, if any, ``[E]``, such as
-            :func:`~captum_goat.undirected_feature_mask`. All edges of a feature have its sum: it is shared equally
-            among them, so that nothing counts twice.
+        node_labels: The names of the nodes; ``None`` for their indices.
+        directed: Whether the directions of an edge are separate words, ``C→N`` and ``N→C``, or one, ``C-N``, with the
+            sum of their attributions.
+        feature_mask: As in :func:`~captum_goat.plot.visualize_graph_attr`.
         pred_class: The predicted class.
         pred_prob: Its probability.
         true_class: The true class.
@@ -142,9 +132,6 @@ def to_text_record(
 
     Returns:
         The record; without words if the graph has no edges.
-
-    Raises:
-        ValueError: If the arguments do not fit together.
 
     Examples::
 
@@ -191,9 +178,9 @@ def visualize_adjacency_attr(
 ) -> tuple[Figure, Axes]:
     """Draw the adjacency matrix of attributions with Captum's ``visualize_image_attr``, as a heat map.
 
-    If there is nothing to see (no nodes, or no attribution of the chosen sign) the picture is empty. Captum scales the
-    attributions to 1. See :func:`captum_goat.plot.visualize_graph_attr` for a heat map with a scale, which
-    also tells edges without attribution from pairs of nodes without an edge.
+    The picture is empty if there are no nodes or no attributions of the chosen sign. Captum scales the attributions to
+    1. The heat map of :func:`captum_goat.plot.visualize_graph_attr` has a scale, and distinguishes edges without
+    attribution from pairs of nodes without an edge.
 
     Args:
         attributions: One number per edge, ``[E]``.
@@ -204,14 +191,11 @@ def visualize_adjacency_attr(
         outlier_perc: As in Captum.
         plt_fig_axis: As in Captum.
         fig_size: As in Captum.
-        use_pyplot: Whether pyplot makes and shows the figure. Given axes are left for their owner to show.
+        use_pyplot: Whether pyplot creates and shows the figure.
         **options: Other options of Captum's function: ``cmap``, ``show_colorbar``, ``title``.
 
     Returns:
         The figure and the axes.
-
-    Raises:
-        ValueError: If the arguments do not fit together.
 
     Examples::
 
@@ -225,7 +209,7 @@ def visualize_adjacency_attr(
     """
     count = node_count(edge_scores(attributions, edge_index).edges, num_nodes, node_labels=node_labels)
     image = _unit_scale(with_sign(to_image_attr(attributions, edge_index, count), sign), outlier_perc)
-    # Captum cannot scale zeros: it gets something that it can, and the zeros take its place in the picture.
+    # Captum cannot scale zeros: it draws a stand-in, which is then replaced by the zeros.
     stand_in = np.full((max(count, 1), max(count, 1)), -1.0 if sign == "negative" else 1.0)
     fig, ax = plt_fig_axis or new_figure(fig_size, use_pyplot)
     visualization.visualize_image_attr(
@@ -247,7 +231,7 @@ def visualize_adjacency_attr(
 
 
 def _unit_scale(values: NDArray[Any], outlier_perc: float) -> NDArray[Any] | None:
-    """Scale values to at most 1, which Captum does again (but it warns of tiny ones); ``None`` if all are zero."""
+    """Scale values to at most 1 (Captum warns about tiny ones); return ``None`` if all are zero."""
     magnitude_scale(values.ravel(), outlier_perc)  # checks the percentage
     peak = np.abs(values).max(initial=0.0)
     return values / peak if peak else None
@@ -267,9 +251,9 @@ def visualize_node_attr(
 ) -> tuple[Figure, NDArray[Any]]:
     """Draw the nodes' edges along the nodes with Captum's ``visualize_timeseries_attr``, overlaid individually.
 
-    The upper line is the number of edges that come into each node and the lower the number of those that go out, over
-    the colour of their summed attributions; see :func:`to_timeseries_attr`. Without an attribution of the chosen
-    sign, or with fewer than two nodes, there are the lines only.
+    The two lines are the numbers of incoming and outgoing edges of the nodes, over the colour of their summed
+    attributions; see :func:`to_timeseries_attr`. Without an attribution of the chosen sign, or with fewer than two
+    nodes, there are the lines only.
 
     Args:
         attributions: One number per edge, ``[E]``.
@@ -277,9 +261,9 @@ def visualize_node_attr(
         num_nodes: The number of nodes; needed if the last nodes have no edges.
         sign: As in Captum, but with ``"all"`` as the default.
         outlier_perc: As in Captum.
-        plt_fig_axis: As in Captum; two axes are needed.
+        plt_fig_axis: As in Captum, with two axes.
         fig_size: As in Captum.
-        use_pyplot: Whether pyplot makes and shows the figure. Given axes are left for their owner to show.
+        use_pyplot: Whether pyplot creates and shows the figure.
         **options: Other options of Captum's function: ``cmap``, ``alpha_overlay``, ``show_colorbar``, ``title``.
 
     Returns:
@@ -288,7 +272,6 @@ def visualize_node_attr(
     Raises:
         RuntimeError: If the installed Captum needs another matplotlib: Captum 0.9 and before call
             ``matplotlib.cm.get_cmap``, which matplotlib 3.9.0 and 3.11 do not have.
-        ValueError: If the arguments do not fit together.
 
     Examples::
 
@@ -338,9 +321,9 @@ def _draw_lines(axes: NDArray[Any], data: NDArray[Any], title: str | None) -> No
 
 @contextmanager
 def _captum_beside_pyplot(close_on_error: Figure | None) -> Iterator[None]:
-    """Keep Captum's hands off the user's figures, and say what is wrong if it calls what matplotlib lacks.
+    """Protect the user's figures, and raise a clear error if Captum calls what matplotlib lacks.
 
-    Whatever axes it gets, Captum sets limits and spaces on pyplot's current figure: it gets one for the scrap heap.
+    Whatever axes it gets, Captum changes the limits and spaces of pyplot's current figure: it gets one to throw away.
     """
     import matplotlib
     from matplotlib import pyplot

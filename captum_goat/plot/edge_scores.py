@@ -48,16 +48,6 @@ def edge_scores(
 
     Returns:
         The merged edges. The smaller node of an undirected edge comes first.
-
-    Raises:
-        ValueError: If the arguments do not fit together.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.plot.edge_scores import edge_scores
-        >>> edge_scores(torch.tensor([2.0, 1.0, -4.0]), torch.tensor([[0, 1, 1], [1, 0, 2]])).scores.tolist()
-        [3.0, -4.0]
     """
     check_edges(attributions, edge_index, ground_truth)
     scores = attributions.detach().cpu().double()

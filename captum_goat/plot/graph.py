@@ -136,10 +136,6 @@ def visualize_graph_attr_multiple(
     Returns:
         The figure and the axes, one per method.
 
-    Raises:
-        ImportError: As :func:`visualize_graph_attr`.
-        ValueError: If the arguments do not fit together.
-
     Examples::
 
         >>> import torch

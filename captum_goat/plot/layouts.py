@@ -46,15 +46,6 @@ def node_positions(
     Raises:
         ImportError: If networkx is missing, or another package that the layout needs.
         ValueError: If there is no such layout, or not a point for every node.
-
-    Examples::
-
-        >>> import numpy as np
-        >>> from captum_goat.plot.layouts import node_positions
-        >>> square = np.array([[0, 1], [1, 2], [2, 3], [3, 0]])
-        >>> points = node_positions(square, 4, "circular")
-        >>> np.linalg.norm(points[1] - points[0]).round(3)
-        np.float64(1.0)
     """
     if layout is not None and not isinstance(layout, str):
         return _given_points(layout, num_nodes)
@@ -212,14 +203,6 @@ def edge_lines(edges: NDArray[Any], points: NDArray[Any], *, arrows: bool = Fals
 
     An edge whose reverse exists, too, is bent to its left, so that the two do not overlap. A self-loop is a circle on
     the side of its node that faces away from the graph.
-
-    Examples::
-
-        >>> import numpy as np
-        >>> from captum_goat.plot.layouts import edge_lines
-        >>> (line,) = edge_lines(np.array([[0, 1]]), np.array([[0.0, 0.0], [2.0, 1.0]]))
-        >>> line.tolist()
-        [[0.0, 0.0], [2.0, 1.0]]
     """
     pairs = {(int(source), int(target)) for source, target in edges}
     size = float(np.ptp(points, axis=0).max()) if len(points) else 0.0

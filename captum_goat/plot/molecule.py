@@ -121,10 +121,6 @@ def visualize_molecule_attr_multiple(
     Returns:
         The figure and the axes, one per method.
 
-    Raises:
-        ImportError: As :func:`visualize_molecule_attr`.
-        ValueError: If the arguments do not fit together.
-
     Examples::
 
         >>> import torch
@@ -304,17 +300,6 @@ def with_hydrogens(scored: ScoredMolecule, which: Hydrogens) -> ScoredMolecule:
         scored: The molecule.
         which: The hydrogens to keep: ``"all"``, ``"polar"`` (those not bound to carbon), or ``"none"``. One of the
             ground truth stays, and so does one that is not bound to a single other atom.
-
-    Examples::
-
-        >>> import numpy as np
-        >>> from captum_goat.plot.molecule_graph import build_molecule
-        >>> from captum_goat.plot.molecule import ScoredMolecule, with_hydrogens
-        >>> water = build_molecule(["O", "H", "H"], np.array([[0, 1], [0, 2]]))
-        >>> scored = ScoredMolecule(water, np.array([1.0, 2.0]), np.zeros(3), np.array([False, True]))
-        >>> shown = with_hydrogens(scored, "none")
-        >>> shown.molecule.GetNumAtoms(), shown.bonds.tolist(), shown.atoms.tolist()
-        (2, [2.0], [1.0, 0.0])
     """
     hidden = (
         [] if which == "all" else [atom for atom in scored.molecule.GetAtoms() if _can_be_removed(atom, which, scored)]
@@ -365,13 +350,6 @@ def draw_molecule(
     coloured: tuple[NDArray[Any], NDArray[Any]],
 ) -> bytes:
     """Draw a molecule: a band of colour below every bond, a disc below coloured atoms, dots around the ground truth.
-
-    Args:
-        scored: The molecule.
-        scale: The colours.
-        size: The width and height in pixels.
-        kind: The format.
-        coloured: Which bonds and which atoms are coloured.
 
     Returns:
         The file's content.
@@ -430,16 +408,7 @@ def _draw_dots(drawer: Any, molecule: Any, truth: NDArray[Any]) -> None:
 
 
 def outline(lines: NDArray[Any], distance: float, step: float) -> NDArray[Any]:
-    """Return points around lines ``[L, 2, 2]``, ``[points, 2]``: all at that distance from the nearest line.
-
-    Examples::
-
-        >>> import numpy as np
-        >>> from captum_goat.plot.molecule import outline
-        >>> points = outline(np.array([[[0.0, 0.0], [4.0, 0.0]]]), distance=1.0, step=1.0)
-        >>> float(points[:, 0].min()), float(points[:, 0].max()), float(np.abs(points[:, 1]).max())
-        (-1.0, 5.0, 1.0)
-    """
+    """Return points around lines ``[L, 2, 2]``, ``[points, 2]``: all at that distance from the nearest line."""
     around = [_around(start, end, distance, step) for start, end in lines]
     kept: list[NDArray[Any]] = []
     for points in around:

@@ -53,18 +53,8 @@ ONE_HOT_ORDERS = (1.0, 2.0, 3.0, 1.5)  # the columns of one-hot bond types
 def element_symbols(atoms: Sequence[str | int] | Tensor) -> list[str]:
     """Return the symbols of elements given by symbol or by atomic number (0 and ``"*"`` for unknown ones).
 
-    Args:
-        atoms: One entry per atom.
-
     Raises:
         ValueError: If there is no such element.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.plot.molecule_graph import element_symbols
-        >>> element_symbols(torch.tensor([6, 17])), element_symbols(["c", "CL"])
-        (['C', 'Cl'], ['C', 'Cl'])
     """
     if isinstance(atoms, Tensor):
         if atoms.dim() != 1 or atoms.is_floating_point():
@@ -136,14 +126,6 @@ def build_molecule(
         symbols: The elements, one per atom.
         edges: The bonds, ``[M, 2]``; self-loops and repetitions are left out.
         orders: Their orders, ``[M]``: 1, 2, 3, or 1.5 for aromatic bonds. Others are drawn as single bonds.
-
-    Examples::
-
-        >>> import numpy as np
-        >>> from captum_goat.plot.molecule_graph import build_molecule
-        >>> molecule = build_molecule(["C", "O"], np.array([[0, 1], [1, 0]]), [2, 2])
-        >>> [bond.GetBondType().name for bond in molecule.GetBonds()]
-        ['DOUBLE']
     """
     chem = rdkit_module()
     molecule = chem.RWMol()
@@ -183,15 +165,7 @@ def molecule_points(edges: NDArray[Any], num_nodes: int, symbols: Sequence[str] 
 
 
 def bond_orders(bond_types: Tensor | Sequence[float] | None, num_edges: int) -> NDArray[Any] | None:
-    """Return the orders of bonds, ``[E]``, from orders or from one-hot rows: single, double, triple, aromatic.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.plot.molecule_graph import bond_orders
-        >>> bond_orders(torch.tensor([[1, 0, 0], [0, 1, 0]]), 2).tolist(), bond_orders([1, 1.5], 2).tolist()
-        ([1.0, 2.0], [1.0, 1.5])
-    """
+    """Return the orders of bonds, ``[E]``, from orders or from one-hot rows: single, double, triple, aromatic."""
     if bond_types is None:
         return None
     orders = torch.as_tensor(bond_types).detach().cpu()

@@ -135,22 +135,7 @@ class ColourScale(NamedTuple):
 
 
 def colour_scale(sign: Sign, vmax: float, cmap: str | Colormap | None = None, alpha: float = 1.0) -> ColourScale:
-    """Return the colour scale of a picture.
-
-    Args:
-        sign: Which attributions are shown.
-        vmax: The magnitude that has the full colour.
-        cmap: A matplotlib colour map; ``None`` for red, grey, blue, or the half of it that ``sign`` needs.
-        alpha: How opaque the colours are.
-
-    Examples::
-
-        >>> import numpy as np
-        >>> from matplotlib.colors import to_hex
-        >>> from captum_goat.plot.style import colour_scale
-        >>> [to_hex(colour) for colour in colour_scale("all", vmax=2.0).colours(np.array([-2.0, 0.0, 2.0]))]
-        ['#ca0020', '#d0d0d0', '#0571b0']
-    """
+    """Return the colour scale of a picture."""
     try:
         from matplotlib import colormaps
         from matplotlib.colors import LinearSegmentedColormap, Normalize
@@ -199,14 +184,7 @@ def draw_picture(picture: Picture, settings: PictureSettings, default_size: tupl
 def draw_panels(
     pictures: Mapping[str, Picture], settings: PictureSettings, shared_scale: bool, panel_size: tuple[float, float]
 ) -> tuple[Figure, list[Axes]]:
-    """Draw pictures side by side; return the figure and the axes of the panels.
-
-    Args:
-        pictures: The pictures by title.
-        settings: How they are drawn.
-        shared_scale: Whether they share one scale and one colour bar.
-        panel_size: The size of a panel in a new figure, in inches.
-    """
+    """Draw pictures side by side; return the figure and the axes of the panels."""
     every_score = [picture.scores for picture in pictures.values()]
     shared = shared_scale or settings.vmax is not None
     limits = [settings.full_scale(*every_score)] * len(pictures) if shared else map(settings.full_scale, every_score)
