@@ -10,8 +10,8 @@ from conftest import make_gnn, random_edges
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from benchmarks.explainers import Explainer
 from captum_goat.compare import Comparison, compare
+from captum_goat.compare.explainers import Explainer
 from captum_goat.compare.explainers.graphs import Graphs
 
 
@@ -29,7 +29,7 @@ GRAPHS, MODEL = some_graphs(), make_gnn("gcn", dtype=torch.float32)
 
 
 def compared(*explainers: Any, **options: Any) -> Comparison:
-    given: dict[str, Any] = {"model": MODEL, "graphs": GRAPHS, "progress": False} | options
+    given: dict[str, Any] = {"model": MODEL, "graphs": GRAPHS, "show_progress": False} | options
     return compare(explainers=explainers, **given)
 
 

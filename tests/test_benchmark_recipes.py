@@ -67,7 +67,7 @@ def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 def test_figures_are_those_of_the_metrics() -> None:
-    model, _ = trained_model(epochs=1, progress=False)
+    model, _ = trained_model(epochs=1, show_progress=False)
     graph = large_graph(60)
     graph.x = graph.x.double()
     target = torch.tensor([1])

@@ -134,7 +134,7 @@ def _compare(options: argparse.Namespace) -> Comparison:
         reference=options.reference,
         budget=options.budget,
         seed=options.seed,
-        progress=not options.quiet,
+        show_progress=not options.quiet,
     )
 
 

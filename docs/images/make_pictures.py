@@ -1,7 +1,7 @@
 """Draw the pictures in this folder again, from models that are trained and explained for the purpose.
 
 Run ``python docs/images/make_pictures.py --data FOLDER``, where the folder has ``Mutagenicity.tar.xz`` or its raw files
-(see ``captum_goat.datasets.load_mutagenicity``). It takes a minute or two, and needs the extras ``demo`` and
+(see ``benchmarks.datasets.load_mutagenicity``). It takes a minute or two, and needs the extras ``demo`` and
 ``molecules``. The examples are not chosen by hand: they are the first of the test set that the model gets right.
 """
 
