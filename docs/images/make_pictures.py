@@ -21,9 +21,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from benchmarks.datasets import load
-from benchmarks.demo import METHODS, explained_outputs
 from benchmarks.explainers import EXPLAINERS
 from benchmarks.paper_models import Settings, train_paper_model
+from captum_goat import EdgeMaskedModel
 from captum_goat.datasets import ba_2motifs
 from captum_goat.models import GraphClassifier, train_model
 from captum_goat.plot import (
@@ -37,6 +37,7 @@ from captum_goat.plot.captum_visualizers import visualize_adjacency_attr
 from captum_goat.plot.layouts import node_positions
 
 MUTAGEN, HOUSE = 0, 1  # classes
+METHODS = {"GOAt": "goat", "IntegratedGradients": "integrated_gradients"}
 
 
 class Example(NamedTuple):
@@ -50,11 +51,20 @@ class Example(NamedTuple):
 
 def example(model: GraphClassifier, graphs: list[Data], suits: Callable[[Data], bool]) -> Example:
     """Explain the first graph that suits and is classified correctly."""
-    predicted = explained_outputs(model, graphs).predicted.tolist()
-    graph = next(each for each, label in zip(graphs, predicted, strict=True) if label == int(each.y) and suits(each))
-    explained = explained_outputs(model, [graph])
-    attributions = {name: method(model, explained) for name, method in METHODS.items()}
-    return Example(graph, model, float(explained.differences), attributions)
+    graph = next(graph for graph in graphs if suits(graph) and predicted_class(model, graph) == int(graph.y))
+    target = graph.y.view(1)
+    attributions = {title: EXPLAINERS[name]()(model, graph, target) for title, name in METHODS.items()}
+    arguments = (graph.x, graph.edge_index)
+    with torch.no_grad():
+        without_edges = EdgeMaskedModel(model)(torch.zeros(graph.num_edges), *arguments)
+        difference = (model(*arguments) - without_edges)[0, int(graph.y)]
+    return Example(graph, model, float(difference), attributions)
+
+
+@torch.no_grad()
+def predicted_class(model: GraphClassifier, graph: Data) -> int:
+    """Return the class that the model predicts."""
+    return int(model(graph.x, graph.edge_index).argmax())
 
 
 def house_example() -> Example:
