@@ -35,7 +35,7 @@ def task_of(num_graphs: int, wrong: tuple[int, ...] = ()) -> Task:
     labels = torch.cat([graph.y for graph in graphs])
     predicted = labels.clone()
     predicted[list(wrong)] = 1 - predicted[list(wrong)]
-    training = TrainingResult(1.0, 0.9, 0.8, Split(labels, labels, labels), 1, False)
+    training = TrainingResult(1.0, 0.9, 0.8, Split(labels, labels, labels), 1)
     model = GraphClassifier("gin", 10, 8, 2).eval()
     return Task("ba_2motifs", "gin", "generated", model, graphs, [], labels, predicted, training)
 

@@ -38,7 +38,7 @@ from captum_goat.models import GraphClassifier, Split, TrainingResult
 def task_of(num_graphs: int, gnn: str = "gin", held_out: bool = True) -> Task:
     labels = torch.zeros(num_graphs, dtype=torch.long)
     graphs = [Data(x=torch.ones(2, 4), edge_index=torch.tensor([[0], [1]]))] * num_graphs
-    training = TrainingResult(1.0, 0.9, 0.875, Split(labels, labels, labels), 1, False)
+    training = TrainingResult(1.0, 0.9, 0.875, Split(labels, labels, labels), 1)
     model = GraphClassifier("gin", 4, 4, 2).eval()
     return Task("nci1", gnn, "generated", model, graphs, [], labels, labels, training, held_out)
 

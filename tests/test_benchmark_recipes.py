@@ -51,7 +51,7 @@ def test_training_graphs_are_balanced() -> None:
 
 def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "docs" / "recipes.md"
-    words = ["benchmark", "recipes", "--edges", "60", "--epochs", "1", "--out", str(page)]
+    words = ["benchmarks", "large_graph_recipes", "--edges", "60", "--epochs", "1", "--out", str(page)]
     monkeypatch.setattr(sys, "argv", words)
     threads = torch.get_num_threads()
     command.main()

@@ -80,7 +80,7 @@ class WeightIntegratedGradients(Explainer):
     integrated_gradients gradients on the mask of the messages.
 
     Args:
-        steps: The number of points on the way.
+        n_steps: The number of points on the way.
     """
 
     name = "integrated_gradients_weights"
@@ -89,11 +89,11 @@ class WeightIntegratedGradients(Explainer):
     baseline = "removed"
     batched = True
 
-    def __init__(self, steps: int = 50) -> None:
-        self.steps = steps
+    def __init__(self, n_steps: int = 50) -> None:
+        self.n_steps = n_steps
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the integrals."""
         weights = torch.ones(1, graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
-        attributions: Tensor = integrated_gradients(WeightedTargets(model, graphs), weights, self.steps)
+        attributions: Tensor = integrated_gradients(WeightedTargets(model, graphs), weights, self.n_steps)
         return attributions[0]
