@@ -19,7 +19,7 @@ CORE := $(addprefix tests/test_,attribution.py captum_methods.py explainer.py ex
 .PHONY: demo test test-fast test-exhaustive test-oldest fuzz lint dist docs cost speed clean
 
 demo: $(VENV)/.installed
-	$(BIN)/python -m benchmarks.demo
+	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed
 	$(BIN)/python $(PYTEST)

@@ -20,8 +20,8 @@ from benchmarks.explainers import EXPLAINERS
 from benchmarks.large_graphs import FEWEST_UNITS, MOST_EDGES, MOST_UNITS, Trained, large_graph, trained_model
 from benchmarks.paper.machine import machine_lines
 from benchmarks.paper.recipes import attributions_of
-from captum_goat.compare.explanations import clock, make_explainer
-from captum_goat.compare.formatting import EMPTY, markdown, number, seconds
+from captum_goat.compare.comparison import EMPTY, markdown, number, seconds
+from captum_goat.compare.explanation import clock, make_explainer
 from captum_goat.metrics import area_under_curve, fidelity_curve
 
 METHODS = ("random", "goat", "goat_peeled", "ig_half_peeled_both", "ig_half_peeled_2_1", "occlusion")
@@ -70,19 +70,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         given.out.write_text(page, encoding="utf-8")
 
 
-def run(num_edges: int, seed: int = 0, epochs: int = 60, *, progress: bool = True) -> str:
+def run(num_edges: int, seed: int = 0, epochs: int = 60, *, show_progress: bool = True) -> str:
     """Train a model, explain a large graph by all methods in turn, and return the page.
 
     Args:
         num_edges: The undirected edges of the graph.
         seed: Where the random numbers start.
         epochs: The epochs of training.
-        progress: Whether to show progress.
+        show_progress: Whether to show progress.
 
     Returns:
         The page, in Markdown.
     """
-    trained = trained_model(seed, epochs, progress=progress)
+    trained = trained_model(seed, epochs, show_progress=show_progress)
     graph = large_graph(num_edges, seed=seed + 1)  # other trees than those that the model was trained on
     graph.x = graph.x.double()
     with torch.no_grad():
@@ -90,7 +90,7 @@ def run(num_edges: int, seed: int = 0, epochs: int = 60, *, progress: bool = Tru
     target = probabilities.argmax(dim=1)
     found = []
     for name in METHODS:
-        if progress:
+        if show_progress:
             print(f"{name} ...", flush=True)
         found.append(measure(name, trained.model, graph, target, seed))
     return _page(found, trained, graph, probabilities[0], seed)

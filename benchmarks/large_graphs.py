@@ -14,8 +14,7 @@ from torch import Generator, Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_undirected
 
-from captum_goat.datasets import ba_2motifs
-from captum_goat.datasets.graph_motifs import BASE_NODES, MOTIF_NODES
+from captum_goat.datasets import BASE_NODES, MOTIF_NODES, ba_2motifs
 from captum_goat.models import GraphClassifier, TrainingResult, train_model
 
 NODES_OF_UNIT = BASE_NODES + MOTIF_NODES
@@ -70,13 +69,13 @@ class Trained(NamedTuple):
     training: TrainingResult
 
 
-def trained_model(seed: int = 0, epochs: int = 60, *, progress: bool = True) -> Trained:
+def trained_model(seed: int = 0, epochs: int = 60, *, show_progress: bool = True) -> Trained:
     """Train a GIN on small graphs.
 
     Args:
         seed: Where the random numbers start: graphs, weights, training. The global random state stays as it was.
         epochs: How often to go through the graphs.
-        progress: Whether to show a progress bar.
+        show_progress: Whether to show a progress bar.
 
     Returns:
         The model. In double precision the part of one edge in ten thousand is not lost in rounding.
@@ -85,7 +84,7 @@ def trained_model(seed: int = 0, epochs: int = 60, *, progress: bool = True) -> 
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model = GraphClassifier("gin", graphs[0].num_features, HIDDEN, num_classes=2, num_layers=LAYERS)
-    training = train_model(model, graphs, epochs=epochs, lr=0.005, seed=seed, show_progress=progress)
+    training = train_model(model, graphs, epochs=epochs, lr=0.005, seed=seed, show_progress=show_progress)
     return Trained(model.double().eval(), training)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from benchmarks.datasets.registry import DatasetInfo, GraphDataset
-from captum_goat.models.classifiers import GraphClassifier, NodeClassifier
-from captum_goat.models.training import TrainingResult, train_model
+from benchmarks.trained_weights import train_once
+from captum_goat.models import GraphClassifier, NodeClassifier, TrainingResult
 
 # The authors' GCN has neither self-loops nor degree normalisation, but divides features by their norm before a layer.
 PAPER_GNNS: dict[str, dict[str, Any]] = {
@@ -145,18 +145,18 @@ def train_paper_model(
     *,
     settings: Settings | None = None,
     seed: int = 0,
-    progress: bool = True,
+    show_progress: bool = True,
     cache: str | PathLike[str] | None = None,
 ) -> tuple[GraphClassifier | NodeClassifier, TrainingResult]:
     """Make and train a model of the paper.
 
     Args:
-        dataset: What it is trained on, from :func:`~captum_goat.datasets.load`.
+        dataset: What it is trained on, from :func:`~benchmarks.datasets.load`.
         gnn: ``"gcn"`` (the authors' variant), ``"sage"``, ``"gin"`` or ``"gcn_textbook"``.
         settings: How; as :data:`PAPER_SETTINGS` says if ``None``.
         seed: Decides the weights and the training; for graphs, also the split.
-        progress: Whether to show a progress bar (if tqdm is installed).
-        cache: A folder for trained weights; see :func:`~captum_goat.models.train_model`.
+        show_progress: Whether to show a progress bar (if tqdm is installed).
+        cache: A folder for trained weights; ``None`` to write none.
 
     Returns:
         The model in evaluation mode, and how well it does.
@@ -166,22 +166,22 @@ def train_paper_model(
         >>> from benchmarks.datasets import load
         >>> from benchmarks.paper_models import Settings, train_paper_model
         >>> model, result = train_paper_model(
-        ...     load("tree_grid"), "gin", settings=Settings(epochs=50, lr=0.01), progress=False
+        ...     load("tree_grid"), "gin", settings=Settings(epochs=50, lr=0.01), show_progress=False
         ... )
         >>> result.test_accuracy > 0.8
         True
     """
     settings = settings or PAPER_SETTINGS[dataset.info.name, gnn]
     model = paper_model(dataset.info, gnn, settings, seed)
-    result = train_model(
+    result = train_once(
         model,
         dataset.graphs if dataset.info.task_level == "graph" else dataset.graphs[0],
+        cache,
         epochs=settings.epochs,
         lr=settings.lr,
         weight_decay=settings.weight_decay,
         batch_size=settings.batch_size,
         seed=seed,
-        show_progress=progress,
-        cache=cache,
+        show_progress=show_progress,
     )
     return model, result

@@ -22,7 +22,7 @@ from benchmarks.paper.tables import title
 from benchmarks.paper.tasks import load_task
 from benchmarks.paper_models import PAPER_ACCURACIES
 from captum_goat.cli.options import positive
-from captum_goat.compare.formatting import EMPTY, markdown
+from captum_goat.compare.comparison import EMPTY, markdown
 from captum_goat.models import TrainingResult
 
 DATASET, GNN, LABEL = STABLE_EXAMPLE

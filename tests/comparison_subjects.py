@@ -10,8 +10,8 @@ from conftest import make_gnn, random_edges
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from benchmarks.explainers import Explainer
 from captum_goat.compare import Comparison, compare
+from captum_goat.compare.explainers import Explainer
 from captum_goat.compare.explainers.graphs import Graphs
 
 

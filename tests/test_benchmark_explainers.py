@@ -176,7 +176,7 @@ def test_registered(name: str) -> None:
 def test_complete(name: str, kind: str, graphs: Batch) -> None:
     """What claims to add up does, up to what the method approximates."""
     model = make_model(kind)
-    options = {"kernel_shap": {"samples": 60}, "shapley_value_sampling": {"samples": 2}}.get(name, {"steps": 400})
+    options = {"kernel_shap": {"samples": 60}, "shapley_value_sampling": {"samples": 2}}.get(name, {"n_steps": 400})
     explain = EXPLAINERS[name](**({} if "goat" in name else options))
     scores = scores_of(explain, model, graphs, TARGET)
     found = Graphs.of(graphs, TARGET)

@@ -14,15 +14,14 @@ from torch_geometric.data import Batch, Data
 
 from benchmarks.explainers import EXPLAINERS
 from benchmarks.paper import verdicts
+from benchmarks.paper.csv_files import write_csv
 from benchmarks.paper.measurements import Key, Measurements, measure, searched
 from benchmarks.paper.result_cache import Cell
 from benchmarks.paper.results import Row, read_rows, rows_of
 from benchmarks.paper.study import Results
 from benchmarks.paper.tasks import Task, in_turn
-from captum_goat.compare.csv_files import write_rows
-from captum_goat.compare.explanations import Explanation, explain
-from captum_goat.compare.statistics import mean_and_error
-from captum_goat.compare.time_limit import TimeLimitError, time_limit
+from captum_goat.compare.explanation import TimedScores, TimeLimitError, explain, time_limit
+from captum_goat.compare.measures import mean_and_error
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import search_prefix
 from captum_goat.models import GraphClassifier, Split, TrainingResult
@@ -36,7 +35,7 @@ def task_of(num_graphs: int, wrong: tuple[int, ...] = ()) -> Task:
     labels = torch.cat([graph.y for graph in graphs])
     predicted = labels.clone()
     predicted[list(wrong)] = 1 - predicted[list(wrong)]
-    training = TrainingResult(1.0, 0.9, 0.8, Split(labels, labels, labels), 1, False)
+    training = TrainingResult(1.0, 0.9, 0.8, Split(labels, labels, labels), 1)
     model = GraphClassifier("gin", 10, 8, 2).eval()
     return Task("ba_2motifs", "gin", "generated", model, graphs, [], labels, predicted, training)
 
@@ -44,7 +43,7 @@ def task_of(num_graphs: int, wrong: tuple[int, ...] = ()) -> Task:
 def cell_of(name: str, values: Tensor, groups: Tensor | None = None) -> Cell:
     count = len(values)
     nothing = torch.full((count,), torch.nan)
-    explanation = Explanation(count, torch.zeros(0), torch.tensor([0.3, 0.1, 0.2]), 0.05, 0.0, nothing)
+    explanation = TimedScores(count, torch.zeros(0), torch.tensor([0.3, 0.1, 0.2]), 0.05, 0.0, nothing)
     coverage = {} if groups is None else {Key("coverage", "leave", "search", "0.7"): groups}
     return Cell(name, explanation, Measurements({KEY: values}, {}, coverage))
 
@@ -135,11 +134,11 @@ def test_rows_survive_the_file(tmp_path: Path, name: str) -> None:
         ),
         Row("nci1", "gcn", "", "", "all", "", "", "", "test_accuracy", 0.75),
     ]
-    write_rows(tmp_path / name, rows, Row)
+    write_csv(tmp_path / name, rows, Row)
     assert repr(read_rows(tmp_path / name)) == repr(rows)
     content = (tmp_path / name).read_bytes()
     assert content.startswith(b"\x1f\x8b") == name.endswith(".gz")
-    write_rows(tmp_path / f"other_{name}", rows, Row)
+    write_csv(tmp_path / f"other_{name}", rows, Row)
     assert (tmp_path / f"other_{name}").read_bytes() == content, "the same table is the same file"
 
 

@@ -52,7 +52,7 @@ def test_training_graphs_are_balanced() -> None:
 @pytest.mark.slow
 def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "docs" / "recipes.md"
-    words = ["benchmark", "recipes", "--edges", "60", "--epochs", "1", "--out", str(page)]
+    words = ["benchmarks", "large_graph_recipes", "--edges", "60", "--epochs", "1", "--out", str(page)]
     monkeypatch.setattr(sys, "argv", words)
     threads = torch.get_num_threads()
     command.main()
@@ -68,7 +68,7 @@ def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 def test_figures_are_those_of_the_metrics() -> None:
-    model, _ = trained_model(epochs=1, progress=False)
+    model, _ = trained_model(epochs=1, show_progress=False)
     graph = large_graph(60)
     graph.x = graph.x.double()
     target = torch.tensor([1])

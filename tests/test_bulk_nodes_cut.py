@@ -14,7 +14,7 @@ from torch_geometric.nn import GraphNorm, SAGEConv
 import captum_goat.nodes.checked_cuts as cut_check
 from benchmarks.datasets import ba_shapes
 from captum_goat import GOAtAttribution
-from captum_goat.datasets import computation_graphs
+from captum_goat.compare import computation_graphs
 from captum_goat.nodes.checked_cuts import CheckedCuts
 from captum_goat.nodes.cut_graphs import Direction, NeighborIndex, cut_graphs, joint_surroundings, spans_more
 from captum_goat.nodes.explainer import NodeExplainer

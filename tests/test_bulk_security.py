@@ -18,11 +18,11 @@ from bulk_models import Watched, numbered_graphs, watched_model
 from conftest import randomize
 from torch_geometric.data import Data
 
+from benchmarks.trained_weights import read_checkpoint
 from captum_goat.bulk import explain_dataset, load_attributions
 from captum_goat.cli import compare as compare_command
 from captum_goat.cli import explain as command_line
 from captum_goat.cli.saved_files import load_graphs, load_model
-from captum_goat.models.checkpoints import read_checkpoint
 
 GRAPHS = numbered_graphs(6)
 MARKER = "executed"  # a file in the current folder, which an attack that succeeds makes

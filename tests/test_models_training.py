@@ -9,9 +9,9 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from benchmarks.datasets import ba_shapes
+from benchmarks.trained_weights import fingerprint, train_once
 from captum_goat.datasets import ba_2motifs
 from captum_goat.models import GraphClassifier, NodeClassifier, train_model
-from captum_goat.models.checkpoints import fingerprint
 
 
 def classifier(conv: Any, hidden_channels: int = 16, **options: Any) -> GraphClassifier:
@@ -174,13 +174,12 @@ def test_cache_gives_the_same_weights_without_training(
 ) -> None:
     make, data = (classifier, graphs) if level == "graph" else (node_classifier, shapes)
     first, second, third = make("gin"), make("gin"), make("gin")
-    trained = train_model(first, data, epochs=12, lr=0.01, cache=tmp_path / "weights", show_progress=False)
+    trained = train_once(first, data, tmp_path / "weights", epochs=12, lr=0.01, show_progress=False)
     (file,) = (tmp_path / "weights").iterdir()
     written = file.read_bytes()
-    read = train_model(second, data, epochs=12, lr=0.01, cache=tmp_path / "weights", show_progress=True)
+    read = train_once(second, data, tmp_path / "weights", epochs=12, lr=0.01, show_progress=True)
     assert not capsys.readouterr().err  # no bar, as there is nothing to wait for
     train_model(third, data, epochs=12, lr=0.01, show_progress=False)
-    assert (trained.from_cache, read.from_cache) == (False, True)
     assert torch.equal(weights(first), weights(second))
     assert torch.equal(weights(first), weights(third))
     assert not second.training
@@ -206,9 +205,7 @@ def test_cache_is_missed_when_anything_is_different(shapes: Data, tmp_path: Path
         (node_classifier(), shapes, {"weight_decay": 0.1}),
     ]
     for model, data, options in runs:
-        assert not train_model(
-            model, data, **{"epochs": 1, "show_progress": False, "cache": tmp_path} | options
-        ).from_cache
+        train_once(model, data, tmp_path, **{"epochs": 1, "show_progress": False} | options)
     assert len(list(tmp_path.iterdir())) == len(runs)
 
 
@@ -222,7 +219,7 @@ def test_fingerprints_tell_options_apart_that_are_not_weights(graphs: list[Data]
 
 @pytest.mark.parametrize("damage", ["code", "other", "cut", "empty"])
 def test_cached_files_hold_weights_and_no_code(damage: str, shapes: Data, tmp_path: Path) -> None:
-    train_model(node_classifier(), shapes, epochs=1, cache=tmp_path, show_progress=False)
+    train_once(node_classifier(), shapes, tmp_path, epochs=1, show_progress=False)
     (file,) = tmp_path.iterdir()
     assert torch.load(file, weights_only=True)["settings"]["epochs"] == 1
     if damage in ("code", "other"):
@@ -230,4 +227,4 @@ def test_cached_files_hold_weights_and_no_code(damage: str, shapes: Data, tmp_pa
     else:
         file.write_bytes(file.read_bytes()[:100] if damage == "cut" else b"")
     with pytest.raises(ValueError, match=r"Expected trained weights in .*\.pt \(got something else\). Delete the file"):
-        train_model(node_classifier(), shapes, epochs=1, cache=tmp_path, show_progress=False)
+        train_once(node_classifier(), shapes, tmp_path, epochs=1, show_progress=False)

@@ -15,8 +15,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GraphConv
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution
-from captum_goat.compare.explainers.graphs import Graphs
-from captum_goat.compare.explainers.masked_targets import MaskedTargets
+from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
 from captum_goat.peeling import Peeling
 from captum_goat.peeling.order import ORDERS
 

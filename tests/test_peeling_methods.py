@@ -16,8 +16,7 @@ from torch_geometric.data import Batch
 from torch_geometric.explain.algorithm.captum import CaptumModel
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UpperHalfGradients
-from captum_goat.compare.explainers.graphs import Graphs
-from captum_goat.compare.explainers.masked_targets import MaskedTargets
+from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
 from captum_goat.peeling import Peeling
 from captum_goat.peeling.order import ORDERS
 

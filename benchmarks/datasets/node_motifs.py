@@ -17,9 +17,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-from captum_goat.datasets.base_graphs import GRID, HOUSE, Edges, barabasi_albert, binary_tree
+from captum_goat.datasets import HOUSE, Edges, barabasi_albert
 
 NUM_FEATURES = 10
+GRID: Edges = [(0, 1), (1, 2), (3, 4), (4, 5), (6, 7), (7, 8), (0, 3), (3, 6), (1, 4), (4, 7), (2, 5), (5, 8)]
 HOUSE_LABELS = (1, 1, 2, 2, 3)  # middle, middle, bottom, bottom, top; the base has label 0
 GRID_LABELS = (1,) * 9
 EDGES_PER_NODE = 5  # of the Barabasi-Albert graphs
@@ -118,6 +119,11 @@ def tree_grid(height: int = 8, num_motifs: int = 80, seed: int = 0) -> Data:
     tree = binary_tree(height)
     edges, in_motif, labels = _hang_motifs(tree, len(tree) + 1, GRID, GRID_LABELS, num_motifs, generator)
     return _data(torch.ones(len(labels), NUM_FEATURES), edges, in_motif, labels, generator)
+
+
+def binary_tree(height: int) -> Edges:
+    """Return the edges of the complete binary tree with ``2 ** (height + 1) - 1`` nodes, parents first."""
+    return [((node - 1) // 2, node) for node in range(1, 2 ** (height + 1) - 1)]
 
 
 def _houses(num_base: int, num_motifs: int, generator: np.random.Generator) -> tuple[Edges, list[bool], list[int]]:

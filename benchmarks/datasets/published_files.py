@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
-from captum_goat.datasets.graph_motifs import BASE_NODES
+from captum_goat.datasets import BASE_NODES
 
 GRAPH_ARRAYS = ("graph", "source", "target", "x", "y")
 NODE_ARRAYS = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask", "motif_edge")
@@ -64,7 +64,7 @@ def load_node_graph(path: str | PathLike[str]) -> Data:
             ``train_mask``, ``val_mask`` and ``test_mask`` ``[N]``, and ``motif_edge`` ``[E]``.
 
     Returns:
-        One graph, in the form of :func:`~captum_goat.datasets.ba_shapes`.
+        One graph, in the form of :func:`~benchmarks.datasets.ba_shapes`.
 
     Examples::
 

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from benchmarks.datasets.molecules import load_mutagenicity, load_nci1
 from benchmarks.datasets.node_motifs import ba_community, ba_shapes, tree_grid
 from benchmarks.datasets.published_files import load_ba_2motifs, load_node_graph
-from captum_goat.datasets.graph_motifs import ba_2motifs
+from captum_goat.datasets import ba_2motifs
 
 TaskLevel: TypeAlias = Literal["graph", "node"]
 
@@ -97,7 +97,7 @@ def load(
     Args:
         name: A key of :data:`DATASETS`.
         root: The folder with the files: ``<name>.npz`` of the synthetic data sets, and what
-            :func:`~captum_goat.datasets.load_mutagenicity` and :func:`~captum_goat.datasets.load_nci1` look for. With
+            :func:`~benchmarks.datasets.load_mutagenicity` and :func:`~benchmarks.datasets.load_nci1` look for. With
             ``None``, or without that file, the synthetic ones are generated.
         unpack_to: Where archives of molecules are unpacked; ``root`` if ``None``.
         download: Whether molecules may be downloaded.

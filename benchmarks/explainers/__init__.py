@@ -45,10 +45,15 @@ from benchmarks.explainers.repeated import RepeatedGOAt
 from benchmarks.explainers.robust_counterfactual import RCExplainer
 from benchmarks.explainers.sampling import KernelShap, ShapleyValueSampling
 from benchmarks.explainers.subgraphx import SubgraphX
-from captum_goat.compare.explainers.gradients import IntegratedGradients, Saliency
 from captum_goat.compare.explainers.interface import EdgeExplainer, Explainer, ExplainerSkippedError
-from captum_goat.compare.explainers.pyg import GNNExplainerOfPyG
-from captum_goat.compare.explainers.simple import EdgeOcclusion, GOAt, Random
+from captum_goat.compare.explainers.standard import (
+    EdgeOcclusion,
+    GNNExplainer,
+    GOAt,
+    IntegratedGradients,
+    Random,
+    Saliency,
+)
 
 __all__ = ["EXPLAINERS", "EdgeExplainer", "Explainer", "ExplainerSkippedError"]
 
@@ -78,7 +83,7 @@ EXPLAINERS: dict[str, type[Explainer]] = {
         Deconvolution,
         ShapleyValueSampling,
         KernelShap,
-        GNNExplainerOfPyG,
+        GNNExplainer,
         PGExplainerOfPyG,
         PGMExplainerOfPyG,
         GraphMaskOfPyG,

@@ -19,7 +19,7 @@ from benchmarks.explainers.peeled import (
 )
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UpperHalfGradients
 from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
-from captum_goat.compare.explainers.simple import EdgeOcclusion, GOAt
+from captum_goat.compare.explainers.standard import EdgeOcclusion, GOAt
 from captum_goat.tracking import UnsupportedModelError
 
 

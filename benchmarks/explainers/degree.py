@@ -26,8 +26,8 @@ class DEGREE(Explainer):
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the parts of all graphs' edges."""
-        place = graphs.place[graphs.edges.number]
-        groups = torch.zeros(graphs.most_edges, graphs.x.size(0), dtype=torch.bool, device=graphs.x.device)
+        place = graphs.position[graphs.edges.number]
+        groups = torch.zeros(graphs.max_edges, graphs.x.size(0), dtype=torch.bool, device=graphs.x.device)
         for end in graphs.edge_index:
             groups[place, end] = True
         at_once = max(1, LARGEST_CALL // graphs.num_edges)
@@ -35,4 +35,4 @@ class DEGREE(Explainer):
             parts = [graphs.of_target(decompose(model, graphs, some).part) for some in groups.split(at_once)]
         except UnsupportedModelError as error:
             raise ExplainerSkippedError(str(error)) from error
-        return graphs.shared(graphs.by_place(torch.cat(parts)))
+        return graphs.shared(graphs.by_position(torch.cat(parts)))

@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.compare.explainers.gradients import integrated
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.explainers.graphs import EdgeFunction, Graphs
 from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
-from captum_goat.compare.explainers.masked_targets import EdgeFunction
+from captum_goat.compare.explainers.standard import integrated_gradients
 
 
 class WeightedTargets(EdgeFunction):
@@ -78,10 +77,10 @@ class WeightIntegratedGradients(Explainer):
     Weights enter *before* degree normalisation, so that an edge also answers for what it does to the other edges'
     coefficients; weights of 0 are the graph without edges. A self-loop of the graph has weight 1 at a layer that would
     add one in its place, and so no part in the score there. Where a layer does not normalise, this is the same as
-    integrated gradients on the mask of the messages.
+    integrated_gradients gradients on the mask of the messages.
 
     Args:
-        steps: The number of points on the way.
+        n_steps: The number of points on the way.
     """
 
     name = "integrated_gradients_weights"
@@ -90,11 +89,11 @@ class WeightIntegratedGradients(Explainer):
     baseline = "removed"
     batched = True
 
-    def __init__(self, steps: int = 50) -> None:
-        self.steps = steps
+    def __init__(self, n_steps: int = 50) -> None:
+        self.n_steps = n_steps
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the integrals."""
         weights = torch.ones(1, graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
-        attributions: Tensor = integrated(WeightedTargets(model, graphs), weights, self.steps)
+        attributions: Tensor = integrated_gradients(WeightedTargets(model, graphs), weights, self.n_steps)
         return attributions[0]

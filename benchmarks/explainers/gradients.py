@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.explainers.relu_modules import WithReLUModules
-from captum_goat.compare.explainers.gradients import MaskGradients
-from captum_goat.compare.explainers.masked_targets import MaskedTargets
+from captum_goat.compare.explainers.graphs import MaskedTargets
 from captum_goat.compare.explainers.randomness import seeded
+from captum_goat.compare.explainers.standard import MaskGradients
 
 
 class InputXGradient(MaskGradients):

@@ -13,7 +13,7 @@ from torch.nn import Module
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UpperHalfGradients
 from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.compare.explainers.interface import Explainer
-from captum_goat.compare.explainers.randomness import seed_of, seeded
+from captum_goat.compare.explainers.randomness import seeded
 from captum_goat.peeling import Peeling
 from captum_goat.peeling.order import Order
 from captum_goat.peeling.peeling import Removal
@@ -119,7 +119,7 @@ class PeeledRandom(Peeled):
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return random places."""
-        with seeded(seed_of(graphs, self.seed)):
+        with seeded(graphs.seed(self.seed)):
             return super().scores(model, graphs)
 
     def method(self, model: Module) -> Attribution:

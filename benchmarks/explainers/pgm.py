@@ -13,7 +13,7 @@ from torch.nn import Module
 
 from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.compare.explainers.interface import Explainer
-from captum_goat.compare.explainers.randomness import seed_of, seeded
+from captum_goat.compare.explainers.randomness import seeded
 
 P_VALUE_FLOOR = 1e-300  # its logarithm is finite
 
@@ -44,7 +44,7 @@ class PGMExplainerOfPyG(Explainer):
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the scores of one graph's edges."""
-        with seeded(seed_of(graphs, self.seed)), torch.no_grad():
+        with seeded(graphs.seed(self.seed)), torch.no_grad():
             perturbed, drops = self.drawn(model, graphs)
         evidence = [abs(np.log10(max(P_VALUE_FLOOR, p_value(node, drops)))) for node in perturbed.T]
         nodes = torch.tensor(evidence, dtype=graphs.x.dtype, device=graphs.x.device)

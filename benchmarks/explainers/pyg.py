@@ -14,11 +14,12 @@ from torch_geometric.data import Data
 from torch_geometric.explain import AttentionExplainer, GraphMaskExplainer, PGExplainer
 from torch_geometric.nn import MessagePassing
 
+from benchmarks.explainers.training_sample import sample_graphs
 from captum_goat.compare.explainers import interface
 from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.compare.explainers.interface import ExplainerSkippedError, own_copy
-from captum_goat.compare.explainers.pyg import Ordered, edge_mask, pyg_explainer
-from captum_goat.compare.explainers.randomness import drawn, seed_of, seeded
+from captum_goat.compare.explainers.randomness import seeded
+from captum_goat.compare.explainers.standard import SelfLoopsLast, edge_mask, pyg_explainer
 
 
 class PGExplainerOfPyG(interface.Explainer):
@@ -31,7 +32,7 @@ class PGExplainerOfPyG(interface.Explainer):
     Args:
         epochs: How often to go through the graphs.
         lr: Adam's learning rate.
-        num_graphs: How many graphs to train with at most; they are drawn at random.
+        num_graphs: How many graphs to train with at most; they are sample_graphs at random.
         seed: Where the random numbers start.
     """
 
@@ -53,7 +54,7 @@ class PGExplainerOfPyG(interface.Explainer):
         with seeded(self.seed), torch.enable_grad():
             algorithm = PGExplainer(epochs=self.epochs, lr=self.lr)
             pyg_explainer(model, algorithm)  # tells the algorithm what it explains
-            chosen = drawn(graphs, self.num_graphs)
+            chosen = sample_graphs(graphs, self.num_graphs)
             algorithm.to(chosen[0].x.device, chosen[0].x.dtype)
             examples = [_predicted(model, graph) for graph in chosen]
             with warnings.catch_warnings():
@@ -67,7 +68,7 @@ class PGExplainerOfPyG(interface.Explainer):
         """Return the log-odds of the masks of all graphs."""
         if self._algorithm is None:
             raise ValueError("Expected PGExplainer to be fitted. Call fit(model, graphs) first.")
-        ordered, said = Ordered.of(graphs), list[Tensor]()
+        ordered, said = SelfLoopsLast.of(graphs), list[Tensor]()
         hook = self._algorithm.mlp.register_forward_hook(lambda _, inputs, out: said.append(out.view(-1)))
         try:
             edge_mask(pyg_explainer(model, self._algorithm), ordered.graphs)
@@ -81,7 +82,7 @@ def _predicted(model: Module, graph: Data) -> tuple[Tensor, Tensor, Tensor, Tens
     graphs = Graphs.of(graph, torch.zeros(1, dtype=torch.long))
     with torch.no_grad():
         target = model(*graphs.inputs).argmax(-1)
-    return *Ordered.of(graphs).graphs.inputs, target
+    return *SelfLoopsLast.of(graphs).graphs.inputs, target
 
 
 class GraphMaskOfPyG(interface.Explainer):
@@ -113,7 +114,7 @@ class GraphMaskOfPyG(interface.Explainer):
         model, graphs = model.float(), replace(graphs, x=graphs.x.float())  # as PyG's own weights are
         layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
         _tell_widths(model, layers, graphs)
-        with seeded(seed_of(graphs, self.seed)):
+        with seeded(graphs.seed(self.seed)):
             algorithm = _SoftGraphMask(len(layers), epochs=self.epochs, lr=self.lr, log=False)
             return edge_mask(pyg_explainer(model, algorithm), graphs)
 

@@ -27,9 +27,10 @@ from benchmarks.explainers.growth import (
     uniform,
 )
 from benchmarks.explainers.growth_networks import Locator, Policy
+from benchmarks.explainers.training_sample import sample_graphs
 from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError, own_copy
-from captum_goat.compare.explainers.randomness import drawn, seeded
+from captum_goat.compare.explainers.randomness import seeded
 from captum_goat.metrics.counted_edges import position_in_graph, sums
 from captum_goat.metrics.reduced_graphs import reads_roots
 
@@ -116,7 +117,7 @@ class RGExplainer(Explainer):
         radius: :math:`\lambda_2`.
         similarity: :math:`\lambda_3`.
         largest: The number of nodes at which the policy has to stop.
-        num_graphs: How many graphs to train with at most; they are drawn at random.
+        num_graphs: How many graphs to train with at most; they are sample_graphs at random.
         seed: Where the random numbers start.
 
     Attributes:
@@ -164,7 +165,7 @@ class RGExplainer(Explainer):
         """Train the policy and the locator."""
         model = own_copy(model)
         with seeded(self.seed), torch.inference_mode(False), torch.enable_grad():
-            chosen = drawn(graphs, self.num_graphs)
+            chosen = sample_graphs(graphs, self.num_graphs)
             parts = [chosen[k : k + AT_ONCE] for k in range(0, len(chosen), AT_ONCE)]
             scenes = [Scene.of(model, _predicted(model, part).repeated(self.rollouts)) for part in parts]
             x, pairs = scenes[0].graphs.x, torch.cat([scene.pairs for scene in scenes])

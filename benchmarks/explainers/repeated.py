@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from captum_goat.compare.explainers.simple import GOAt
+from captum_goat.compare.explainers.standard import GOAt
 
 
 class RepeatedGOAt(GOAt):

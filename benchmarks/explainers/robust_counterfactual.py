@@ -12,10 +12,11 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import get_embeddings
 
 from benchmarks.explainers.decision_regions import Head, decision_regions
+from benchmarks.explainers.training_sample import sample_graphs
 from captum_goat import EdgeMaskedModel
 from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.compare.explainers.interface import Explainer, own_copy
-from captum_goat.compare.explainers.randomness import drawn, seeded
+from captum_goat.compare.explainers.randomness import seeded
 from captum_goat.metrics.counted_edges import sums
 
 HIDDEN = 64
@@ -53,7 +54,7 @@ class RCExplainer(Explainer):
         keep: :math:`\lambda`.
         size: :math:`\beta`.
         entropy: :math:`\mu`.
-        num_graphs: How many graphs to train with at most; they are drawn at random.
+        num_graphs: How many graphs to train with at most; they are sample_graphs at random.
         seed: Where the random numbers start.
     """
 
@@ -88,7 +89,7 @@ class RCExplainer(Explainer):
         """Find the decision regions, and train the network."""
         model = own_copy(model)
         with seeded(self.seed), torch.inference_mode(False), torch.enable_grad():
-            chosen = drawn(graphs, self.num_graphs)
+            chosen = sample_graphs(graphs, self.num_graphs)
             head, parts = _prepared(model, chosen)
             network = _network(parts[0].pairs)
             optimizer = torch.optim.Adam(network.parameters(), lr=self.lr)

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
 from captum_goat.compare.explainers.interface import Explainer
-from captum_goat.compare.explainers.masked_targets import MaskedTargets
-from captum_goat.compare.explainers.randomness import seed_of, seeded
+from captum_goat.compare.explainers.randomness import seeded
 
 AT_ONCE = 64  # masks that are tried in one call of the model
 
@@ -39,9 +38,9 @@ class SampledShapley(Explainer):
         targets = MaskedTargets(model, graphs)
         mask = torch.ones(1, graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
         number = graphs.edges.number
-        with torch.no_grad(), seeded(seed_of(graphs, self.seed)):
+        with torch.no_grad(), seeded(graphs.seed(self.seed)):
             value: Tensor
-            if graphs.most_edges == 1:  # a single player has it all; Captum's KernelShap cannot draw from no others
+            if graphs.max_edges == 1:  # a single player has it all; Captum's KernelShap cannot draw from no others
                 value = targets(mask) - targets(torch.zeros_like(mask))
             else:
                 value = self.attributions(targets, mask, number.unsqueeze(0))[0]

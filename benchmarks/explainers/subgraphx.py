@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
-from captum_goat.compare.explainers.randomness import seed_of, seeded
+from captum_goat.compare.explainers.randomness import seeded
 
 _FOLDER = "captum_goat_dig_xgraph_method"  # the folder of the package's methods, under a name of our own
 _ADVICE = "Install it without its dependencies: pip install --no-deps dive-into-graphs && pip install rdkit"
@@ -59,7 +59,7 @@ class SubgraphX(Explainer):
             sample_num=self.samples,
             vis=False,
         )
-        with seeded(seed_of(graphs, self.seed)), torch.no_grad():
+        with seeded(graphs.seed(self.seed)), torch.no_grad():
             reward = search.get_reward_func(package.GnnNetsGC2valueFunc(search.model, int(graphs.target)))
             found = search.get_mcts_class(graphs.x, graphs.edge_index, score_func=reward).mcts(verbose=False)
         return best_values([(each.coalition, each.P) for each in found], graphs)

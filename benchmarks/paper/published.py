@@ -1,7 +1,7 @@
 """Numbers of the paper, quoted beside ours.
 
 Source: Lu, Mills, He, Liu, Niu: *GOAt: Explaining Graph Neural Networks via Graph Output Attribution*, ICLR 2024. Test
-accuracies are in :data:`captum_goat.models.PAPER_ACCURACIES`.
+accuracies are in :data:`benchmarks.paper_models.PAPER_ACCURACIES`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.paper.csv_files import write_csv
 from benchmarks.paper.explainer_order import of_main_tables
 from benchmarks.paper.options import GNNS, Options
 from benchmarks.paper.pages.costs import times_page
@@ -17,7 +18,6 @@ from benchmarks.paper.pages.summary import summary_page
 from benchmarks.paper.recipes import Area
 from benchmarks.paper.results import Row, rows_of
 from benchmarks.paper.study import Results, Study
-from captum_goat.compare.csv_files import write_rows
 
 FOLDER, TABLE, RECIPE_TABLE = "benchmark", "results.csv.gz", "recipes.csv"
 WRITTEN_BY = "Written by `python -m benchmarks paper`; nothing on this page is written by hand."
@@ -51,10 +51,10 @@ def write_report(options: Options, studies: Sequence[Study]) -> Path:
         options.out / FOLDER,
         Results(row for study in studies for row in rows_of(study.task, study.cells)),
     )
-    write_rows(folder / TABLE, everything.rows, Row)
+    write_csv(folder / TABLE, everything.rows, Row)
     areas = [area for trial in all_trials(studies) for area in (trial.plus, trial.minus)]
     if areas:
-        write_rows(folder / RECIPE_TABLE, areas, Area)
+        write_csv(folder / RECIPE_TABLE, areas, Area)
     own = [study for study in studies if study.task.gnn in GNNS] or studies
     names, recipes = {study.task.gnn for study in own}, recipes_page(studies, RECIPE_TABLE)
     rows = [row for row in everything.rows if row.gnn in names]

@@ -14,11 +14,11 @@ from torch import Tensor
 from benchmarks.paper.measurements import Key, Measurements
 from benchmarks.paper.options import Options
 from benchmarks.paper.tasks import Task
-from captum_goat.compare.explanations import Explanation
-from captum_goat.models.checkpoints import fingerprint
+from benchmarks.trained_weights import fingerprint
+from captum_goat.compare.explanation import TimedScores
 from captum_goat.runs.digests import digest_of
 
-EXPLANATION_FORMAT = 3  # to be raised when explaining changes, so that older results are not taken for those of today
+EXPLANATION_FORMAT = 4  # to be raised when explaining changes, so that older results are not taken for those of today
 MEASUREMENT_FORMAT = 4  # the same for measuring
 
 
@@ -34,7 +34,7 @@ class Cell:
     """
 
     explainer: str
-    explanation: Explanation | None
+    explanation: TimedScores | None
     measurements: Measurements
     skipped: str = ""
 
@@ -57,16 +57,16 @@ class Store:
         self.task = fingerprint(task.model, task.graphs, {"seed": options.seed})
         self.budget = options.budget
 
-    def read_explanation(self, explainer: str, wanted: int) -> Explanation | None:
+    def read_explanation(self, explainer: str, wanted: int) -> TimedScores | None:
         """Return an explanation, or ``None`` if there is none of so many graphs, or of as many as time allows."""
         file = self._read(explainer, "explanation", EXPLANATION_FORMAT)
         if file is None or file["threads"] != torch.get_num_threads():
             return None
-        found = Explanation(**file["content"])
+        found = TimedScores(**file["content"])
         out_of_time = found.count < wanted <= file["wanted"] and file["budget"] >= self.budget
         return found if found.count == wanted or out_of_time else None
 
-    def write_explanation(self, explainer: str, found: Explanation, wanted: int) -> None:
+    def write_explanation(self, explainer: str, found: TimedScores, wanted: int) -> None:
         """Keep an explanation, and of how many graphs it was asked for."""
         more = {"wanted": wanted, "threads": torch.get_num_threads()}
         self._write(explainer, "explanation", EXPLANATION_FORMAT, _contents(found), **more)
@@ -111,7 +111,7 @@ class Store:
         unfinished.replace(path)  # a file appears when it is whole
 
 
-def _contents(found: Explanation | Measurements) -> dict[str, Any]:
+def _contents(found: TimedScores | Measurements) -> dict[str, Any]:
     return {each.name: getattr(found, each.name) for each in fields(found)}
 
 

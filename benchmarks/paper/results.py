@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.paper.csv_files import open_text
 from benchmarks.paper.measurements import Key, original_embeddings
 from benchmarks.paper.result_cache import Cell
 from benchmarks.paper.tasks import Task
-from captum_goat.compare.csv_files import opened_text
-from captum_goat.compare.statistics import mean_and_error
+from captum_goat.compare.measures import mean_and_error
 from captum_goat.metrics import discriminability, stability
 
 REFERENCE = "goat"
@@ -93,11 +93,11 @@ def _rows_of_times(task: Task, cell: Cell) -> Iterator[Row]:
     explanation = cell.explanation
     assert explanation is not None
     start = (task.dataset, task.gnn, cell.explainer, "predicted", ALL, "", "", "")
-    _, error, n = mean_and_error(explanation.alone)
-    yield Row(*start, "seconds_alone", float(explanation.alone.median()), error, n)
-    if not math.isnan(explanation.batched):
-        yield Row(*start, "seconds_in_batch", explanation.batched, n=explanation.count)
-    yield Row(*start, "seconds_to_fit", explanation.fitting)
+    _, error, n = mean_and_error(explanation.seconds_alone)
+    yield Row(*start, "seconds_alone", float(explanation.seconds_alone.median()), error, n)
+    if not math.isnan(explanation.seconds_in_batch):
+        yield Row(*start, "seconds_in_batch", explanation.seconds_in_batch, n=explanation.count)
+    yield Row(*start, "seconds_to_fit", explanation.seconds_to_fit)
     error_of_graphs = explanation.completeness_error
     if not bool(error_of_graphs.isnan().all()):
         yield Row(*start, "completeness_error", *mean_and_error(error_of_graphs))
@@ -187,7 +187,7 @@ def _coverage(groups: Tensor, top: int) -> float:
 def read_rows(path: Path) -> list[Row]:
     """Read the table that :func:`write_rows` wrote."""
     kinds = {each.name: each.type for each in fields(Row)}
-    with opened_text(path, "r") as file:
+    with open_text(path, "r") as file:
         lines = [{name: _value(text, str(kinds[name])) for name, text in line.items()} for line in csv.DictReader(file)]
     return [Row(**line) for line in lines]  # type: ignore[arg-type]
 

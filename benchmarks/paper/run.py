@@ -15,7 +15,7 @@ from benchmarks.paper.report import write_report
 from benchmarks.paper.result_cache import Cell, Store
 from benchmarks.paper.study import Study
 from benchmarks.paper.tasks import Task, load_task
-from captum_goat.compare.explanations import ExplainerTooSlowError, Explanation, explain, make_explainer
+from captum_goat.compare.explanation import ExplainerTooSlowError, TimedScores, explain, make_explainer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -105,6 +105,6 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
         return Cell(name, None, Measurements(), f"failed: {type(error).__name__}: {message}")
 
 
-def _explained(task: Task, name: str, wanted: int, options: Options) -> Explanation:
+def _explained(task: Task, name: str, wanted: int, options: Options) -> TimedScores:
     with bar(f"{task.dataset} {task.gnn} {name}", wanted, "graph", options.progress) as progress:
         return explain(make_explainer(EXPLAINERS[name], options.seed), task, wanted, options.budget, progress.update)

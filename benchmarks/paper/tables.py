@@ -9,7 +9,7 @@ from benchmarks.datasets import DATASETS
 from benchmarks.paper.published import PAPER_SECONDS
 from benchmarks.paper.results import REFERENCE, Row
 from benchmarks.paper.study import Results
-from captum_goat.compare.formatting import EMPTY, markdown, number, seconds, signed
+from captum_goat.compare.comparison import EMPTY, markdown, number, seconds, signed
 
 GNN_TITLES = {"gcn": "GCN", "sage": "GraphSAGE", "gin": "GIN", "gcn_textbook": "GCN (textbook)"}
 

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from benchmarks.datasets import DATASETS, GraphDataset, load
 from benchmarks.paper.options import Options
 from benchmarks.paper_models import PAPER_SETTINGS, train_paper_model
-from captum_goat.datasets import computation_graphs
+from captum_goat.compare import computation_graphs
 from captum_goat.metrics import NodePolicy
 from captum_goat.models import RootClassifier, TrainingResult
 
@@ -148,7 +148,9 @@ def _trained(loaded: GraphDataset, gnn: str, options: Options) -> tuple[Module, 
     if options.epochs is not None:
         settings = replace(settings, epochs=options.epochs)
     cache = options.cache / "models"
-    return train_paper_model(loaded, gnn, settings=settings, seed=options.seed, cache=cache, progress=options.progress)
+    return train_paper_model(
+        loaded, gnn, settings=settings, seed=options.seed, cache=cache, show_progress=options.progress
+    )
 
 
 def _on_motifs(data: Data, nodes: Tensor) -> Tensor:

@@ -9,8 +9,10 @@ from statistics import fmean, median
 from benchmarks.paper.results import ALL, REFERENCE, Row
 from benchmarks.paper.study import Results
 from benchmarks.paper.tables import title
-from captum_goat.compare.formatting import EMPTY, markdown, number, seconds, signed
-from captum_goat.compare.statistics import VERDICTS, Verdict, judge
+from captum_goat.compare.comparison import EMPTY, markdown, number, seconds, signed
+from captum_goat.compare.measures import Verdict, judge
+
+VERDICTS: tuple[Verdict, ...] = ("better", "alike", "worse")
 
 
 def verdict(row: Row) -> Verdict | None:

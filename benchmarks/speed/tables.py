@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from captum_goat.compare.formatting import EMPTY, seconds
+from captum_goat.compare.comparison import EMPTY, seconds
 
 __all__ = ["EMPTY", "megabytes", "seconds", "size", "table", "times"]
 

@@ -1,7 +1,7 @@
-"""Explainers side by side on a model and graphs of one's own: ``captum-goat compare``."""
+"""Explainers side by side on one's own model and graphs; also ``captum-goat compare`` in the shell."""
 
-from captum_goat.compare.comparison import Comparison
-from captum_goat.compare.rows import ComparisonRow
+from captum_goat.compare.comparison import Comparison, ComparisonRow
 from captum_goat.compare.run import compare
+from captum_goat.compare.subject import computation_graphs
 
-__all__ = ["Comparison", "ComparisonRow", "compare"]
+__all__ = ["Comparison", "ComparisonRow", "compare", "computation_graphs"]

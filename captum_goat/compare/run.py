@@ -1,4 +1,4 @@
-"""One comparison: explain, measure, and put side by side."""
+"""Compare explainers: explain, measure, and put the results side by side."""
 
 from __future__ import annotations
 
@@ -10,35 +10,25 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Data
 
-from captum_goat.compare.comparison import Comparison
+from captum_goat.compare.comparison import Comparison, ComparisonRow, rows_of
 from captum_goat.compare.explainers import EXPLAINERS, EdgeExplainer, ExplainerSkippedError
 from captum_goat.compare.explainers.randomness import seeded
-from captum_goat.compare.explanations import Advance, Explanation, explain, make_explainer
+from captum_goat.compare.explanation import Advance, TimedScores, explain, make_explainer
 from captum_goat.compare.measures import SPARSITIES, Conditions, Key, measure
-from captum_goat.compare.rows import ComparisonRow, rows_of
-from captum_goat.compare.subject import Given
+from captum_goat.compare.subject import UserSubject
 from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.reduced_graphs import reads_roots
 from captum_goat.runs.progress import progress_bar
 from captum_goat.tracking import UnsupportedModelError
 
-DEFAULT = (
-    "goat",
-    "goat_adjacency",
-    "integrated_gradients",
-    "input_x_gradient",
-    "saliency",
-    "occlusion",
-    "ig_half_adjacency_peeled_2_1",
-    "random",
-)
-BUDGET = 60.0
+DEFAULT = ("goat", "integrated_gradients", "saliency", "occlusion", "random")  # GNNExplainer is much slower
+BUDGET = 60.0  # seconds
 
 
 class Outcome(NamedTuple):
-    """What one explainer did: its times, its scores graph by graph, and what was measured of them."""
+    """The times of an explainer, its scores graph by graph, and their values by metric."""
 
-    explanation: Explanation
+    explanation: TimedScores
     scores: list[Tensor]
     values: dict[Key, Tensor]
 
@@ -59,39 +49,39 @@ def compare(
     seed: int = 0,
     show_progress: bool = True,
 ) -> Comparison:
-    """Compare explainers on a model and graphs of one's own.
+    """Compare explainers on a model and graphs.
 
     All explainers explain the same classes of the same graphs, each on its own copy of the model. At every sparsity the
-    same number of edges is taken from each, those with the highest scores; and edges are really removed.
+    same number of edges is selected from each, those with the highest scores, and edges are really removed.
 
     Args:
-        model: A classifier in evaluation mode that is called as ``model(x, edge_index, batch)`` and returns logits
-            ``[G, C]``. It stays as it is. With ``nodes``, one that is called as ``model(x, edge_index)`` and returns
-            logits ``[N, C]``.
-        graphs: Graphs that the model was not trained on, in no particular order: an explainer that runs out of time has
-            the first ones. They need ``x`` and ``edge_index``; ``edge_label``, bool ``[E]``, says which edges are the
-            true ones, if that is known. With ``nodes``, one graph.
-        explainers: Names in :data:`~captum_goat.compare.explainers.EXPLAINERS`, or explainers of one's own:
-            subclasses of :class:`~captum_goat.compare.explainers.Explainer`, or whatever does the same
-            (:class:`~captum_goat.compare.explainers.EdgeExplainer`).
-        target: The class to explain of all graphs, or one per graph; ``None`` for the predicted one.
-        nodes: The nodes to explain, as numbers or as a mask ``[N]``. Each is explained in its computation graph
-            (:func:`~captum_goat.datasets.computation_graphs`).
-        num_hops: For ``nodes``, the number of message passing layers; one more where degrees count, as in GCN.
-        training_graphs: Other graphs, for explainers that have to learn first; without any, they are skipped. For
-            ``nodes``, those that :func:`~captum_goat.datasets.computation_graphs` cuts.
-        sparsities: The shares of edges that are not taken, in ascending order.
-        node_policy: What becomes of nodes that have no edge left, as for :func:`~captum_goat.metrics.fidelity_plus`:
-            they ``"stay"`` in the graph, or ``"leave"`` the pool. With ``nodes``, they stay.
-        reference: The explainer with which the others are compared in pairs. If it is not among them, there are no
+        model: A classifier in evaluation mode, called as ``model(x, edge_index, batch)``, that returns logits
+            ``[G, C]``. It does not change. With ``nodes``, one called as ``model(x, edge_index)`` that returns logits
+            ``[N, C]``.
+        graphs: Graphs that the model was not trained on, in random order: an explainer that runs out of time explains
+            the first ones. They need ``x`` and ``edge_index``; ``edge_label``, bool ``[E]``, is the ground truth if it
+            is known. With ``nodes``, one graph.
+        explainers: Explainers, or names of :data:`~captum_goat.compare.explainers.EXPLAINERS`. An explainer of one's
+            own is an object of a subclass of :class:`~captum_goat.compare.explainers.Explainer`, or any object with
+            the attributes of :class:`~captum_goat.compare.explainers.EdgeExplainer`.
+        target: The class to explain, for all graphs or one per graph; ``None`` for the predicted class.
+        nodes: The nodes to explain, as numbers or as a mask ``[N]``, each in its computation graph
+            (:func:`~captum_goat.compare.computation_graphs`).
+        num_hops: For ``nodes``, the number of message-passing layers; one more if degrees matter, as in GCN.
+        training_graphs: Other graphs, for explainers that have to learn; without any, they are skipped. For ``nodes``,
+            computation graphs.
+        sparsities: The shares of edges that are not selected, in ascending order.
+        node_policy: What happens to nodes without edges, as for :func:`~captum_goat.metrics.fidelity_plus`: they
+            ``"stay"`` in the graph, or ``"leave"`` the pool. With ``nodes``, they stay.
+        reference: The name of the explainer that the others are compared with. If it is not among them, there are no
             differences.
-        budget: The seconds after which an explainer takes up no further graphs; infinity for no limit.
-        seed: Where random numbers start, of explainers and of metrics.
+        budget: The seconds after which an explainer starts no further graphs; infinity for no limit.
+        seed: The seed of explainers and metrics.
         show_progress: Whether to show a progress bar (if tqdm is installed).
 
     Returns:
-        The result. Print it. Explainers that do not apply, or whose packages are not installed, are in its ``skipped``,
-        and those that raised another error in its ``failed``.
+        The result; ``print`` shows it. Explainers that do not apply, or whose packages are not installed, are in its
+        ``skipped``, and those that raised another error in its ``failed``.
 
     Raises:
         ValueError: If the arguments do not fit together.
@@ -121,94 +111,92 @@ def compare(
     """
     if not budget > 0.0:
         raise ValueError(f"Expected a budget of more than 0 seconds (got {budget}).")
-    conditions = Conditions(tuple(float(each) for each in sparsities), node_policy, seed)
+    conditions = Conditions(tuple(float(sparsity) for sparsity in sparsities), node_policy, seed)
     conditions.check()
-    made = _made(explainers, seed)
-    with torch.inference_mode(False):  # in which a caller may be, and in which nothing can be differentiated
-        given = Given.of(
+    made = _make_explainers(explainers, seed)
+    with torch.inference_mode(False):  # which the caller may be in, and which forbids gradients
+        subject = UserSubject.of(
             model, graphs, target=target, nodes=nodes, num_hops=num_hops, training_graphs=list(training_graphs)
         )
-        _check_policy(node_policy, given)
-        return _compared(made, given, conditions, budget, reference, show_progress)
+        if node_policy == "leave" and reads_roots(subject.model):
+            raise ValueError(
+                "Expected node_policy='stay' for nodes (got 'leave'). The output is that of one node: there is no pool "
+                "that others could leave."
+            )
+        return _compare(made, subject, conditions, budget, reference, show_progress)
 
 
-def _check_policy(node_policy: NodePolicy, given: Given) -> None:
-    if node_policy == "leave" and reads_roots(given.model):
+def _make_explainers(explainers: Sequence[str | EdgeExplainer], seed: int) -> list[EdgeExplainer]:
+    """Create the explainers that are given by name, and check the others."""
+    if isinstance(explainers, str) or not explainers:
+        raise ValueError(f"Expected a sequence of one or more explainers (got {explainers!r}).")
+    made: list[EdgeExplainer] = []
+    for explainer in explainers:
+        if isinstance(explainer, str):
+            if explainer not in EXPLAINERS:
+                raise ValueError(f"Expected names of explainers, {', '.join(EXPLAINERS)} (got {explainer!r}).")
+            explainer = make_explainer(EXPLAINERS[explainer], seed)
+        _check_explainer(explainer)
+        made.append(explainer)
+    names = [explainer.name for explainer in made]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"Expected explainers with different names (got {', '.join(repeated)} more than once).")
+    return made
+
+
+def _check_explainer(explainer: EdgeExplainer) -> None:
+    missing = [name for name in ("name", "complete", "fit", "__call__") if not hasattr(explainer, name)]
+    if isinstance(explainer, type) or missing:
+        kind = explainer.__name__ if isinstance(explainer, type) else None
+        got = f"an object without {', '.join(missing)}" if kind is None else f"the class {kind}"
         raise ValueError(
-            "Expected node_policy='stay' for nodes (got 'leave'). The output is that of one node: there is no pool "
-            "that others could leave."
+            f"Expected an explainer as an object with name, complete, fit(model, graphs) and __call__(model, data, "
+            f"target) (got {got}). Subclass captum_goat.compare.explainers.Explainer, and pass an object of it."
         )
+    name = explainer.name
+    if not isinstance(name, str) or "|" in name or name.splitlines() != [name]:
+        raise ValueError(f"Expected names of explainers that fit into a table, one line without | (got {name!r}).")
 
 
-def _compared(
+def _compare(
     explainers: Sequence[EdgeExplainer],
-    given: Given,
+    subject: UserSubject,
     conditions: Conditions,
     budget: float,
     reference: str | None,
     show_progress: bool,
 ) -> Comparison:
-    """Let all explain, and measure what they say; an error of one of them leaves the others alone."""
+    """Run all explainers and measure their scores; an error of one does not affect the others."""
     outcomes: dict[str, Outcome] = {}
     skipped: dict[str, str] = {}
     failed: dict[str, Exception] = {}
-    with progress_bar(len(explainers) * len(given.graphs), "graph", show_progress) as advance:
+    with progress_bar(len(explainers) * len(subject.graphs), "graph", show_progress) as advance:
         for explainer in explainers:
             try:
-                explanation = _explained(explainer, given, budget, conditions.seed, advance)
-                outcomes[explainer.name] = _outcome(explanation, explainer, given, conditions)
+                outcomes[explainer.name] = _outcome(explainer, subject, conditions, budget, advance)
             except (ExplainerSkippedError, UnsupportedModelError, ImportError) as error:
                 skipped[explainer.name] = " ".join(str(error).split())
-            except Exception as error:
+            except Exception as error:  # of an explainer, which may be the user's: it is reported
                 failed[explainer.name] = error
     if failed and not outcomes:
         first = next(iter(failed.values()))
-        reasons = "; ".join(f"{name}: {type(each).__name__}: {each}" for name, each in failed.items())
-        raise RuntimeError(f"Expected an explainer that works (got none, but errors: {reasons}).") from first
-    return _side_by_side(outcomes, skipped, failed, given, conditions, reference)
+        reasons = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
+        raise RuntimeError(f"Expected an explainer that works (got errors from all: {reasons}).") from first
+    return _side_by_side(outcomes, skipped, failed, subject, conditions, reference)
 
 
-def _made(explainers: Sequence[str | EdgeExplainer], seed: int) -> list[EdgeExplainer]:
-    """Make explainers that are named; check those that are given."""
-    if isinstance(explainers, str) or not explainers:
-        raise ValueError(f"Expected a sequence of explainers, one or more (got {explainers!r}).")
-    made: list[EdgeExplainer] = []
-    for each in explainers:
-        if isinstance(each, str) and each not in EXPLAINERS:
-            raise ValueError(f"Expected names of explainers, {', '.join(EXPLAINERS)} (got {each!r}).")
-        if isinstance(each, str):
-            made.append(make_explainer(EXPLAINERS[each], seed))
-            continue
-        missing = [name for name in ("name", "complete", "fit", "__call__") if not hasattr(each, name)]
-        if isinstance(each, type) or missing:
-            got = f"the class {each.__name__}" if isinstance(each, type) else f"an object without {', '.join(missing)}"
-            raise ValueError(
-                f"Expected an explainer as an object with name, complete, fit(model, graphs) and __call__(model, data, "
-                f"target) (got {got}). Subclass captum_goat.compare.explainers.Explainer, and pass an object of it."
-            )
-        made.append(each)
-    names = [each.name for each in made]
-    for name in names:
-        if not isinstance(name, str) or "|" in name or name.splitlines() != [name]:
-            raise ValueError(f"Expected names of explainers that fit into a table, one line without | (got {name!r}).")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"Expected explainers with different names (got {', '.join(twice)} more than once).")
-    return made
-
-
-def _explained(explainer: EdgeExplainer, given: Given, budget: float, seed: int, advance: Advance) -> Explanation:
-    """Let an explainer explain on copies, and with random numbers that do not depend on the explainers before it."""
-    if getattr(explainer, "trained", False) and not given.training_graphs:
+def _outcome(
+    explainer: EdgeExplainer, subject: UserSubject, conditions: Conditions, budget: float, advance: Advance
+) -> Outcome:
+    """Run an explainer on copies, with random numbers independent of other explainers, and measure its scores."""
+    if getattr(explainer, "trained", False) and not subject.training_graphs:
         raise ExplainerSkippedError("It has to learn first (got no graphs to learn from). Pass training_graphs.")
-    with seeded(seed), torch.enable_grad():
-        return explain(explainer, given.copied(), len(given.graphs), budget, advance)
-
-
-def _outcome(explanation: Explanation, explainer: EdgeExplainer, given: Given, conditions: Conditions) -> Outcome:
-    sizes = [graph.num_edges for graph in given.graphs[: explanation.count]]
+    with seeded(conditions.seed), torch.enable_grad():
+        explanation = explain(explainer, subject.copied(), len(subject.graphs), budget, advance)
+    sizes = [graph.num_edges for graph in subject.graphs[: explanation.count]]
     scores = list(explanation.scores.split(sizes))
-    values = measure(given, scores, conditions)
+    values = measure(subject, scores, conditions)
     if explainer.complete:
         values["completeness_error", ""] = explanation.completeness_error
     return Outcome(explanation, scores, values)
@@ -218,30 +206,29 @@ def _side_by_side(
     outcomes: dict[str, Outcome],
     skipped: dict[str, str],
     failed: dict[str, Exception],
-    given: Given,
+    subject: UserSubject,
     conditions: Conditions,
     reference: str | None,
 ) -> Comparison:
-    """Put what explainers did side by side."""
-    notes = list(given.notes)
+    notes = list(subject.notes)
     of_reference = outcomes.get(reference) if reference is not None else None
     if reference is not None and of_reference is None and outcomes:
         notes.append(f"There are no differences: the reference `{reference}` is not among the explainers above.")
-    if any(len(each.scores) < len(given.graphs) for each in outcomes.values()):
-        notes.append("Where an explainer has fewer graphs, its time was over; differences are those on its graphs.")
+    if any(len(outcome.scores) < len(subject.graphs) for outcome in outcomes.values()):
+        notes.append("An explainer with fewer graphs ran out of time; its differences are those on its graphs.")
     rows: list[ComparisonRow] = []
-    for name, each in outcomes.items():
+    for name, outcome in outcomes.items():
         others = None if of_reference is None or name == reference else of_reference.values
-        rows += rows_of(name, each.explanation, each.values, others)
+        rows += rows_of(name, outcome.explanation, outcome.values, others)
     return Comparison(
         rows=tuple(rows),
-        scores={name: each.scores for name, each in outcomes.items()},
-        values={name: each.values for name, each in outcomes.items()},
+        scores={name: outcome.scores for name, outcome in outcomes.items()},
+        values={name: outcome.values for name, outcome in outcomes.items()},
         skipped=skipped,
         failed=failed,
         reference=None if of_reference is None else reference,
-        num_graphs=len(given.graphs),
+        num_graphs=len(subject.graphs),
         sparsities=conditions.sparsities,
-        node_policy=conditions.nodes,
+        node_policy=conditions.node_policy,
         notes=tuple(notes),
     )

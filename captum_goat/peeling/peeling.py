@@ -25,7 +25,7 @@ from captum_goat.inputs.edge_sets import is_edge_index
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.targets import find_target
 from captum_goat.masked_model import EdgeMaskedModel
-from captum_goat.method.quadrature import gauss_legendre
+from captum_goat.method.share import gauss_legendre
 from captum_goat.metrics.counted_edges import CountedEdges, edges_of
 from captum_goat.metrics.reduced_graphs import keep_edges
 from captum_goat.peeling.order import ORDERS, Order, peel, share_bounds

@@ -14,7 +14,7 @@ from benchmarks.paper.published import STABLE_EXAMPLE
 from benchmarks.paper.results import ALL, ORIGINAL, REFERENCE
 from benchmarks.paper.study import Results, Study
 from benchmarks.paper.tables import metric_table, title
-from captum_goat.compare.formatting import number
+from captum_goat.compare.comparison import number
 
 
 def truth_page(results: Results) -> str:

@@ -11,7 +11,7 @@ from benchmarks.paper.pages.page import joined
 from benchmarks.paper.study import Study
 from benchmarks.paper.tables import title
 from benchmarks.paper.tasks import FIT_GRAPHS, NUM_HOPS
-from captum_goat.compare.formatting import EMPTY, markdown
+from captum_goat.compare.comparison import EMPTY, markdown
 
 RULES = f"""\
 - Held-out test graphs of every class are explained, in a seeded order in which classes take turns. Of nodes those are

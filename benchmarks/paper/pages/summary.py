@@ -17,7 +17,7 @@ from benchmarks.paper.results import REFERENCE
 from benchmarks.paper.study import Results
 from benchmarks.paper.tables import title
 from benchmarks.paper_models import PAPER_ACCURACIES
-from captum_goat.compare.formatting import EMPTY, markdown, number, seconds
+from captum_goat.compare.comparison import EMPTY, markdown, number, seconds
 
 
 def summary_page(results: Results, everything: Results, links: Sequence[str]) -> str:
@@ -126,8 +126,8 @@ def _accuracies(results: Results) -> str:
     header = ["data set, model", "training", "validation", "test", "*test, paper (quoted)*"]
     text = (
         "The epoch with the best validation accuracy counts. The settings of the models (see "
-        "`captum_goat.models.PAPER_SETTINGS`) are not all in the paper: some were chosen by hand, with a look at test "
-        "accuracies, so these are no fair estimate of how well such models do. They are there to explain. One seed is "
-        "one split: `python -m benchmarks seeds` has the spread over several."
+        "`benchmarks.paper_models.PAPER_SETTINGS`) are not all in the paper: some were chosen by hand, with a look at "
+        "test accuracies, so these are no fair estimate of how well such models do. They are there to explain. One "
+        "seed is one split: `python -m benchmarks seeds` has the spread over several."
     )
     return joined(["## Accuracies of the models", text, markdown(header, lines)])

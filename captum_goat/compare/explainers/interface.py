@@ -1,4 +1,4 @@
-"""The one signature of all explainers: a model, graphs and their classes in; signed edge scores out."""
+"""The signature of all explainers: a model, graphs and their target classes in; signed edge scores out."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ from captum_goat.compare.explainers.graphs import Graphs
 
 
 class ExplainerSkippedError(Exception):
-    """An explainer does not apply to a model, or a package that it needs is not installed; the message says which.
+    """Raised by an explainer that does not apply to a model, or whose packages are not installed.
+
+    :func:`~captum_goat.compare.compare` skips such an explainer and shows the message.
 
     Examples::
 
-        >>> import torch
-        >>> from captum_goat.compare.explainers import EXPLAINERS, ExplainerSkippedError
+        >>> from captum_goat.compare import compare
+        >>> from captum_goat.compare.explainers import Explainer, ExplainerSkippedError
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier
-        >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(1)
-        >>> try:
-        ...     EXPLAINERS["attention"]()(model, graph, target=torch.tensor([0]))
-        ... except ExplainerSkippedError as error:
-        ...     print(error)
-        Expected a model with attention layers, such as GATConv (got none).
+        >>> class Attention(Explainer):
+        ...     name, citation = "attention", "none"
+        ...     def scores(self, model, graphs):
+        ...         raise ExplainerSkippedError("Expected a model with attention layers (got none).")
+        >>> model = GraphClassifier("gcn", 10, 8, 2).eval()
+        >>> compare(model, ba_2motifs(2), ("random", Attention()), show_progress=False).skipped
+        {'attention': 'Expected a model with attention layers (got none).'}
     """
 
 
 class EdgeExplainer(Protocol):
-    """What the benchmark asks of an explainer.
+    """What :func:`~captum_goat.compare.compare` needs of an explainer.
 
     Examples::
 
@@ -46,11 +49,11 @@ class EdgeExplainer(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in :data:`~captum_goat.compare.explainers.EXPLAINERS`."""
+        """The name in tables."""
 
     @property
     def complete(self) -> bool:
-        """Whether it claims that its scores add up to ``f(graph) - f(graph without edges)``."""
+        """Whether the scores are meant to add up to ``f(graph) - f(graph without edges)``."""
 
     def fit(self, model: Module, graphs: Sequence[Data]) -> None:
         """Learn what the explainer has to learn before it explains; most have nothing to learn."""
@@ -60,21 +63,21 @@ class EdgeExplainer(Protocol):
 
 
 class Explainer(ABC):
-    """An explainer that checks its arguments, and works on its own copy of the model, graph by graph if need be.
+    """Base class of explainers: checks the arguments, copies the model, and splits batches where needed.
 
-    Subclasses say what they are by class attributes, and compute scores in :meth:`scores`.
+    Subclasses set the class attributes and compute scores in :meth:`scores`.
 
     Attributes:
         name: See :class:`EdgeExplainer`.
-        citation: Where the method was published.
+        citation: The publication of the method.
         complete: See :class:`EdgeExplainer`.
-        baseline: What "without edges" means for a complete method: messages that are ``"masked"`` to 0, so that degrees
-            stay as they are, or edges that are really ``"removed"``.
-        batched: Whether a batch of graphs is explained in one go, else graph by graph.
-        trained: Whether :meth:`fit` has to be called first.
-        slow: Whether a benchmark should explain a sample of the graphs only.
-        copies: How many copies of a batch the method lays side by side, so that it is given no more graphs at once than
-            fit into memory.
+        baseline: What "without edges" means for a complete method: messages ``"masked"`` to 0, which leaves degrees as
+            they are, or edges ``"removed"`` from the graph.
+        batched: Whether :meth:`scores` takes a whole batch; if not, it gets one graph at a time.
+        trained: Whether :meth:`fit` must be called first.
+        slow: Whether the method is too slow for more than a sample of the graphs.
+        copies: The number of copies of a batch that the method lays side by side; it gets fewer graphs at once if that
+            is large.
 
     Examples::
 
@@ -83,7 +86,7 @@ class Explainer(ABC):
         >>> from captum_goat.compare.explainers import Explainer
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier
-        >>> class Hubs(Explainer):  # edges that go to hubs have high scores
+        >>> class Hubs(Explainer):  # scores edges by the degrees of their target nodes
         ...     name, citation = "hubs", "none"
         ...     def scores(self, model, graphs):
         ...         targets = graphs.edge_index[1]
@@ -103,19 +106,19 @@ class Explainer(ABC):
     copies: int = 1
 
     def fit(self, model: Module, graphs: Sequence[Data]) -> None:  # noqa: B027 (most have nothing to learn)
-        """Learn what the explainer has to learn before it explains: nothing, unless it is ``trained``.
+        """Learn from graphs what the explainer has to learn before it explains; by default, nothing.
 
         Args:
-            model: The model that is going to be explained.
-            graphs: The graphs to learn from; not those that are going to be explained.
+            model: The model to explain.
+            graphs: The graphs to learn from; not the ones to explain.
         """
 
     def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
-        """Explain a class of every graph.
+        """Explain one class of every graph.
 
         Args:
-            model: Called as ``model(x, edge_index, batch)``; returns logits ``[G, C]``; in evaluation mode. It is
-                copied, and stays as it is.
+            model: A model in evaluation mode, called as ``model(x, edge_index, batch)``, that returns logits
+                ``[G, C]``. It is copied and does not change.
             data: A graph, or a batch of G graphs.
             target: The class to explain of each graph, ``[G]``.
 
@@ -129,19 +132,19 @@ class Explainer(ABC):
         if model.training:
             raise ValueError("Expected a model in evaluation mode (got one in training mode). Call model.eval() first.")
         graphs = Graphs.of(data, target)
-        found = torch.zeros(graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
+        scores = torch.zeros(graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
         with torch.inference_mode(False), torch.enable_grad():
             for part, columns in graphs.parts(self.copies if self.batched else 0):
                 if len(columns):
-                    found[columns] = self._checked(self.scores(own_copy(model), part), part)
-        return found
+                    scores[columns] = self._checked(self.scores(own_copy(model), part), part)
+        return scores
 
     @abstractmethod
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the scores ``[E]`` of graphs with edges, or of one such graph if not ``batched``.
 
         Args:
-            model: A copy of the model that may be changed.
+            model: A copy of the model, which may be changed.
             graphs: The graphs and their classes.
         """
 
@@ -149,12 +152,12 @@ class Explainer(ABC):
         scores = scores.detach().to(graphs.x)
         if scores.shape != (graphs.num_edges,) or not bool(scores.isfinite().all()):
             raise RuntimeError(
-                f"Expected {graphs.num_edges} finite scores from '{self.name}' (got {list(scores.shape)}, "
-                f"{int((~scores.isfinite()).sum())} of them not finite). Look for the same in the model's output."
+                f"Expected {graphs.num_edges} finite scores from '{self.name}' (got shape {list(scores.shape)} with "
+                f"{int((~scores.isfinite()).sum())} non-finite values). Check the model's output for non-finite values."
             )
         return scores
 
 
 def own_copy(model: Module) -> Module:
-    """Return a copy of a model, for an explainer to do with it what it likes; its weights ask for no gradients."""
+    """Return a copy of a model that an explainer may change; its weights require no gradients."""
     return deepcopy(model).requires_grad_(False).train(model.training)  # PyG 2.6 forgets the mode of its Linear

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import random
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch_geometric.data import Data
-
-from captum_goat.compare.explainers.graphs import Graphs
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Start the random numbers of Python, NumPy and torch at a seed, and leave them as they were.
+    """Seed the random numbers of Python, NumPy and torch, and restore their states afterwards.
 
     Examples::
 
@@ -39,34 +35,3 @@ def seeded(seed: int) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
-
-
-def drawn(graphs: Sequence[Data], number: int) -> list[Data]:
-    """Draw graphs to learn from, of those that have edges.
-
-    Args:
-        graphs: The graphs.
-        number: How many to draw at most.
-
-    Returns:
-        The graphs, in random order.
-
-    Raises:
-        ValueError: If no graph has edges.
-    """
-    usable = [graph for graph in graphs if graph.num_edges]
-    if not usable:
-        raise ValueError(f"Expected graphs with edges to train with (got none among {len(graphs)}).")
-    return [usable[index] for index in torch.randperm(len(usable))[:number].tolist()]
-
-
-def seed_of(graphs: Graphs, seed: int) -> int:
-    """Return a seed that differs between graphs, so that an explainer's luck is drawn anew for each of them.
-
-    It is the same for a graph alone and in a batch.
-    """
-    content = (each.detach().cpu().contiguous().numpy().tobytes() for each in (graphs.edge_index, graphs.x))
-    checksum = 0
-    for part in content:
-        checksum = zlib.crc32(part, checksum)
-    return (checksum + 7919 * seed) % 2**32

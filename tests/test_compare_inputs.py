@@ -16,8 +16,8 @@ from conftest import make_gnn
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from captum_goat.compare import compare
-from captum_goat.datasets import computation_graphs
+from benchmarks.explainers.pyg import PGExplainerOfPyG
+from captum_goat.compare import compare, computation_graphs
 
 PAGE = Path(__file__).parents[1] / "docs" / "compare.md"
 WHOLE = Data(x=GRAPHS[0].x, edge_index=GRAPHS[0].edge_index)
@@ -88,9 +88,9 @@ def without(graph: Data, **changes: Any) -> Data:
         ({"model": Weighted().eval()}, "(x, edge_index, edge_weight, batch)). Wrap it"),
         (
             {"model": Weighted().eval(), "graphs": [without(GRAPHS[0], edge_weight=torch.ones(12))]},
-            "graphs with edge_weight). Explainers would leave that out. Delete it",
+            "graphs with edge_weight). Explainers do not pass these. Delete them",
         ),
-        ({"model": NODES}, "For a classifier of nodes pass one graph and nodes=..., num_hops=..."),
+        ({"model": NODES}, "For a node classifier pass one graph and nodes=..., num_hops=..."),
         ({"model": Wrapped(lambda out: out[:, :1]).eval()}, "(got [5, 1]). One logit z"),
         ({"model": Wrapped(lambda out: (out, 1)).eval()}, "(got tuple)"),
         ({"model": Wrapped(lambda out: out.softmax(1)).eval()}, "got probabilities"),
@@ -110,17 +110,20 @@ def without(graph: Data, **changes: Any) -> Data:
         ({"graphs": []}, "Expected one graph or more (got none)"),
         ({"graphs": ["graph"]}, "(got str as graph 0)"),
         ({"graphs": [*GRAPHS, Data(edge_index=GRAPHS[0].edge_index)]}, "(got NoneType in graph 5)"),
-        ({"graphs": [without(WHOLE, x=WHOLE.x.long())]}, "floating point numbers (got torch.int64"),
+        (
+            {"graphs": [without(WHOLE, x=WHOLE.x.long())]},
+            "floating-point node features x [N, F] (got torch.int64",
+        ),
         ({"graphs": [without(WHOLE, edge_index=WHOLE.edge_index[:, :0])]}, "Expected graphs with edges"),
-        ({"graphs": [without(WHOLE, edge_label=torch.ones(12))]}, "Expected edge_label as bool [E]"),
+        ({"graphs": [without(WHOLE, edge_label=torch.ones(12))]}, "Expected edge_label, the ground truth, as bool [E]"),
         ({"target": 3}, "Expected target to be a class below 3"),
         ({"target": [0, 1]}, "one for each of 5 graphs"),
-        ({"sparsities": (0.5,)}, "Expected two sparsities or more"),
-        ({"sparsities": (0.9, 0.5)}, "in ascending order"),
+        ({"sparsities": (0.5,)}, "Expected two or more sparsities"),
+        ({"sparsities": (0.9, 0.5)}, "from 0 to 1 in ascending order"),
         ({"node_policy": "go"}, "'stay' or 'leave' (got 'go')"),
         ({"budget": 0.0}, "more than 0 seconds"),
-        ({"explainers": ()}, "one or more (got ())"),
-        ({"explainers": "goat"}, "Expected a sequence of explainers"),
+        ({"explainers": ()}, "Expected a sequence of one or more explainers (got ())"),
+        ({"explainers": "goat"}, "Expected a sequence of one or more explainers"),
         ({"explainers": ("goat", "gaot")}, "(got 'gaot')"),
         ({"explainers": ("random", "goat", "random")}, "(got random more than once)"),
         ({"explainers": (Plain,)}, "(got the class Plain)"),
@@ -131,7 +134,7 @@ def without(graph: Data, **changes: Any) -> Data:
         ({"node_policy": "leave", "nodes": [1], "graphs": WHOLE, "num_hops": 2}, "node_policy='stay' for nodes (got"),
         (
             {"training_graphs": [WHOLE], "nodes": [1], "graphs": WHOLE, "num_hops": 2},
-            "(got graph 0 without n_id). Cut them: captum_goat.datasets.computation_graphs",
+            "(got graph 0 without n_id). Make them with captum_goat.compare.computation_graphs",
         ),
         ({"nodes": [1.0], "graphs": WHOLE, "num_hops": 2}, "integers or as a mask (got torch.float32)"),
         ({"nodes": ["one"], "graphs": WHOLE, "num_hops": 2}, "integers or as a mask (got ['one'])"),
@@ -151,7 +154,7 @@ def without(graph: Data, **changes: Any) -> Data:
         ),
         (
             {"nodes": [0, 1], "graphs": Data(x=WHOLE.x, edge_index=torch.tensor([[0], [1]])), "num_hops": 2},
-            "Expected nodes that edges lead to (got 1 others, such as 0)",
+            "Expected nodes with incoming edges (got 1 without, such as 0)",
         ),
     ],
 )
@@ -204,7 +207,8 @@ def test_learning_from_nodes() -> None:
     nodes = data.edge_index[1].unique()[:2]
     given = {"model": NODES, "graphs": data, "nodes": nodes, "num_hops": 2}
     assert (
-        "pg_explainer" in compared("pg_explainer", **given, training_graphs=computation_graphs(data, nodes, 2)).scores
+        "pg_explainer"
+        in compared(PGExplainerOfPyG(), **given, training_graphs=computation_graphs(data, nodes, 2)).scores
     )
 
 
@@ -241,7 +245,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lines = list(csv.DictReader(file))
     assert len(lines) == len(found.rows) == len({(each.explainer, each.metric, each.sparsity) for each in found.rows})
     assert float(lines[0]["value"]) == pytest.approx(found.rows[0].value, rel=1e-3)
-    monkeypatch.setitem(sys.modules, "captum_goat.compare.curves", None)
+    monkeypatch.setitem(sys.modules, "captum_goat.compare.figures", None)
     assert "fidelity.png" not in found.write(tmp_path).read_text(encoding="utf-8")
     assert sorted(each.name for each in tmp_path.glob("*.*")) == ["comparison.csv", "comparison.md"]
 
@@ -258,7 +262,7 @@ def test_best() -> None:
     assert replace(found, rows=faster).best("seconds_alone") == "goat"
     fewer = {"goat": found.scores["goat"][:3], "random": found.scores["random"]}
     assert replace(found, rows=faster, scores=fewer).best("seconds_alone") == "random"
-    with pytest.raises(ValueError, match=r"got 'gain'\). There is area_gain"):
+    with pytest.raises(ValueError, match=r"measured: area_gain, .*\(got 'gain'\)"):
         found.best("gain")
 
 

@@ -13,12 +13,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from benchmarks.explainers import EXPLAINERS
-from captum_goat.compare import chunks as parts
-from captum_goat.compare import explanations, run
+from captum_goat.compare import computation_graphs, explanation, run, subject
+from captum_goat.compare.explanation import time_limit
 from captum_goat.compare.measures import Conditions, measure
-from captum_goat.compare.subject import Given
-from captum_goat.compare.time_limit import time_limit
-from captum_goat.datasets import computation_graphs
+from captum_goat.compare.subject import UserSubject
 from captum_goat.models import RootClassifier
 
 
@@ -100,14 +98,14 @@ def test_other_outputs_of_nodes_that_are_cut_out_are_noted() -> None:
     model = make_gnn("gcn", layers=1, pool=None, dtype=torch.float32)
     given = {"model": model, "graphs": data, "nodes": [0, 2]}
     (note,) = compared("goat", **given, num_hops=1).notes
-    assert "of 2 classes are others" in note
+    assert "of 2 predicted classes change" in note
     assert not compared("goat", **given, num_hops=2).notes
 
 
 def test_many_graphs_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = compared("goat", "occlusion")
-    monkeypatch.setattr(parts, "MOST_EDGES", 30)
-    monkeypatch.setattr(parts, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(subject, "MAX_EDGES", 30)
+    monkeypatch.setattr(subject, "MAX_GRAPHS", 2)
     found = compared("goat", "occlusion")
     for row in expected.rows:
         if row.metric.startswith(("area", "fid", "ground", "char", "compl")):
@@ -129,14 +127,14 @@ def test_budget_leaves_the_first_graphs() -> None:
     row, first = found.get("plain", "area_gain"), [found.values[name]["area_gain", ""][0] for name in found.scores]
     assert row is not None
     assert (row.n, row.verdict, row.difference) == (1, "", pytest.approx(float(first[1] - first[0]), abs=1e-6))
-    assert "its time was over" in str(found)
+    assert "ran out of time" in str(found)
     assert "took over 0 s" in compared(Sources(), Slow(), budget=0.1).skipped["plain"]
 
 
 @pytest.mark.parametrize("most", [2, 64])
 def test_random_numbers_do_not_depend_on_how_many_graphs_there_are(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MOST_GRAPHS", most)
-    given, conditions = Given.of(MODEL, GRAPHS), Conditions()
+    monkeypatch.setattr(subject, "MAX_GRAPHS", most)
+    given, conditions = UserSubject.of(MODEL, GRAPHS), Conditions()
     scores = [graph.x[graph.edge_index[0], 0] for graph in GRAPHS]
     expected = measure(given, scores, conditions)
     for count in (1, 2, 3):
@@ -148,14 +146,14 @@ def test_random_numbers_do_not_depend_on_how_many_graphs_there_are(most: int, mo
 
 @torch.no_grad()
 def test_completeness_errors_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    given, explainer = Given.of(MODEL, GRAPHS), EXPLAINERS["goat"]()
+    given, explainer = UserSubject.of(MODEL, GRAPHS), EXPLAINERS["goat"]()
     scores = torch.cat([torch.ones(graph.num_edges) for graph in GRAPHS[:4]])
-    expected, sizes = explanations.completeness_error(explainer, given, scores, 4), []
-    monkeypatch.setattr(explanations, "LARGEST_BATCH", 3)
+    expected, sizes = explanation.completeness_error(explainer, given, scores, 4), []
+    monkeypatch.setattr(explanation, "LARGEST_BATCH", 3)
     given.model.register_forward_pre_hook(
         lambda _, args, names: sizes.append([*args, *names.values()][2]), with_kwargs=True
     )
-    torch.testing.assert_close(explanations.completeness_error(explainer, given, scores, 4), expected)
+    torch.testing.assert_close(explanation.completeness_error(explainer, given, scores, 4), expected)
     assert {int(batch.max()) + 1 for batch in sizes} == {3, 1}
 
 

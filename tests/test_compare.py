@@ -13,7 +13,7 @@ from torch_geometric.data import Batch
 
 from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from captum_goat import EdgeMaskedModel
-from captum_goat.compare.rows import verdict
+from captum_goat.compare.comparison import verdict
 from captum_goat.metrics import (
     area_under_curve,
     characterization_score,
@@ -99,7 +99,7 @@ def test_verdicts(metric: str, difference: float, error: float, expected: str) -
 
 @torch.no_grad()
 def test_completeness_of_those_that_claim_it() -> None:
-    found = compared(*NAMES, "goat_adjacency")
+    found = compared(*NAMES, EXPLAINERS["goat_adjacency"]())
     batch = Batch.from_data_list(GRAPHS)
     whole = MODEL(batch.x, batch.edge_index, batch.batch)
     masked = EdgeMaskedModel(MODEL)(torch.zeros(batch.num_edges), batch.x, batch.edge_index, batch.batch)
@@ -157,7 +157,7 @@ def test_skipped_and_failing_explainers() -> None:
         Failing("uninstalled", ImportError("no module named luck")),
         Failing("broken", error),
     )
-    found = compared("goat", "attention", "pg_explainer", *others, wrong)
+    found = compared("goat", EXPLAINERS["attention"](), EXPLAINERS["pg_explainer"](), *others, wrong)
     assert list(found.scores) == ["goat"]
     assert found.failed["broken"] is error
     assert "finite scores from 'sources'" in str(found.failed["sources"])
@@ -168,7 +168,7 @@ def test_skipped_and_failing_explainers() -> None:
     text = str(found)
     assert "- `broken`: RuntimeError: out of luck" in text
     assert "- `inapplicable`: not for you" in text
-    with pytest.raises(RuntimeError, match="none, but errors: broken: RuntimeError: out") as raised:
-        compared("attention", Failing("broken", error))
+    with pytest.raises(RuntimeError, match="errors from all: broken: RuntimeError: out") as raised:
+        compared(EXPLAINERS["attention"](), Failing("broken", error))
     assert raised.value.__cause__ is error
-    assert "attention layers" in str(compared("attention"))
+    assert "attention layers" in str(compared(EXPLAINERS["attention"]()))
