@@ -79,7 +79,7 @@ def test_parts_of_another_run_are_refused(
     change: dict[str, Any], what: str, graphs: list[Data], interrupted: Path
 ) -> None:
     options = {"graphs": graphs, "path": interrupted} | change
-    with pytest.raises(ValueError, match=rf"Expected parts of this very run in .* \(got .* differs in {what}\)"):
+    with pytest.raises(ValueError, match=rf"Expected parts of this run in .* \(got .* differs in {what}\)"):
         explain(**options)
     assert len(parts_of(interrupted)) == 3
     saved = explain(**options, resume=False)
