@@ -130,7 +130,7 @@ def test_parts_that_are_damaged_before_they_are_put_together(graphs: list[Data],
             return super().__getitem__(index)
 
     with pytest.raises(
-        ValueError, match=r"00000001.part as it was written .*Call again: the damaged part is explained"
+        ValueError, match=r"00000001.part as it was written .*Call again: only the damaged part is"
     ):
         explain(Damaging(graphs), interrupted)
     assert not interrupted.exists()

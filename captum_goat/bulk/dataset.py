@@ -147,15 +147,7 @@ class _ExplainedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class _BatchExplainer:
-    """How batches are explained.
-
-    Attributes:
-        method: The method, which serves all batches.
-        targets: What is explained for every graph.
-        undirected: Whether to give both directions of an edge their mean.
-        arguments: Returns the model's arguments for a batch; ``None`` to look for them by name.
-        device: Where the model is; ``None`` to find out.
-    """
+    """How batches are explained: by one method, with the options of :func:`explain_dataset`."""
 
     method: GOAtAttribution
     targets: Targets
