@@ -195,7 +195,7 @@ def full_disk(name: str, first: int, step: int, reference: bytes) -> dict[str, A
             if end == "success":
                 assert out.read_bytes() == reference
                 return counts
-            assert "Expected room on the disk" in end, end
+            assert "Expected free space on the disk" in end, end
             assert not out.exists()
             now = contents(folder)
             assert before.items() <= now.items(), "a finished part was lost or written again"

@@ -79,7 +79,7 @@ def test_parts_of_another_run_are_refused(
     change: dict[str, Any], what: str, graphs: list[Data], interrupted: Path
 ) -> None:
     options = {"graphs": graphs, "path": interrupted} | change
-    with pytest.raises(ValueError, match=rf"Expected parts of this very run in .* \(got .* differs in {what}\)"):
+    with pytest.raises(ValueError, match=rf"Expected parts of this run in .* \(got .* differs in {what}\)"):
         explain(**options)
     assert len(parts_of(interrupted)) == 3
     saved = explain(**options, resume=False)
@@ -130,7 +130,7 @@ def test_parts_that_are_damaged_before_they_are_put_together(graphs: list[Data],
             return super().__getitem__(index)
 
     with pytest.raises(
-        ValueError, match=r"00000001.part as it was written .*Call again: the damaged part is explained"
+        ValueError, match=r"00000001.part as it was written .*Call again: only the damaged part is"
     ):
         explain(Damaging(graphs), interrupted)
     assert not interrupted.exists()

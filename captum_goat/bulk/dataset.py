@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation
 
@@ -136,6 +137,12 @@ def edge_method(method: Any) -> GOAtAttribution:
     return goat
 
 
+def floating_tensor(model: Module) -> Tensor:
+    """Return a tensor with the dtype and on the device of a model's weights."""
+    tensors = (tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point())
+    return next(tensors, torch.empty(0))
+
+
 class _ExplainedBatch(NamedTuple):
     """Attributions of the graphs of a batch, on the CPU; the shapes are those of a :class:`TensorFile`."""
 
@@ -147,15 +154,7 @@ class _ExplainedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class _BatchExplainer:
-    """How batches are explained.
-
-    Attributes:
-        method: The method, which serves all batches.
-        targets: What is explained for every graph.
-        undirected: Whether to give both directions of an edge their mean.
-        arguments: Returns the model's arguments for a batch; ``None`` to look for them by name.
-        device: Where the model is; ``None`` to find out.
-    """
+    """How batches are explained: by one method, with the options of :func:`explain_dataset`."""
 
     method: GOAtAttribution
     targets: Targets
@@ -183,8 +182,7 @@ class _BatchExplainer:
     def __call__(self, batch: Data, members: range) -> _ExplainedBatch:
         """Explain a batch of the graphs with these numbers in the dataset."""
         model = self.method.model
-        tensors = (tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point())
-        like = next(tensors, torch.empty(0))
+        like = floating_tensor(model)
         device = like.device if self.device is None else self.device
         batch = batch.to(device)
         if self.arguments is None:

@@ -109,12 +109,7 @@ class FileFormat(NamedTuple):
 
 
 def file_format(path: Path) -> FileFormat:
-    """Return the format that a file's name ends in.
-
-    Raises:
-        ValueError: If the format is unknown, or if the path is a folder.
-        ImportError: If it is Parquet and pyarrow is missing.
-    """
+    """Return the format that a file's name ends in; raise ValueError or ImportError if it cannot be written."""
     if path.is_dir():
         raise ValueError(f"Expected a file (got {path}, which is a folder).")
     if path.suffix == ".pt":
@@ -162,14 +157,7 @@ def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
 
 
 def merge(folder: PartFolder, count: int, record: Record, path: Path) -> None:
-    """Merge parts into a file, which appears when it is complete, and delete them.
-
-    Args:
-        folder: Where the parts are.
-        count: The number of parts.
-        record: The options of the run.
-        path: The file.
-    """
+    """Merge ``count`` parts into a file, which appears when it is complete, and delete them."""
     edges, largest = 0, 0.0
     for part in folder.read_all(count):
         edges += part["attributions"].size(0)
@@ -283,15 +271,9 @@ def _write_tensors(folder: PartFolder, count: int, meta: dict[str, Any], path: P
 
 
 class _GrowingTensor:
-    """A tensor that is written to a file piece by piece.
+    """A tensor that is written to a file piece by piece along ``dim``, where its final size is ``size``.
 
     Writing to memory that is mapped to a file would be shorter, but kills the process on a full disk.
-
-    Args:
-        path: The file.
-        like: A tensor of the same dtype and shape except along ``dim``.
-        size: The final size along ``dim``.
-        dim: 0 or 1.
     """
 
     def __init__(self, path: Path, like: Tensor, size: int, dim: int) -> None:

@@ -16,17 +16,11 @@ BATCH_SIZE = 128  # where neither the caller nor a DataLoader says otherwise
 
 
 class GraphBatch(NamedTuple):
-    """Graphs that follow each other in the dataset.
+    """Graphs that follow each other in the dataset."""
 
-    Attributes:
-        number: Which batch this is.
-        graphs: The graphs.
-        batch: The graphs as PyG puts them together.
-    """
-
-    number: int
+    number: int  # of the batch
     graphs: list[Data]
-    batch: Data
+    batch: Data  # the graphs, collated
 
     @property
     def sizes(self) -> list[int]:
@@ -43,19 +37,12 @@ class GraphBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class GraphSource:
-    """A dataset that is read in batches.
-
-    Attributes:
-        dataset: The graphs.
-        batch_size: How many graphs make a batch.
-        collate: Puts graphs together.
-        num_workers: How many processes read graphs ahead.
-    """
+    """A dataset that is read in batches."""
 
     dataset: Any
     batch_size: int
     collate: Callable[[list[Data]], Data]
-    num_workers: int = 0
+    num_workers: int = 0  # processes that read graphs ahead
 
     @classmethod
     def of(cls, dataset: Any, batch_size: int | None) -> GraphSource:
@@ -85,12 +72,12 @@ class GraphSource:
 
     @property
     def num_graphs(self) -> int:
-        """How many graphs there are."""
+        """The number of graphs."""
         return len(self.dataset)
 
     @property
     def num_batches(self) -> int:
-        """How many batches they make."""
+        """The number of batches."""
         return -(-self.num_graphs // self.batch_size)
 
     def members(self, number: int) -> range:
@@ -112,7 +99,7 @@ class GraphSource:
 
 
 class _Together:
-    """A function of graphs that returns them beside their batch; a class, so that workers can be sent it."""
+    """A function that returns graphs beside their batch; a class, so that it can be pickled for workers."""
 
     def __init__(self, collate: Callable[[list[Data]], Data]) -> None:
         self.collate = collate
@@ -121,8 +108,8 @@ class _Together:
         for graph in graphs:
             if not isinstance(graph, Data):
                 raise TypeError(
-                    f"Expected graphs that are torch_geometric.data.Data (got {type(graph).__name__}). Explain others, "
-                    "heterogeneous ones among them, one at a time or batch by batch with GOAtAttribution."
+                    f"Expected graphs that are torch_geometric.data.Data (got {type(graph).__name__}). Explain other "
+                    "graphs, such as heterogeneous ones, with GOAtAttribution."
                 )
             if graph.edge_index is None:
                 raise ValueError(f"Expected graphs with an edge_index (got {graph}).")

@@ -15,7 +15,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.data.data import BaseData
 
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk.dataset import edge_method
+from captum_goat.bulk.dataset import edge_method, floating_tensor
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.tracking import UnsupportedModelError
 
@@ -164,14 +164,14 @@ def _check_at(at: Place, goat: GOAtAttribution, mask: Any, target: Any, inputs: 
 
 def _ones(model: Module, data: BaseData) -> Any:
     """Return an edge mask of ones, by edge type for a heterogeneous graph."""
-    tensors = (tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point())
-    dtype = next(tensors, torch.empty(0)).dtype
+    dtype = floating_tensor(model).dtype
+
+    def ones(edges: Tensor) -> Tensor:
+        return torch.ones(edges.size(1), dtype=dtype, device=edges.device)
+
     if isinstance(data, HeteroData):
-        return {
-            edge_type: torch.ones(edges.size(1), dtype=dtype, device=edges.device)
-            for edge_type, edges in data.edge_index_dict.items()
-        }
-    return torch.ones(data.edge_index.size(1), dtype=dtype, device=data.edge_index.device)
+        return {edge_type: ones(edges) for edge_type, edges in data.edge_index_dict.items()}
+    return ones(data.edge_index)
 
 
 @torch.no_grad()

@@ -32,12 +32,7 @@ class Targets:
 
     @classmethod
     def of(cls, target: Any, count: int, unit: Literal["graph", "node"]) -> Targets:
-        """Read the option ``target``.
-
-        Args:
-            target: What the user passed.
-            count: The number of graphs or nodes.
-            unit: What they are.
+        """Read the option ``target`` for a number of graphs or nodes.
 
         Raises:
             ValueError: If it does not say for every graph or node what to explain.
@@ -56,13 +51,7 @@ class Targets:
         )
 
     def known(self, members: range, labels: Any, device: torch.device) -> Tensor | None:
-        """Return the classes of some graphs or nodes that are known before the model is called.
-
-        Args:
-            members: Their numbers.
-            labels: Their labels, if there are any.
-            device: Where the classes are needed.
-        """
+        """Return the classes of the graphs or nodes ``members``, if they are known before the model is called."""
         if self.classes is not None:
             return self.classes[members.start : members.stop].to(device)
         if self.target == "label":
@@ -81,11 +70,7 @@ class Targets:
 
 
 def integer_labels(labels: Any, count: int, unit: str) -> Tensor:
-    """Return labels ``y`` as classes.
-
-    Raises:
-        ValueError: If there is not one integer per graph or node.
-    """
+    """Return labels ``y`` as classes; raise ValueError unless there is one integer per graph or node."""
     if not isinstance(labels, Tensor) or labels.numel() != count or labels.is_floating_point():
         got = f"{labels.dtype} {list(labels.shape)}" if isinstance(labels, Tensor) else "none"
         raise ValueError(f"Expected one integer y per {unit}, for target 'label' (got {got}).")

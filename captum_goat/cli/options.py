@@ -64,12 +64,7 @@ def method_of(options: argparse.Namespace, model: Module) -> GOAtAttribution:
 
 
 def load_sources(options: argparse.Namespace) -> tuple[Module, Sequence[Data]]:
-    """Load the model, in evaluation mode, and the graphs; both to the CPU.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If a file contains something else.
-    """
+    """Load the model, in evaluation mode, and the graphs; both to the CPU."""
     model = load_model(options.model, options.class_name, options.arguments, trust_pickle=options.trust_pickle)
     return model, load_graphs(options.data, trust_pickle=options.trust_pickle)
 
@@ -118,11 +113,7 @@ def check_device(device: torch.device) -> None:
 
 
 def positive(text: str) -> int:
-    """Read an integer of at least 1; the type of an option.
-
-    Raises:
-        argparse.ArgumentTypeError: If it is smaller.
-    """
+    """Read an integer of at least 1; the type of an option."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected 1 or more (got {text})")

@@ -177,13 +177,7 @@ def _graphs(content: Any, path: Path) -> Sequence[Data]:
 
 
 def _in_memory(data: Data, slices: dict[str, Any], sizes: dict[str, int]) -> Sequence[Data]:
-    """Return graphs that are stored one after the other as a dataset.
-
-    Args:
-        data: All graphs.
-        slices: Where each one begins.
-        sizes: How many first columns are attributes, which are left out; empty outside the TU collection.
-    """
+    """Return graphs, stored one after the other, as a dataset; without the attributes of the TU collection."""
     for name, columns in (("x", sizes.get("num_node_attributes")), ("edge_attr", sizes.get("num_edge_attributes"))):
         if columns and data[name] is not None:
             data[name] = data[name][:, columns:]

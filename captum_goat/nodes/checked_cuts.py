@@ -35,18 +35,11 @@ _TIGHT, _LOOSE = 16.0, 200.0  # differences taken for rounding, in units of the 
 
 
 class CutOptions(NamedTuple):
-    """How graphs are cut.
+    """How graphs are cut."""
 
-    Attributes:
-        direction: Where edges are looked up.
-        margin: How much more than the computation graph is cut, for degrees.
-        trims: Whether layers leave out messages that come too late.
-        tolerance: How much of a difference is taken for rounding.
-    """
-
-    direction: Direction
-    margin: int
-    trims: bool
+    direction: Direction  # where edges are looked up
+    margin: int  # how much more than the computation graph is cut, for degrees
+    trims: bool  # whether layers leave out messages that come too late
     tolerance: float = _LOOSE
 
 
@@ -212,12 +205,7 @@ def _all_options(direction: Direction, *, checked: bool) -> list[CutOptions]:
 
 
 def hops_behind(graph: RowGraph, sources: frozenset[int]) -> list[int]:
-    """Return, for every call of a message function, how many more hops there may be between it and the output.
-
-    Args:
-        graph: Which rows read which.
-        sources: The blocks of the output's rows.
-    """
+    """Return, for every call of a message function, how many more hops there may be between it and the output."""
     behind = [0 if number in sources else -1 for number in range(len(graph.blocks))]
     for number in reversed(range(len(graph.blocks))):
         block = graph.blocks[number]

@@ -16,17 +16,11 @@ _MOST_SURPLUS = 4  # how many times as many edges there may be that serve degree
 
 
 class NodeEdges(NamedTuple):
-    """The edges at some nodes, one node's after another's, in the graph's order.
+    """The edges at some nodes, one node's after another's, in the graph's order."""
 
-    Attributes:
-        position: The position of the node among the given ones.
-        edge: The edge.
-        neighbor: The node at its other end.
-    """
-
-    position: Tensor
+    position: Tensor  # of the node among the given ones
     edge: Tensor
-    neighbor: Tensor
+    neighbor: Tensor  # the node at the other end
 
 
 class NeighborIndex:

@@ -77,10 +77,10 @@ def explain_nodes(
         >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat.nodes import explain_nodes
-        >>> from benchmarks.datasets import ba_shapes
+        >>> from captum_goat.datasets import ba_2motifs
         >>> _ = torch.manual_seed(0)
-        >>> model, data = GCN(in_channels=10, hidden_channels=8, num_layers=2, out_channels=4).eval(), ba_shapes()
-        >>> explanations = explain_nodes(model, data, nodes=[699, 0])
+        >>> model, (data,) = GCN(in_channels=10, hidden_channels=8, num_layers=2, out_channels=4).eval(), ba_2motifs(1)
+        >>> explanations = explain_nodes(model, data, nodes=[20, 0])
         >>> edges, attributions = explanations[0]
         >>> data.edge_index[:, edges[attributions.argmax()]].shape, explanations.targets.shape
         (torch.Size([2]), torch.Size([2]))
@@ -111,10 +111,10 @@ class NodeExplainer:
         >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat.nodes import NodeExplainer
-        >>> from benchmarks.datasets import tree_grid
+        >>> from captum_goat.datasets import ba_2motifs
         >>> model = GCN(in_channels=10, hidden_channels=8, num_layers=2, out_channels=2).eval()
-        >>> explainer = NodeExplainer(model, tree_grid())
-        >>> explainer.num_hops, len(explainer([600])), len(explainer([601, 602], target=1))
+        >>> explainer = NodeExplainer(model, ba_2motifs(1)[0])
+        >>> explainer.num_hops, len(explainer([6])), len(explainer([7, 8], target=1))
         (2, 1, 2)
     """
 

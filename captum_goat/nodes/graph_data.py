@@ -26,18 +26,17 @@ _LEFT_OUT = ("edge_index", "num_nodes", "ptr")  # what cut graphs have of their 
 class GraphData:
     """A model and the graph on which it classifies nodes.
 
-    Attributes of the graph with one row per node or per edge, as PyG tells them, are cut along with it; others stay as
-    they are.
+    Attributes of the graph with one row per node or per edge are cut along with it; others stay as they are.
 
     Args:
         model: The model.
         data: The graph.
-        arguments: Returns the model's arguments for a graph, ``data`` or one that is cut out of it; ``None`` to look
-            for them by name.
+        arguments: Returns the model's arguments for a graph, ``data`` or a part of it; ``None`` to look them up by
+            name.
 
     Attributes:
-        left_out: The number of the call of a softmax or sigmoid that is the model's last step and is left out of
-            outputs, where it would level differences; ``None`` if there is no such step.
+        left_out: The number of the call of a softmax or sigmoid that is the model's last step, and is left out of
+            outputs because it would hide differences; ``None`` if there is none.
     """
 
     def __init__(self, model: Module, data: Data, arguments: Callable[[Data], Any] | None = None) -> None:

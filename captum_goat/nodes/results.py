@@ -138,9 +138,6 @@ def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, An
         explanations: The explanations.
         path: The file, ``.pt`` or ``.parquet``.
         options: What else ``meta`` is to have.
-
-    Returns:
-        The opened file.
     """
     folder = PartFolder.beside(path)
     record = {**options, "graphs": len(explanations), "nodes": explanations.nodes.tolist()}
