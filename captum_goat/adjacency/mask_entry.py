@@ -172,7 +172,8 @@ class AtMessages:
         self._watcher.before_masking(messages)
         call = self._edges.follow(layer, edge_index, messages)
         masked = self._masked(messages, call)
-        nodes = edge_index[1 if layer.flow == "source_to_target" else 0]
+        with self._tracker.paused():
+            nodes = edge_index[1 if layer.flow == "source_to_target" else 0]
         self._watcher.after_masking(masked, messages, call, nodes)
         return masked
 

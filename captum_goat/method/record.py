@@ -34,10 +34,30 @@ def record(subject: Subject, steps: Steps | None = None) -> ActivationPattern:
     return _Recorder(subject, steps).record()
 
 
-class _Recorder:
-    """One recording: what its callbacks see. It watches how the mask enters."""
+class _MaskWatcher:
+    """Notes the edges that messages cross."""
 
     integrates = True
+
+    def __init__(self, tracker: RowTracker) -> None:
+        self._tracker = tracker
+
+    def before_masking(self, messages: Tensor) -> None:
+        check_context(messages.device.type)
+
+    def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
+        tracker = self._tracker
+        with tracker.paused():
+            # A copy, because a view would keep the user's edge_index alive.
+            edges, nodes = call.edges.view(call.shape), nodes.clone().view(call.shape)
+            tracker.set(masked, tracker.graph.cross(tracker.rows(masked), edges, nodes))
+
+    def after_presence(self, factor: Tensor, edges: Tensor) -> None:
+        """Say nothing of presence: it has no rows of its own."""
+
+
+class _Recorder:
+    """One recording: what its callbacks see."""
 
     def __init__(self, subject: Subject, steps: Steps | None = None, left_out: int | None = None) -> None:
         self.subject = subject
@@ -47,7 +67,7 @@ class _Recorder:
         self.tracker = RowTracker({module: name for name, module in subject.model.named_modules()})
         self.masks = None
         if subject.edge_sets:
-            self.masks = subject.entry(self.tracker, subject.edge_sets, subject.mask, self)
+            self.masks = subject.entry(self.tracker, subject.edge_sets, subject.mask, _MaskWatcher(self.tracker))
         self.calls: list[FrozenCall | None] = []
         self.kept: list[Factors | None] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
@@ -104,20 +124,6 @@ class _Recorder:
             self.tracker.set(feature, self.tracker.graph.inputs(elements, feature.dim()))
             first += feature.size(0)
         return features
-
-    def before_masking(self, messages: Tensor) -> None:
-        """Refuse messages that are computed where they cannot be watched."""
-        check_context(self.subject.mask.device.type)
-
-    def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
-        """Note the edges that messages cross."""
-        tracker = self.tracker
-        with tracker.paused():
-            edges, nodes = call.edges.view(call.shape), nodes.view(call.shape)
-            tracker.set(masked, tracker.graph.cross(tracker.rows(masked), edges, nodes))
-
-    def after_presence(self, factor: Tensor, edges: Tensor) -> None:
-        """Take the presence of edges for what it is: no row of its own."""
 
     def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let a rule rewrite a call, if it has to, and note what it keeps."""
