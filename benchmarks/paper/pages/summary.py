@@ -127,7 +127,7 @@ def _accuracies(results: Results) -> str:
     text = (
         "The epoch with the best validation accuracy counts. The settings of the models (see "
         "`benchmarks.paper_models.PAPER_SETTINGS`) are not all in the paper: some were chosen by hand, with a look at "
-        "test accuracies, so these are no fair estimate of how well such models do. They are there to explain. One seed "
-        "is one split: `python -m benchmarks seeds` has the spread over several."
+        "test accuracies, so these are no fair estimate of how well such models do. They are there to explain. One "
+        "seed is one split: `python -m benchmarks seeds` has the spread over several."
     )
     return joined(["## Accuracies of the models", text, markdown(header, lines)])
