@@ -1,4 +1,4 @@
-"""``python -m benchmarks`` with the name of a benchmark, such as ``compare`` or ``paper``."""
+"""``python -m benchmarks NAME``: run a benchmark, such as ``paper`` or ``speed``, from a checkout."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ COMMANDS = {
     "seeds": "the paper's example of a stable explanation, for several seeds",
     "speed": "time and memory of GOAt beside other methods, from 10 to a million edges",
     "cost": "what an attribution costs, in forward and backward passes",
+    "compat": "the table of supported PyTorch Geometric layers and models",
 }
-MODULES = {"paper": "paper.run"}  # where that is not the name
+MODULES = {"paper": "paper.run", "compat": "compat.__main__"}  # where that is not the name
 
 
 def main() -> None:
     """Run the benchmark that the first word names."""
     command = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if command not in COMMANDS:
-        lines = "\n".join(f"{name}  {text}" for name, text in COMMANDS.items())
+        lines = "\n".join(f"{name:<20} {text}" for name, text in COMMANDS.items())
         print(f"usage: python -m benchmarks {{{','.join(COMMANDS)}}} [options]\n\n{lines}\n\nEach has --help.")
         sys.exit(0 if command in ("-h", "--help") else f"\nExpected {', '.join(COMMANDS)} (got {command!r}).")
     del sys.argv[1]

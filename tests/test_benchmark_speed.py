@@ -279,7 +279,21 @@ def test_table_of_numbers_has_its_schema_and_every_part(finished: Path) -> None:
 @pytest.mark.slow
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     threads = torch.get_num_threads()
-    main(["--quick", "--parts", "alone", "--gnns", "sage", "--rounds", "1", "--threads", "1", "--out", str(tmp_path)])
+    main(
+        [
+            "--quick",
+            "--parts",
+            "single_graph",
+            "--gnns",
+            "sage",
+            "--rounds",
+            "1",
+            "--threads",
+            "1",
+            "--out",
+            str(tmp_path),
+        ]
+    )
     assert torch.get_num_threads() == threads
     printed = capsys.readouterr().out
     assert "speed-up over IntegratedGradients, GraphSAGE, one graph: " in printed

@@ -108,7 +108,7 @@ METHODS: dict[str, Method] = {
     GOAT: Method("GOAt", _goat),
     INTEGRATED_PYG: Method(f"IntegratedGradients, {STEPS} steps, PyG's wrapper", _integrated_pyg),
     "integrated_gradients": Method(
-        f"IntegratedGradients, {STEPS} steps, EdgeMaskedModel", _benchmarked("integrated_gradients", steps=STEPS)
+        f"IntegratedGradients, {STEPS} steps, EdgeMaskedModel", _benchmarked("integrated_gradients", n_steps=STEPS)
     ),
     "saliency": Method("Saliency, EdgeMaskedModel", _benchmarked("saliency")),
     "gnn_explainer": Method(f"GNNExplainer, {EPOCHS} epochs", _benchmarked("gnn_explainer", epochs=EPOCHS)),

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.paper.options import GNNS
 from benchmarks.speed.graphs import FAMILIES
 
-PARTS = ("sizes", "batches", "alone", "dataset", "nodes", "large")
+PARTS = ("sizes", "batches", "single_graph", "dataset", "nodes", "large")
 SMALLEST = 2  # edges: both directions of one
 
 
