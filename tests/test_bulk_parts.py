@@ -129,9 +129,7 @@ def test_parts_that_are_damaged_before_they_are_put_together(graphs: list[Data],
                 file.write_bytes(flipped(file.read_bytes(), 900))
             return super().__getitem__(index)
 
-    with pytest.raises(
-        ValueError, match=r"00000001.part as it was written .*Call again: only the damaged part is"
-    ):
+    with pytest.raises(ValueError, match=r"00000001.part as it was written .*Call again: only the damaged part is"):
         explain(Damaging(graphs), interrupted)
     assert not interrupted.exists()
     interrupted.with_name("log.txt").unlink()
