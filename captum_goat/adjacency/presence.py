@@ -183,7 +183,7 @@ class EdgeSums:
             raise self._unknown(f"brings edges together by '{call.kind}'")
         source = call.source
         if not isinstance(call.index, Tensor) or not isinstance(source, Tensor) or not source.is_floating_point():
-            raise self._unknown("counts edges in whole numbers, or makes a matrix of them")
+            raise self._unknown("counts edges in integers, or makes a matrix of them")
         shape = list(traces[0].ids.shape)
         if call.index.dim() == 1 and source.dim() > 1:
             shape = [-1 if d == call.dim % source.dim() else 1 for d in range(source.dim())]

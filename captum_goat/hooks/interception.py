@@ -238,7 +238,7 @@ def _remove_leftovers() -> None:
 
 
 def _check(modules: dict[str, Module]) -> None:
-    """Refuse models whose inside cannot be seen or is not their own."""
+    """Raise UnsupportedModelError if the inside of the model cannot be seen or is not its own."""
     for name, module in modules.items():
         where = f"'{name}'" if name else "the model"
         if isinstance(module, torch.jit.ScriptModule):
@@ -258,7 +258,7 @@ def _check(modules: dict[str, Module]) -> None:
 
 
 def check_context(device: str, *, differentiable: bool = False) -> None:
-    """Refuse a model that computes where or how it cannot be watched; called while it runs.
+    """Raise UnsupportedModelError if the model computes where or how it cannot be watched; called while it runs.
 
     Args:
         device: The type of device that it runs on.

@@ -98,7 +98,7 @@ class AttributedInputs:
         return len(self.masks[0])
 
     def check(self, *, rows_are_examples: bool) -> None:
-        """Refuse what is neither a mask nor features."""
+        """Raise ValueError for what is neither a mask nor features."""
         if self.masks:
             check_masks(self.masks)
         for each in self.features:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def check_masks(masks: Sequence[Any]) -> None:
-    """Refuse what is not one mask per set of edges, each ``[E]``, or each ``[B, E]`` with the same B."""
+    """Raise ValueError unless there is one mask per set of edges, each ``[E]``, or each ``[B, E]`` with the same B."""
     for mask in masks:
         check_mask(mask)
     if len({mask.shape[:-1] for mask in masks}) != 1:
@@ -21,7 +21,7 @@ def check_masks(masks: Sequence[Any]) -> None:
 
 
 def check_mask(edge_mask: Any) -> None:
-    """Refuse what is not a mask ``[E]`` or masks ``[B, E]``."""
+    """Raise ValueError for what is not a mask ``[E]`` or masks ``[B, E]``."""
     is_numbers = isinstance(edge_mask, Tensor) and edge_mask.is_floating_point()
     if not is_numbers or edge_mask.dim() not in (1, 2) or (edge_mask.dim() == 2 and len(edge_mask) == 0):
         got = (

@@ -79,7 +79,7 @@ def candidate_sets(arguments: Mapping[str, Any], count: int) -> tuple[EdgeSet, .
 
 
 def is_edge_index(value: Any) -> bool:
-    """Return whether a value looks like edges: whole numbers ``[2, E]``, perhaps repeated by Captum."""
+    """Return whether a value looks like edges: integers ``[2, E]``, perhaps repeated by Captum."""
     whole = isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
     return whole and value.dim() == 2 and value.size(0) > 0 and value.size(0) % 2 == 0
 

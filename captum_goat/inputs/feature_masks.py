@@ -29,7 +29,7 @@ def undirected_feature_mask(edge_index: Tensor) -> Tensor:
     """
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.is_floating_point():
         raise ValueError(
-            f"Expected whole numbers of shape [2, num_edges] (got {edge_index.dtype} {list(edge_index.shape)})."
+            f"Expected integers of shape [2, num_edges] (got {edge_index.dtype} {list(edge_index.shape)})."
         )
     if edge_index.size(1) == 0:
         return edge_index[0]
@@ -82,12 +82,12 @@ def sum_features(attributions: Sequence[Tensor], feature_masks: Sequence[Tensor]
 
 
 def _check_mask(mask: Tensor, attributions: Tensor) -> None:
-    """Refuse what does not give every entry a feature."""
+    """Raise ValueError if a mask does not give every entry a feature."""
     if not isinstance(mask, Tensor) or mask.is_floating_point() or mask.dtype == torch.bool:
         kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise ValueError(f"Expected a feature mask that is a tensor of whole numbers (got {kind}).")
+        raise ValueError(f"Expected a feature mask that is a tensor of integers (got {kind}).")
     if mask.numel() and int(mask.min()) < 0:
-        raise ValueError(f"Expected a feature mask of whole numbers from 0 on (got {int(mask.min())}).")
+        raise ValueError(f"Expected a feature mask of integers from 0 on (got {int(mask.min())}).")
     try:
         mask.expand(attributions.shape)
     except RuntimeError as error:

@@ -103,7 +103,7 @@ def find_target(output: Tensor, target: Any, copies: int | None = None) -> Targe
 
 
 def _as_table(target: Any, output: Tensor) -> Tensor:
-    """Return the target as whole numbers, one line for all examples or one per example."""
+    """Return the target as integers, one line for all examples or one per example."""
     if target is None:
         return torch.empty((1, 0), dtype=torch.long, device=output.device)
     lines = target

@@ -47,7 +47,7 @@ class _Leaving(Rule):
     __slots__ = ()
 
     def settle(self, call: RecordedCall, out: Any, kept: list[Factors | None]) -> list[Factors | None]:
-        """Refuse edges, and note values that depend on variables."""
+        """Raise UnsupportedModelError for edges, and note values that depend on variables."""
         trace, place = call.tracker.get(call.args[0]), f"'{call.func.__name__}' in {call.tracker.place()}"
         if isinstance(trace, Edges):
             raise UnsupportedModelError(

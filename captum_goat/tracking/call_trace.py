@@ -1,6 +1,6 @@
 """The steps of a forward pass, to tell whether another one takes the same.
 
-Which rows read which is decided by the operations of a pass, by which results they are given, by whole numbers and by
+Which rows read which is decided by the operations of a pass, by which results they are given, by integers and by
 indices, not by the values of floating point tensors. So a pass with the same steps has the rows of the first one, and
 needs not be followed again.
 """

@@ -119,7 +119,7 @@ class EdgeTracker:
         return present
 
     def check_seen(self) -> None:
-        """Refuse a model that has run without any message passing."""
+        """Raise UnsupportedModelError if the model has run without any message passing."""
         if not self._seen:
             raise UnsupportedModelError(
                 "Edges are masked in the message passing of torch_geometric layers, and this model called none that "
