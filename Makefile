@@ -44,10 +44,10 @@ lint: $(VENV)/.linters
 	$(BIN)/lint-imports
 
 # Both archives, and a look at what is in them. Hatchling builds here, without an environment that would install torch.
-dist: $(VENV)/.linters
+dist: $(VENV)/.installed
 	rm -rf dist
 	$(BIN)/python -m hatchling build -t sdist -t wheel
-	$(BIN)/python -m pytest -n 0 tests/test_distribution.py
+	$(BIN)/python -m pytest -n 0 tests/test_wheel.py
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
