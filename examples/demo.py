@@ -32,11 +32,10 @@ def draw(comparison: Comparison, graphs: list[Data], classes: Tensor, label: int
     """Draw the first correctly classified graph of a class as both methods explain it."""
     of_class = [index for index, graph in enumerate(graphs) if int(graph.y) == label]
     index = next((index for index in of_class if int(classes[index]) == label), of_class[0])
-    scores = {title: comparison.scores[name][index] for name, title in TITLES.items()}
+    scores = {name: comparison.scores[name][index] for name in TITLES}
     figure, _ = visualize_graph_attr_multiple(
-        scores,
+        {f"{TITLES[name]}: edges add up to {float(values.sum()):.2f}": values for name, values in scores.items()},
         graphs[index],
-        titles=[f"{title}: edges add up to {float(values.sum()):.2f}" for title, values in scores.items()],
         ground_truth=graphs[index].edge_label,
         title=f"Which edges tell the GIN that this graph has a {CLASS_NAMES[int(classes[index])]}?",
         fig_size=(11, 5.5),
