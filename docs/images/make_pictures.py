@@ -87,9 +87,9 @@ def mutagen_example(data: Path, unpack_to: Path | None) -> Example:
     return example(model, test, lambda graph: int(graph.y) == MUTAGEN and bool(graph.edge_label.any()))
 
 
-def titles(explained: Example) -> list[str]:
-    """Say what the attributions add up to."""
-    return [f"{name}: adds up to {float(each.sum()):.2f}" for name, each in explained.attributions.items()]
+def with_sums(attributions: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return attributions by titles that say what they add up to."""
+    return {f"{name}: adds up to {float(values.sum()):.2f}": values for name, values in attributions.items()}
 
 
 def of_molecule(graph: Data) -> dict[str, Any]:
@@ -112,14 +112,19 @@ def hero(house: Example, mutagen: Example) -> Figure:
         (lower, "Which bonds tell a GIN that the molecule is mutagenic?", mutagen),
     ):
         row.suptitle(f"{question}  They change its output by {explained.output:.2f}.", fontsize=13, fontweight="bold")
-    options: dict[str, Any] = {"titles": titles(house), "ground_truth": house.graph.edge_label, "show_legend": False}
     axes = upper.subplots(1, 2)
     visualize_graph_attr_multiple(
-        house.attributions, house.graph, layout=roof_up(house.graph), plt_fig_axis=(upper, axes), **options
+        with_sums(house.attributions),
+        house.graph,
+        layout=roof_up(house.graph),
+        ground_truth=house.graph.edge_label,
+        plt_fig_axis=(upper, axes),
     )
-    options = {"titles": titles(mutagen), "show_legend": False, **of_molecule(mutagen.graph)}
     visualize_molecule_attr_multiple(
-        mutagen.attributions, mutagen.graph, plt_fig_axis=(lower, lower.subplots(1, 2)), **options
+        with_sums(mutagen.attributions),
+        mutagen.graph,
+        plt_fig_axis=(lower, lower.subplots(1, 2)),
+        **of_molecule(mutagen.graph),
     )
     handles, _ = axes[0].get_legend_handles_labels()
     fig.legend(
@@ -153,14 +158,20 @@ def pictures(house: Example, mutagen: Example) -> Iterator[tuple[str, Figure]]:
     graph, attributions = mutagen.graph, mutagen.attributions["GOAt"]
     options: dict[str, Any] = {"show_colorbar": True, "use_pyplot": False}
     known = of_molecule(graph)
-    fig, _ = visualize_molecule_attr(attributions, graph, **known, **options, fig_size=(7, 4), show_legend=True)
+    fig, _ = visualize_molecule_attr(attributions, graph, **known, **options, fig_size=(7, 4))
     yield "molecule_attr", fig
-    del known["bond_types"]
+    options["node_labels"] = known["atoms"]
     fig, _ = visualize_graph_attr(
-        attributions, graph, **known, **options, layout="molecule", fig_size=(7, 4), show_legend=True
+        attributions,
+        graph,
+        ground_truth=graph.edge_label,
+        node_colors="element",
+        layout="molecule",
+        fig_size=(7, 4),
+        **options,
     )
     yield "graph_attr", fig
-    options |= {"node_labels": known["atoms"], "cmap": "RdBu", "title": "GOAt on the same molecule"}
+    options |= {"cmap": "RdBu", "title": "GOAt on the same molecule"}
     fig, _ = visualize_adjacency_attr(attributions, graph.edge_index, **options, fig_size=(5, 5.6))
     yield "adjacency_attr", fig
 
