@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, Literal
 
 import torch
@@ -13,7 +12,7 @@ from torch_geometric.data.data import BaseData
 from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
 from captum_goat.hooks.global_state import restores_state
 from captum_goat.inputs.arguments import number_of_masks
-from captum_goat.inputs.edge_masks import check_masks, copies_agree
+from captum_goat.inputs.edge_masks import check_masks, copies_agree, fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import GraphInputs
 
 
@@ -131,7 +130,7 @@ class EdgeMaskedModel(Module):
         count, rows = len(masks[0]), torch.cat(masks, dim=1)
         # Alone first, and with gradients: hooks of DeepLift and GuidedBackprop see both calls and keep the latter.
         last = self._output(graph, rows[-1]).detach()
-        with suppress(Exception):  # copies may not fit a model (an embedding per node, say) that takes the graph alone
+        with fallback_to_single_runs():
             together = self._output(graph.copies(count), torch.cat([mask.reshape(-1) for mask in masks]), count)
             if copies_agree(together.detach(), last, count):
                 return together.view(count, -1, *together.shape[1:])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+
+_logger = logging.getLogger(__name__)
 
 
 def check_masks(masks: Sequence[Any]) -> None:
@@ -43,3 +47,16 @@ def copies_agree(together: Tensor, last: Tensor, count: int) -> bool:
     precision = torch.finfo(last.dtype).eps ** 0.5
     near = precision * last.abs().max() if last.numel() else 0.0
     return bool(((together[len(together) - len(last) :] - last).abs() <= near).all())
+
+
+@contextmanager
+def fallback_to_single_runs() -> Iterator[None]:
+    """Catch the errors of a model that copies of a graph do not fit, because it has an embedding per node, say.
+
+    Whatever is not due to the copies comes again when the graph runs alone. Running out of memory, interrupts and the
+    like are not caught.
+    """
+    try:
+        yield
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        _logger.debug("Copies of the graph failed, so the masks run one by one: %r", error)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captum_goat.adjacency.mask_entry import ENTRIES, AtMessages, Entry
 from captum_goat.fields.receptive_field import ReceptiveFields
-from captum_goat.inputs.edge_masks import copies_agree
+from captum_goat.inputs.edge_masks import copies_agree, fallback_to_single_runs
 from captum_goat.inputs.graph_cache import GraphCache
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.request import Request
@@ -266,10 +266,8 @@ def recorded_explanations(
         return [explanation(request.graph, choice, request.whole, cache=cache, **spreading)]
     singles, choices = request.singles, [choice.of_mask(number, count) for number in range(count)]
     if count > 1 and request.finish is None:
-        # Copies may not fit a model (that mixes graphs, or has an embedding per node) which takes the graph alone. An
-        # error that is not due to the copies comes again when the last one is explained.
         last = explanation(request.graph, choices[-1], singles[-1], copies=1)
-        with suppress(Exception):
+        with fallback_to_single_runs():
             graph = request.graph.with_leading(singles[-1][1]).copies(count)
             together = explanation(graph, choice, request.whole, copies=count, **spreading)
             if copies_agree(together.output, last.output, count):
