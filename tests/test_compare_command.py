@@ -77,7 +77,7 @@ def test_command_for_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
         ({"training-data": "nowhere"}, "Expected nowhere to be a file, or a folder"),
         ({"explainers": "comparison_subjects:NeedsArguments"}, "that can be called without arguments (got: "),
         ({"explainers": "comparison_subjects:Unlucky"}, "(got errors from all: unlucky: RuntimeError: out of luck)"),
-        ({"device": "cuda:99"}, "Expected a device that is there for --device (got cuda:99: "),
+        ({"device": "cuda:99"}, "Expected an available device for --device (got cuda:99: "),
         ({"device": "gpu"}, "device string: gpu"),
         ({"out": "graphs.pt"}, "Expected a folder for --out (got graphs.pt, which is a file)"),
         ({"out": "graphs.pt/out", "model": "none.pt"}, "Expected a folder for --out (got graphs.pt, which is a file)"),
