@@ -16,10 +16,10 @@ OLDEST_PYTHON ?= $(firstword $(shell for python in python3.10 $(HOME)/.pyenv/ver
 CORE := $(addprefix tests/test_,attribution.py captum_methods.py explainer.py explainer_models.py hetero.py \
 	interception.py masked_model.py oracle.py oracle_rules*.py row_rules*.py rules*.py)
 
-.PHONY: demo test test-fast test-exhaustive test-oldest fuzz lint docs cost speed clean
+.PHONY: demo test test-fast test-exhaustive test-oldest fuzz lint dist docs cost speed clean
 
 demo: $(VENV)/.installed
-	$(BIN)/python -m captum_goat.demo
+	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed
 	$(BIN)/python $(PYTEST)
@@ -41,15 +41,22 @@ lint: $(VENV)/.linters
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Both archives, and a look at what is in them. Hatchling builds here, without an environment that would install torch.
+dist: $(VENV)/.installed
+	rm -rf dist
+	$(BIN)/python -m hatchling build -t sdist -t wheel
+	$(BIN)/python -m pytest -n 0 tests/test_wheel.py
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
 
 speed: $(VENV)/.installed
-	$(BIN)/python -m captum_goat.benchmark speed --out docs
+	$(BIN)/python -m benchmarks speed --out docs
 
 cost: $(VENV)/.installed
-	$(BIN)/python -m captum_goat.benchmark.cost
+	$(BIN)/python -m benchmarks.cost
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -2,13 +2,13 @@
 
 from captum_goat import rules
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk import explain_dataset, explain_nodes, load_attributions
+from captum_goat.bulk import check, explain_dataset, load_attributions
 from captum_goat.explainer import GOAtExplainer
-from captum_goat.feature_groups import average_features, undirected_feature_mask
+from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
 from captum_goat.masked_model import EdgeMaskedModel
-from captum_goat.peeling import Peeling
+from captum_goat.nodes import explain_nodes
+from captum_goat.peeling import Peeling, UpperHalfGradients
 from captum_goat.tracking import UnsupportedModelError
-from captum_goat.upper_half import UpperHalfGradients
 
 __all__ = [
     "EdgeMaskedModel",
@@ -18,6 +18,7 @@ __all__ = [
     "UnsupportedModelError",
     "UpperHalfGradients",
     "average_features",
+    "check",
     "explain_dataset",
     "explain_nodes",
     "load_attributions",

@@ -11,13 +11,12 @@ from captum.log import log_usage
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.convergence_delta import completeness_error
-from captum_goat.explained_model import ExplainedModel
-from captum_goat.given_inputs import flattened, restored
-from captum_goat.global_state import outside_inference_mode, restores_state, switch_off_autocast
-from captum_goat.known_graphs import Memory
-from captum_goat.request import Request
-from captum_goat.targets import Choice
+from captum_goat.adjacency.mask_entry import ENTRIES
+from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
+from captum_goat.inputs.attributed_inputs import flattened, restored
+from captum_goat.inputs.targets import Choice
+from captum_goat.method.explain import RowCache, recorded_explanations
+from captum_goat.wrapped_model import ExplainedModel
 
 
 class PredictedAttributions(NamedTuple):
@@ -45,7 +44,7 @@ class _Explained(NamedTuple):
 
 
 def check_options(field: str, gates: str) -> None:
-    """Refuse ways to share gates that there are not."""
+    """Raise ValueError if ``field`` or ``gates`` is not a known option."""
     if field not in ("distinct", "repeated"):
         raise ValueError(f"Expected field to be 'distinct' or 'repeated' (got {field!r}).")
     if gates not in ("equal", "proportional"):
@@ -63,7 +62,7 @@ class GOAtAttribution(Attribution):
     .. math:: \sum_e \mathrm{attribution}_e = f(G) - f(G \text{ without edges}).
 
     The products are never enumerated: a few forward and backward passes give the exact result (see
-    :mod:`captum_goat.contributions`). An edge's field membership is a matter of the graph's structure: an edge that
+    :mod:`captum_goat.method.share`). An edge's field membership is a matter of the graph's structure: an edge that
     is masked to 0 still takes part in the sharing of gates. A softmax or sigmoid that is the model's very last step is
     left out: logits are attributed.
 
@@ -131,7 +130,7 @@ class GOAtAttribution(Attribution):
         self.field = field
         self.gates = gates
         self._checked = False
-        self._memory = Memory()
+        self._cache = RowCache()
 
     @log_usage()
     def attribute(
@@ -161,7 +160,7 @@ class GOAtAttribution(Attribution):
                 ``(edge_index, batch, ...)`` where ``x`` is an input; for heterogeneous graphs ``(x_dict,
                 edge_index_dict, ...)`` and ``(edge_index_dict, ...)``. Or one ``Data``, ``HeteroData`` or ``Batch``.
             return_convergence_delta: Whether to return the completeness error too.
-            feature_mask: The feature of each edge, as whole numbers from 0 on: edges with the same number are one
+            feature_mask: The feature of each edge, as integers from 0 on: edges with the same number are one
                 feature, and each of them is given the feature's attribution, the sum of its edges'. See
                 :func:`~captum_goat.undirected_feature_mask`. For several inputs one each, in the same form; the same
                 number in two of them is the same feature.
@@ -174,9 +173,9 @@ class GOAtAttribution(Attribution):
             ValueError: If the model is in training mode or the arguments do not fit together.
             UnsupportedModelError: If the model does something that cannot be explained exactly.
         """
-        found = self._explain(inputs, Choice([target]), additional_forward_args, feature_mask)
-        result = restored(inputs, found.attributions[0])
-        return (result, found.deltas[0]) if return_convergence_delta else result
+        explained = self._explain(inputs, Choice([target]), additional_forward_args, feature_mask)
+        result = restored(inputs, explained.attributions[0])
+        return (result, explained.deltas[0]) if return_convergence_delta else result
 
     @log_usage()
     def attribute_all(
@@ -212,9 +211,10 @@ class GOAtAttribution(Attribution):
             torch.Size([4, 3])
         """
         choice = Choice("all" if targets is None else targets)
-        found = self._explain(inputs, choice, additional_forward_args)
-        result = restored(inputs, [torch.stack(each, dim=-1) for each in zip(*found.attributions, strict=True)])
-        return (result, torch.stack(found.deltas, dim=-1)) if return_convergence_delta else result
+        explained = self._explain(inputs, choice, additional_forward_args)
+        per_input = zip(*explained.attributions, strict=True)
+        result = restored(inputs, [torch.stack(attributions, dim=-1) for attributions in per_input])
+        return (result, torch.stack(explained.deltas, dim=-1)) if return_convergence_delta else result
 
     @log_usage()
     def attribute_predicted(
@@ -238,35 +238,38 @@ class GOAtAttribution(Attribution):
             >>> model = GraphClassifier("gcn", 4, 8, 3).eval()
             >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
             >>> batch = torch.zeros(5, dtype=torch.long)
-            >>> found = GOAtAttribution(model).attribute_predicted(torch.ones(4), (x, edge_index, batch))
-            >>> found.attributions.shape, bool(found.targets == found.output.argmax())
+            >>> predicted = GOAtAttribution(model).attribute_predicted(torch.ones(4), (x, edge_index, batch))
+            >>> predicted.attributions.shape, bool(predicted.targets == predicted.output.argmax())
             (torch.Size([4]), True)
         """
-        found = self._explain(inputs, Choice("predicted"), additional_forward_args)
-        output = found.output
+        explained = self._explain(inputs, Choice("predicted"), additional_forward_args)
+        output = explained.output
         targets = output.argmax(dim=1) if output.dim() > 1 else torch.zeros_like(output, dtype=torch.long)
-        return PredictedAttributions(restored(inputs, found.attributions[0]), targets, output, found.deltas[0])
+        return PredictedAttributions(restored(inputs, explained.attributions[0]), targets, output, explained.deltas[0])
 
     @restores_state
     def _explain(self, inputs: Any, choice: Choice, arguments: Any, feature_mask: Any = None) -> _Explained:
         """Explain all chosen targets."""
         with outside_inference_mode():
-            request = Request.of(self._explained, inputs, arguments)
+            request = self._explained.request(inputs, arguments)
             switch_off_autocast(request.device)
-            if request.adjacency and not self._checked:
-                self._checked = request.check_deletion()
+            if not self._checked:
+                self._checked = ENTRIES[request.at].check_deletion(request.one_graph)
             options = {"repeated": self.field == "repeated", "proportional": self.gates == "proportional"}
-            explanations = request.explanations(choice, memory=self._memory, **options)
-            parts = zip(*(each.attribute() for each in explanations), strict=True)
-            joined = [request.joined(each) for each in parts]
-            attributions = [each for each, _ in joined]
+            explanations = recorded_explanations(request, choice, cache=self._cache, **options)
+            per_target = list(zip(*(explanation.attribute() for explanation in explanations), strict=True))
+            attributions = [
+                request.joined([part.edges for part in parts], [part.features for part in parts])
+                for parts in per_target
+            ]
             if feature_mask is not None:
                 groups = flattened(feature_mask, inputs)
-                attributions = [request.grouped(each, groups) for each in attributions]
-            output = torch.cat([each.output for each in explanations])
-        return _Explained(attributions, [delta for _, delta in joined], output)
+                attributions = [request.grouped(values, groups) for values in attributions]
+            deltas = [torch.cat([part.delta for part in parts]) for parts in per_target]
+            return _Explained(attributions, deltas, torch.cat([explanation.output for explanation in explanations]))
 
     @log_usage()
+    @restores_state
     def compute_convergence_delta(
         self,
         attributions: Tensor | tuple[Any, ...] | dict[Any, Tensor],
@@ -287,8 +290,25 @@ class GOAtAttribution(Attribution):
         Returns:
             One number per graph or per mask: ``sum(attributions) - (f(end_point) - f(start_point))``.
         """
-        points = start_point, end_point
-        return completeness_error(self._explained, attributions, points, Choice([target]), additional_forward_args)
+        ends, scores = flattened(end_point), flattened(attributions, end_point)
+        shapes, expected = ([list(tensor.shape) for tensor in tensors] for tensors in (scores, ends))
+        if shapes != expected:
+            raise ValueError(f"Expected attributions of the inputs' shapes {expected} (got {shapes}).")
+        given = flattened(start_point, end_point)
+        if len(given) not in (1, len(ends)):
+            raise ValueError(f"Expected one start point per input, or one for all (got {len(given)} for {len(ends)}).")
+        starts = [
+            torch.as_tensor(0.0 if start is None else start, device=end.device).to(end.dtype).expand(end.shape)
+            for start, end in zip(given * (len(ends) // len(given)), ends, strict=True)
+        ]
+        pairs = end_point, restored(end_point, starts)
+        last, first = (self._explained.request(point, additional_forward_args) for point in pairs)
+        switch_off_autocast(last.device)
+        at_end, at_start = (recorded_explanations(request, Choice([target])) for request in (last, first))
+        parts = zip(at_end, last.parts(scores, len(at_end)), strict=True)
+        sums = torch.cat([explanation.sums(*part) for explanation, part in parts])
+        end_value, start_value = (torch.cat([one.values() for one in found]) for found in (at_end, at_start))
+        return sums - (end_value - start_value)
 
     @restores_state
     def explained_values(self, inputs: Any, target: Any = None, additional_forward_args: Any = None) -> Tensor:
@@ -300,15 +320,25 @@ class GOAtAttribution(Attribution):
             additional_forward_args: As for :meth:`attribute`.
         """
         with outside_inference_mode():
-            request = Request.of(self._explained, inputs, additional_forward_args)
+            request = self._explained.request(inputs, additional_forward_args)
             switch_off_autocast(request.device)
-            explanations = request.explanations(Choice([target]))
-            return torch.cat([each.values() for each in explanations]).detach()
+            explanations = recorded_explanations(request, Choice([target]))
+            return torch.cat([explanation.values() for explanation in explanations]).detach()
 
     @property
     def model(self) -> Module:
         """The user's own model, without what was wrapped around it."""
         return self._explained.model
+
+    @property
+    def at(self) -> str:
+        """Where an edge mask enters: ``"message"`` or ``"adjacency"``."""
+        return self._explained.at
+
+    @property
+    def mask_type(self) -> str | None:
+        """What is attributed: ``"edge"``, ``"node"`` or ``"node_and_edge"``; ``None`` where the arguments tell."""
+        return self._explained.mask_type
 
     @property
     def multiplies_by_inputs(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,11 +14,11 @@ from torch_geometric.explain import ExplainerAlgorithm, Explanation, HeteroExpla
 from torch_geometric.explain.config import MaskType, ModelMode
 
 from captum_goat.attribution import GOAtAttribution, check_options
-from captum_goat.explained_model import ExplainedModel
-from captum_goat.explainer_graph import ByName, ExplainedGraph, by_type
-from captum_goat.global_state import outside_inference_mode, restores_state
-from captum_goat.interception import unchanged
+from captum_goat.hooks.global_state import outside_inference_mode, restores_state
+from captum_goat.hooks.interception import unchanged
+from captum_goat.inputs.arguments import fresh
 from captum_goat.masked_model import check_at
+from captum_goat.wrapped_model import ExplainedModel
 
 
 class GOAtExplainer(ExplainerAlgorithm):
@@ -44,7 +45,7 @@ class GOAtExplainer(ExplainerAlgorithm):
       makes sense for zeros and ones: set ``threshold_config=("topk_hard", k)``, or call
       ``explanation.threshold("topk_hard", k)`` first. PyG's edge masks do not reach self-loops.
     - ``visualize_graph`` stretches the mask from its least (invisible) to its greatest value, and
-      ``visualize_feature_importance`` cuts negative bars off. :mod:`captum_goat.visualization` draws signs.
+      ``visualize_feature_importance`` cuts negative bars off. :mod:`captum_goat.plot` draws signs.
 
     A heterogeneous graph, given by dictionaries, has a ``HeteroExplanation`` with a mask per edge type or node type.
     The masks of all types together add up to the output, so they can be compared with each other. Edge masks and node
@@ -120,7 +121,7 @@ class GOAtExplainer(ExplainerAlgorithm):
         """
         explained = ExplainedModel.of(model)
         explained.check_evaluating()  # before the model is called: in training mode batch norms would take note of it
-        graph = ExplainedGraph(explained.model, x, edge_index, kwargs)
+        graph = _ExplainedGraph(explained.model, x, edge_index, kwargs)
         graph.check()
         with outside_inference_mode():
             with torch.no_grad():
@@ -128,7 +129,7 @@ class GOAtExplainer(ExplainerAlgorithm):
             masks = self._masks(graph, output_weights(output, target, index, self.model_config.mode))
         sums = {MaskType.object: 1, MaskType.common_attributes: 0}
         if (dim := sums.get(self.explainer_config.node_mask_type)) is not None:
-            masks["node_mask"] = by_type(lambda mask: mask.sum(dim, keepdim=True), masks["node_mask"])
+            masks["node_mask"] = _by_type(lambda mask: mask.sum(dim, keepdim=True), masks["node_mask"])
         if not graph.is_hetero:
             return Explanation(**masks)
         explanation = HeteroExplanation()
@@ -150,8 +151,11 @@ class GOAtExplainer(ExplainerAlgorithm):
             return False
         return True
 
-    def _masks(self, graph: ExplainedGraph, weights: Tensor) -> _Masks:
-        """Attribute ``(weights * output).sum()``, with the logits for the output where the model ends in a softmax."""
+    def _masks(self, graph: _ExplainedGraph, weights: Tensor) -> dict[str, Any]:
+        """Attribute ``(weights * output).sum()``; the masks by name, of a heterogeneous graph dictionaries by type.
+
+        Where the model ends in a softmax, logits stand for the output.
+        """
         config = self.explainer_config
         nodes, edges = config.node_mask_type is not None, config.edge_mask_type is not None
         inputs = (graph.features() if nodes else {}) | (graph.edge_masks(weights.dtype) if edges else {})
@@ -161,15 +165,11 @@ class GOAtExplainer(ExplainerAlgorithm):
             return (output.reshape(weights.shape)[positions] * weights[positions]).sum().view(1)
 
         mask_type = "_and_".join(name.removesuffix("_mask") for name in inputs)
-        explained = ExplainedModel(ByName(graph), mask_type, weighted_sum)
+        explained = ExplainedModel(_ByName(graph), mask_type, weighted_sum)
         goat = GOAtAttribution(explained, self.field, at=self.at, gates=self.gates)
         others = (graph.edge_index, *graph.kwargs.values())
-        found = goat.attribute(tuple(inputs.values()), None, others if nodes else (graph.x, *others))
-        return dict(zip(inputs, found, strict=True))
-
-
-# The attributions by the name of their mask; of a heterogeneous graph dictionaries by type.
-_Masks = dict[str, Any]
+        masks = goat.attribute(tuple(inputs.values()), None, others if nodes else (graph.x, *others))
+        return dict(zip(inputs, masks, strict=True))
 
 
 def _rows_times(mask: Tensor, scale: Tensor) -> Tensor:
@@ -218,3 +218,67 @@ def _classes(numbers: Tensor, target: Tensor, counts: Tensor, num_classes: int) 
     if not torch.equal(known[counts > 0], classes[counts > 0]):
         raise ValueError(f"Expected target classes from 0 to {num_classes - 1} (got {classes[counts > 0].tolist()}).")
     return known
+
+
+class _ExplainedGraph(NamedTuple):
+    """A model and its arguments.
+
+    Attributes:
+        model: The model.
+        x: The node features, ``[N, F]``; of a heterogeneous graph by node type.
+        edge_index: The edges, ``[2, E]``; of a heterogeneous graph by edge type.
+        kwargs: The other arguments.
+    """
+
+    model: Module
+    x: Any
+    edge_index: Any
+    kwargs: dict[str, Any]
+
+    def __call__(self) -> Any:
+        """Call the model."""
+        return self.model(
+            fresh(self.x), fresh(self.edge_index), **{k: fresh(value) for k, value in self.kwargs.items()}
+        )
+
+    def check(self) -> None:
+        """Raise ValueError if only the nodes or only the edges have types."""
+        if isinstance(self.x, dict) != isinstance(self.edge_index, dict):
+            names = [type(value).__name__ for value in (self.x, self.edge_index)]
+            raise ValueError(
+                f"Expected tensors for x and edge_index, or dictionaries for both (got {names[0]} and {names[1]})."
+            )
+
+    @property
+    def is_hetero(self) -> bool:
+        """Whether the graph is heterogeneous."""
+        return isinstance(self.edge_index, dict)
+
+    def features(self) -> dict[str, Any]:
+        """Return the features by the name of their mask."""
+        return {"node_mask": _by_type(Tensor.detach, self.x)}
+
+    def edge_masks(self, dtype: torch.dtype) -> dict[str, Any]:
+        """Return edge masks of ones by the name of the mask."""
+
+        def ones(edge_index: Tensor) -> Tensor:
+            return torch.ones(edge_index.size(1), dtype=dtype, device=edge_index.device)
+
+        return {"edge_mask": _by_type(ones, self.edge_index)}
+
+
+class _ByName(Module):
+    """A model that takes its further arguments by position and passes them on by name."""
+
+    def __init__(self, graph: _ExplainedGraph) -> None:
+        super().__init__()
+        self.model, self.names, self.training = graph.model, tuple(graph.kwargs), False
+
+    def forward(self, x: Any, edge_index: Any, *others: Any) -> Any:
+        """Call the model."""
+        return self.model(x, edge_index, **dict(zip(self.names, others, strict=True)))
+
+
+def _by_type(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """Apply a function to a tensor, or type by type to a dictionary of them."""
+    return {key: function(entry) for key, entry in value.items()} if isinstance(value, dict) else function(value)

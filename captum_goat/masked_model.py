@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch_geometric.nn import MessagePassing
+from torch_geometric.data.data import BaseData
 
-from captum_goat.activation_pattern import tensor_output
-from captum_goat.adjacency_model import check_deletion, output_of_present
-from captum_goat.arguments import number_of_masks
-from captum_goat.copied_edges import CopiedEdges
-from captum_goat.global_state import restores_state
-from captum_goat.graph_inputs import GraphInputs
-from captum_goat.interception import intercepted
-from captum_goat.tracking import EdgeTracker, RowTracker
+from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
+from captum_goat.hooks.global_state import restores_state
+from captum_goat.inputs.arguments import number_of_masks
+from captum_goat.inputs.edge_masks import check_masks, copies_agree, fallback_to_single_runs
+from captum_goat.inputs.graph_inputs import GraphInputs
 
 
 class EdgeMaskedModel(Module):
@@ -29,8 +24,8 @@ class EdgeMaskedModel(Module):
     itself are not edges of the graph and are not masked; self-loops in ``edge_index`` are.
 
     With ``at="adjacency"`` the mask is the presence of the edge, and enters every sum over edges: messages, degrees,
-    the number of messages in a mean, the denominator of attention (see :mod:`captum_goat.adjacency`). For masks of
-    zeros and ones the output is that of the model on the graph without the edges of mask 0. Where a layer puts
+    the number of messages in a mean, the denominator of attention (see :mod:`captum_goat.adjacency.presence`). For
+    masks of zeros and ones the output is that of the model on the graph without the edges of mask 0. Where a layer puts
     self-loops of its own in place of the graph's, it does so in place of those that are left. In between the layers'
     own formulas hold: the mean, for one, is that of PyG, ``sum(mask * message) / max(sum(mask), 1)``, which goes to 0
     with the mask. Layers that bring edges together in another way, such as by a maximum, are refused.
@@ -40,6 +35,8 @@ class EdgeMaskedModel(Module):
     Args:
         model: A model built of :class:`torch_geometric.nn.MessagePassing` layers.
         at: ``"message"`` or ``"adjacency"``: where the mask enters.
+        data: The graph, if it is always the same: a :class:`~torch_geometric.data.Data`, ``HeteroData`` or ``Batch``,
+            or a tuple of the model's own arguments. Then the mask is the only argument of calls.
 
     Examples::
 
@@ -58,13 +55,32 @@ class EdgeMaskedModel(Module):
         ...     EdgeMaskedModel(mean, at=at)(torch.tensor([1.0, 0.0]), x, edge_index)[2].detach()
         tensor([0.5000])
         tensor([1.])
+
+        With the graph bound, methods of Captum need no ``additional_forward_args``:
+
+        >>> from captum.attr import IntegratedGradients
+        >>> from torch_geometric.data import Data
+        >>> masked = EdgeMaskedModel(conv, data=Data(x=x, edge_index=edge_index))
+        >>> IntegratedGradients(masked).attribute(torch.ones(1, 2), target=(2, 0))
+        tensor([[ 1., 10.]])
     """
 
-    def __init__(self, model: Module, at: Literal["message", "adjacency"] = "message") -> None:
+    def __init__(
+        self,
+        model: Module,
+        at: Literal["message", "adjacency"] = "message",
+        data: BaseData | tuple[Any, ...] | None = None,
+    ) -> None:
         check_at(at)
+        if data is not None and not isinstance(data, BaseData | tuple):
+            raise TypeError(
+                f"Expected data to be a torch_geometric Data, HeteroData or Batch, or a tuple of the model's arguments "
+                f"(got {type(data).__name__})."
+            )
         super().__init__()
         self.model = model
         self.at = at
+        self.bound = data if isinstance(data, tuple) or data is None else (data,)
         self._checked = False
 
     @restores_state
@@ -75,8 +91,8 @@ class EdgeMaskedModel(Module):
             edge_mask: ``[E]``, one number per edge, or ``[B, E]``, B masks of one graph. For a model with several sets
                 of edges a dictionary of such masks, by edge type or by the name of the argument that holds the edges;
                 or the first of them, if the others follow in ``args``.
-            *args: The model's own arguments, without the mask; before them, if there are several sets of edges and
-                ``edge_mask`` is a tensor, the masks of the other sets in their order.
+            *args: The model's own arguments, without the mask, unless the graph is bound; before them, if there are
+                several sets of edges and ``edge_mask`` is a tensor, the masks of the other sets in their order.
             **kwargs: The model's own keyword arguments.
 
         Returns:
@@ -84,7 +100,10 @@ class EdgeMaskedModel(Module):
             row for the graph, else ``[B, rows, ...]``.
         """
         if isinstance(edge_mask, dict):
-            masks = tuple(edge_mask.values())
+            masks, args = tuple(edge_mask.values()), with_bound(self.bound, args, kwargs)
+        elif self.bound is not None:
+            are_masks = all(isinstance(value, Tensor) and value.is_floating_point() for value in args)
+            masks, args = (edge_mask, *args), with_bound(self.bound, () if are_masks else args, kwargs)
         else:
             number = number_of_masks(self.model, (edge_mask, *args), kwargs)
             masks, args = (edge_mask, *args[: number - 1]), args[number - 1 :]
@@ -93,12 +112,12 @@ class EdgeMaskedModel(Module):
         names = dict(zip(edge_mask, sizes, strict=True)) if isinstance(edge_mask, dict) else None
         count = len(masks[0]) if masks[0].dim() == 2 else 1
         graph = GraphInputs.of(self.model, args, kwargs, names or sizes, count=count)
-        if self.at == "adjacency" and not self._checked:
-            self._checked = check_deletion(graph)
+        if not self._checked:
+            self._checked = ENTRIES[self.at].check_deletion(graph)
         return self._output(graph, torch.cat(masks)) if masks[0].dim() == 1 else self._many(graph, masks)
 
     def _output(self, graph: GraphInputs, mask: Tensor, count: int = 1) -> Tensor:
-        return (masked_output if self.at == "message" else output_of_present)(graph, mask, count)
+        return masked_output(graph, mask, ENTRIES[self.at], count)
 
     def _many(self, graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
         if len(masks[0]) == 1:
@@ -111,79 +130,32 @@ class EdgeMaskedModel(Module):
         count, rows = len(masks[0]), torch.cat(masks, dim=1)
         # Alone first, and with gradients: hooks of DeepLift and GuidedBackprop see both calls and keep the latter.
         last = self._output(graph, rows[-1]).detach()
-        with suppress(Exception):  # copies may not fit a model (an embedding per node, say) that takes the graph alone
+        with fallback_to_single_runs():
             together = self._output(graph.copies(count), torch.cat([mask.reshape(-1) for mask in masks]), count)
             if copies_agree(together.detach(), last, count):
                 return together.view(count, -1, *together.shape[1:])
         return torch.stack([self._output(graph, row) for row in rows])
 
 
-def masked_output(graph: GraphInputs, mask: Tensor, count: int = 1) -> Tensor:
-    """Call a model with the messages of its edges multiplied by a mask ``[E]``.
-
-    Args:
-        graph: The graph, or copies of it side by side.
-        mask: The mask.
-        count: The number of copies.
-
-    Raises:
-        ValueError: If the output for one copy depends on the edges of another one.
-    """
-    tracker = RowTracker({module: name for name, module in graph.model.named_modules()})
-    edge_tracker, copies = EdgeTracker(tracker, graph.edge_sets), CopiedEdges(tracker, graph.edge_sets, count)
-
-    def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
-        tracker.check_by_layers(messages)
-        call = edge_tracker.follow(layer, edge_index, messages)
-        masked = messages * call.factor(mask)
-        copies.mark(masked, messages, call)
-        return masked
-
-    callbacks: dict[str, Any] = {"on_layer": edge_tracker.enter, "around_propagate": tracker.around_propagate}
-    output = tensor_output(intercepted(graph, graph.model, on_message=on_message, tracker=tracker, **callbacks))
-    edge_tracker.check_seen()
-    tracker.check_by_layers(output)
-    copies.check(output)
-    return output
-
-
-def copies_agree(together: Tensor, last: Tensor, count: int) -> bool:
-    """Return whether the output for copies of a graph side by side ends with that for the last graph alone.
-
-    A model may mix the graphs of a batch (by a mean over all nodes, say); then its copies are not independent.
-    """
-    if last.dim() == 0 or together.shape != (count * last.size(0), *last.shape[1:]):
-        return False
-    precision = torch.finfo(last.dtype).eps ** 0.5
-    near = precision * last.abs().max() if last.numel() else 0.0
-    return bool(((together[len(together) - len(last) :] - last).abs() <= near).all())
-
-
 def check_at(at: Any) -> None:
-    """Refuse what is no place for a mask."""
+    """Raise ValueError if ``at`` is not a place where a mask can enter."""
     if at not in ("message", "adjacency"):
         raise ValueError(f"Expected at to be 'message' or 'adjacency' (got {at!r}).")
 
 
-def check_masks(masks: Sequence[Any]) -> None:
-    """Refuse what is not one mask per set of edges, each ``[E]``, or each ``[B, E]`` with the same B."""
-    for mask in masks:
-        check_mask(mask)
-    if len({mask.shape[:-1] for mask in masks}) != 1:
-        raise ValueError(
-            f"Expected masks that are all [num_edges], or all [num_masks, num_edges] with the same number of masks "
-            f"(got {[list(mask.shape) for mask in masks]})."
-        )
+def with_bound(
+    bound: tuple[Any, ...] | None, arguments: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+) -> tuple[Any, ...]:
+    """Return the arguments of a model: those that were bound beforehand, or else those of a call.
 
-
-def check_mask(edge_mask: Any) -> None:
-    """Refuse what is not a mask ``[E]`` or masks ``[B, E]``."""
-    is_numbers = isinstance(edge_mask, Tensor) and edge_mask.is_floating_point()
-    if not is_numbers or edge_mask.dim() not in (1, 2) or (edge_mask.dim() == 2 and len(edge_mask) == 0):
-        got = (
-            f"{edge_mask.dtype} {list(edge_mask.shape)}" if isinstance(edge_mask, Tensor) else type(edge_mask).__name__
-        )
+    Raises:
+        ValueError: If there are both.
+    """
+    if bound is None:
+        return arguments
+    if arguments or kwargs:
         raise ValueError(
-            f"Expected an edge mask of floating point numbers, [num_edges] or [num_masks, num_edges] (got {got}). "
-            f"torch.ones(edge_index.size(1)) is the usual one."
+            f"Expected no arguments beside the masks, because the EdgeMaskedModel has its graph already (got "
+            f"{len(arguments) + len(kwargs or {})}). Leave them out, or make the EdgeMaskedModel without data."
         )
+    return bound

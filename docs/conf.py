@@ -52,11 +52,16 @@ napoleon_use_ivar = True
 # Modules that are no part of the interface may be named, but have no page.
 nitpicky = True
 nitpick_ignore = [("py:mod", each.name) for each in pkgutil.walk_packages(captum_goat.__path__, "captum_goat.")]
-nitpick_ignore_regex = [("py:.*", r"(?!captum_goat).*"), ("py:.*", r"captum_goat\..*\._\w+")]
+nitpick_ignore_regex = [
+    ("py:.*", r"(?!captum_goat).*"),
+    ("py:.*", r"captum_goat\..*\._\w+"),
+    # Names of modules that are no part of the interface, in the page about the inside.
+    ("py:.*", r"captum_goat\.(adjacency|fields|hooks|inputs|method|rules|tracking)\.\w+\..*"),
+]
 
 
 class CommandHelp(SphinxDirective):
-    """Shows what a command prints with ``--help``: ``.. command-help:: captum_goat.benchmark speed``."""
+    """Shows what a command prints with ``--help``: ``.. command-help:: benchmarks speed``."""
 
     required_arguments = 1
     final_argument_whitespace = True

@@ -33,7 +33,7 @@ PAGE = 4096  # of which file systems in memory consist
 
 def explain(out: Path | str, num_workers: int = 0) -> None:
     loader = DataLoader(numbered_graphs(PARTS * BATCH_SIZE), batch_size=BATCH_SIZE, num_workers=num_workers)
-    explain_dataset(watched_model(), loader, progress=False, out=out)
+    explain_dataset(watched_model(), loader, show_progress=False, out=out)
 
 
 def start(action: Callable[[], object]) -> int:
@@ -195,7 +195,7 @@ def full_disk(name: str, first: int, step: int, reference: bytes) -> dict[str, A
             if end == "success":
                 assert out.read_bytes() == reference
                 return counts
-            assert "Expected room on the disk" in end, end
+            assert "Expected free space on the disk" in end, end
             assert not out.exists()
             now = contents(folder)
             assert before.items() <= now.items(), "a finished part was lost or written again"

@@ -10,9 +10,9 @@ from conftest import make_gnn, random_edges
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from captum_goat.benchmark import Comparison, compare
-from captum_goat.benchmark.explainers import Explainer
-from captum_goat.benchmark.explainers.graphs import Graphs
+from captum_goat.compare import Comparison, compare
+from captum_goat.compare.explainers import Explainer
+from captum_goat.compare.explainers.graphs import Graphs
 
 
 def some_graphs(count: int = 5, dtype: torch.dtype = torch.float32) -> list[Data]:
@@ -29,7 +29,7 @@ GRAPHS, MODEL = some_graphs(), make_gnn("gcn", dtype=torch.float32)
 
 
 def compared(*explainers: Any, **options: Any) -> Comparison:
-    given: dict[str, Any] = {"model": MODEL, "graphs": GRAPHS, "progress": False} | options
+    given: dict[str, Any] = {"model": MODEL, "graphs": GRAPHS, "show_progress": False} | options
     return compare(explainers=explainers, **given)
 
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, GINConv, SAGEConv, global_add_pool, global_mean_pool
 
-from captum_goat.activation_pattern import ActivationPattern, Subject
-from captum_goat.receptive_field import Elements, ReceptiveFields
-from captum_goat.recording import record
+from captum_goat.fields.receptive_field import Elements, ReceptiveFields
+from captum_goat.method.record import record
+from captum_goat.method.replay import ActivationPattern, Subject
 
 # Tensors of a few numbers are not worth a second thread, for which a busy machine lets them wait.
 torch.set_num_threads(1)

@@ -245,7 +245,7 @@ class ByNumberOfEdges(GNN):
     ("model", "message"),
     [
         (Extreme(), r"'convs.0.aggr_module' \(MaxAggregation\) brings edges together by 'amax'"),
-        (Layer(gnn.MFConv(4, 3)), r"'layer' \(MFConv\) counts edges in whole numbers"),
+        (Layer(gnn.MFConv(4, 3)), r"'layer' \(MFConv\) counts edges in integers"),
         (Layer(gnn.SAGEConv(4, 3, aggr="median")), r"MedianAggregation\) brings edges together by 'bincount'"),
         (Undirected("gin"), "is not what it is without"),
         (ByNumberOfEdges("gin"), "is not what it is without"),

@@ -227,7 +227,7 @@ def test_what_cannot_be_shared_is_refused() -> None:
 def test_data_sets_and_nodes() -> None:
     masked = EdgeMaskedModel(make_gnn("gcn"), at="adjacency")
     graph = Data(x=X, edge_index=EDGES)
-    (found,) = explain_dataset(masked, [graph], target=[1], progress=False)
+    (found,) = explain_dataset(masked, [graph], target=[1], show_progress=False)
     expected = GOAtAttribution(masked).attribute(ones(), 1, (X, EDGES))
     torch.testing.assert_close(found.edge_mask, expected, rtol=1e-7, atol=1e-9)
     with pytest.raises(ValueError, match="what is cut out around a node lacks edges that count in degrees"):

@@ -15,9 +15,9 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv, GCNConv, MessagePassing, global_mean_pool
 from torch_geometric.utils import to_undirected
 
+from benchmarks.explainers import EXPLAINERS, EdgeExplainer, ExplainerSkippedError
 from captum_goat import EdgeMaskedModel
-from captum_goat.benchmark.explainers import EXPLAINERS, EdgeExplainer, ExplainerSkippedError
-from captum_goat.benchmark.explainers.graphs import Graphs
+from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.datasets import ba_2motifs
 
 NAMES = sorted(EXPLAINERS)
@@ -176,7 +176,7 @@ def test_registered(name: str) -> None:
 def test_complete(name: str, kind: str, graphs: Batch) -> None:
     """What claims to add up does, up to what the method approximates."""
     model = make_model(kind)
-    options = {"kernel_shap": {"samples": 60}, "shapley_value_sampling": {"samples": 2}}.get(name, {"steps": 400})
+    options = {"kernel_shap": {"samples": 60}, "shapley_value_sampling": {"samples": 2}}.get(name, {"n_steps": 400})
     explain = EXPLAINERS[name](**({} if "goat" in name else options))
     scores = scores_of(explain, model, graphs, TARGET)
     found = Graphs.of(graphs, TARGET)
@@ -201,7 +201,7 @@ def test_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mixed = Data(x=batch.x, edge_index=batch.edge_index[:, order], batch=batch.batch)
     target = torch.tensor([0, 1, 2, 0])
     expected = EXPLAINERS[name](**FEW.get(name, {}))(model, batch, target)
-    monkeypatch.setattr("captum_goat.benchmark.explainers.graphs.LARGEST_CALL", 60)
+    monkeypatch.setattr("captum_goat.compare.explainers.graphs.LARGEST_CALL", 60)
     again = EXPLAINERS[name](**FEW.get(name, {}))(model, batch, target)
     torch.testing.assert_close(again, expected)
     if name != "gnn_explainer":  # its random numbers belong to edges in their order

@@ -10,8 +10,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import SAGEConv, global_mean_pool
 from torch_geometric.utils import to_undirected
 
+from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from captum_goat import EdgeMaskedModel, GOAtAttribution, Peeling, UpperHalfGradients
-from captum_goat.benchmark.explainers import EXPLAINERS, ExplainerSkippedError
 
 EDGES = to_undirected(torch.tensor([[0, 0, 1, 2, 3, 1], [1, 2, 2, 3, 4, 4]]))
 DATA = Data(x=torch.rand(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64), edge_index=EDGES)

@@ -14,11 +14,10 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GINConv
 from torch_geometric.utils import to_undirected
 
+from benchmarks.explainers import EXPLAINERS
+from benchmarks.explainers.relu_modules import WithReLUModules
 from captum_goat import EdgeMaskedModel, GOAtAttribution, undirected_feature_mask
-from captum_goat.benchmark.explainers import EXPLAINERS
-from captum_goat.benchmark.explainers.graphs import Graphs
-from captum_goat.benchmark.explainers.randomness import seed_of
-from captum_goat.benchmark.explainers.relu_modules import WithReLUModules
+from captum_goat.compare.explainers.graphs import Graphs
 
 X = torch.rand(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 EDGES = to_undirected(torch.tensor([[0, 0, 1, 2, 3, 1], [1, 2, 2, 3, 4, 4]]))  # node 5 has none
@@ -72,7 +71,7 @@ def test_gradient_shap() -> None:
 )
 def test_shapley(name: str, method: type) -> None:
     graphs = Graphs.of(DATA, torch.tensor([CLASS]))
-    model, players, seed = make_gnn("gcn"), graphs.edges.number, seed_of(graphs, 1)
+    model, players, seed = make_gnn("gcn"), graphs.edges.number, graphs.seed(1)
     torch.manual_seed(seed)
     np.random.seed(seed)
     with torch.no_grad():

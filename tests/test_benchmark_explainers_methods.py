@@ -17,11 +17,11 @@ from torch_geometric.explain import Explainer, GNNExplainer, GraphMaskExplainer,
 from torch_geometric.nn import GATConv, GCNConv, SimpleConv, global_add_pool
 from torch_geometric.utils import to_undirected
 
-from captum_goat.benchmark.explainers import EXPLAINERS, ExplainerSkippedError, subgraphx
-from captum_goat.benchmark.explainers.graphs import Graphs
-from captum_goat.benchmark.explainers.pgm import PGMExplainerOfPyG, p_value
-from captum_goat.benchmark.explainers.pyg import Ordered
-from captum_goat.benchmark.explainers.randomness import seed_of, seeded
+from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError, subgraphx
+from benchmarks.explainers.pgm import PGMExplainerOfPyG, p_value
+from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.explainers.randomness import seeded
+from captum_goat.compare.explainers.standard import SelfLoopsLast
 
 GRAPH_LEVEL = {"mode": "multiclass_classification", "task_level": "graph", "return_type": "raw"}
 
@@ -102,7 +102,7 @@ def looped(seed: int, *, all_nodes: bool) -> Data:
 
 def test_self_loops_come_last_and_go_back() -> None:
     graphs = Graphs.of(looped(1, all_nodes=True), torch.tensor([0]))
-    ordered = Ordered.of(graphs)
+    ordered = SelfLoopsLast.of(graphs)
     edges = ordered.graphs.edge_index
     assert torch.equal(edges[:, -6:], torch.arange(6).expand(2, -1))
     numbers = torch.arange(graphs.num_edges)
@@ -115,7 +115,7 @@ def test_gnn_explainer_is_that_of_pyg() -> None:
     edges = random_edges(6, 10, seed=1)
     data = Data(x=torch.rand(6, 4), edge_index=edges[:, edges[0] != edges[1]])
     explainer = Explainer(model, GNNExplainer(epochs=6), "phenomenon", GRAPH_LEVEL, edge_mask_type="object")
-    with seeded(seed_of(Graphs.of(data, target), 2)):
+    with seeded(Graphs.of(data, target).seed(2)):
         expected = explainer(data.x, data.edge_index, batch=torch.zeros(6, dtype=torch.long), target=target).edge_mask
     found = EXPLAINERS["gnn_explainer"](epochs=6, seed=2)(model, data, target)
     torch.testing.assert_close(found, expected)
@@ -125,10 +125,10 @@ def test_gnn_explainer_is_that_of_pyg() -> None:
 def test_gnn_explainer_with_self_loops(all_nodes: bool) -> None:
     """The mask belongs to the edges: it is the same whatever the order in which they come."""
     model, data, target = make_gnn("gcn", dtype=torch.float32), looped(3, all_nodes=all_nodes), torch.tensor([1])
-    last = Ordered.of(Graphs.of(data, target))
+    last = SelfLoopsLast.of(Graphs.of(data, target))
     explain = EXPLAINERS["gnn_explainer"](epochs=5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("captum_goat.benchmark.explainers.pyg.seed_of", lambda graphs, seed: seed)
+        patch.setattr(Graphs, "seed", lambda graphs, seed: seed)
         one = explain(model, data, target)
         other = explain(model, Data(x=data.x, edge_index=last.graphs.edge_index), target)
     torch.testing.assert_close(one[last.order], other)

@@ -13,7 +13,7 @@ from test_peeling import graphs as graphs
 from torch import nn
 from torch_geometric.data import Batch
 
-from captum_goat.benchmark.explainers.peeled import PeeledGOAt, PeeledRandom, PeeledUpperHalfGradients
+from benchmarks.explainers.peeled import PeeledGOAt, PeeledRandom, PeeledUpperHalfGradients
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import precision_at_k
 from captum_goat.metrics.counted_edges import CountedEdges
@@ -55,5 +55,5 @@ def test_random_is_random_in_the_benchmark() -> None:
     expected = torch.tensor([float(each.edge_label.float().mean()) for each in graphs]).mean()
     model = make_gnn("gin", dtype=torch.float32)
     for seed in (0, 1):
-        precision = precision_at_k(PeeledRandom(seed=seed)(model, batch, target), batch)
+        precision = precision_at_k(batch, PeeledRandom(seed=seed)(model, batch, target))
         assert abs(float(precision.mean() - expected)) < 3 * float(precision.std()) / 10

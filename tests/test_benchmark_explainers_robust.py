@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCNConv, SAGEConv, global_add_pool
 
-from captum_goat.benchmark.explainers import EXPLAINERS, ExplainerSkippedError
-from captum_goat.benchmark.explainers.decision_regions import Head, decision_regions
-from captum_goat.benchmark.explainers.graphs import Graphs
+from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
+from benchmarks.explainers.decision_regions import Head, decision_regions
+from captum_goat.compare.explainers.graphs import Graphs
 
 
 class Sums(nn.Module):

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from captum_goat.benchmark.explainers import EXPLAINERS
-from captum_goat.benchmark.explainers.simple import EdgeOcclusion
-from captum_goat.benchmark.paper.options import GNNS, Options, parse
-from captum_goat.benchmark.paper.results import Row, read_rows
-from captum_goat.benchmark.paper.run import run
-from captum_goat.benchmark.paper.study import Results
+from benchmarks.explainers import EXPLAINERS
+from benchmarks.paper.options import GNNS, Options, parse
+from benchmarks.paper.results import Row, read_rows
+from benchmarks.paper.run import run
+from benchmarks.paper.study import Results
+from captum_goat.compare.explainers.standard import EdgeOcclusion
 
 NAMES = ("goat", "random", "occlusion", "integrated_gradients")
 pytestmark = pytest.mark.slow

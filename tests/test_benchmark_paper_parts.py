@@ -12,15 +12,16 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from captum_goat.benchmark.explainers import EXPLAINERS
-from captum_goat.benchmark.explanations import Explanation, explain
-from captum_goat.benchmark.paper import verdicts
-from captum_goat.benchmark.paper.cells import Cell
-from captum_goat.benchmark.paper.measurements import Key, Measurements, measure, searched
-from captum_goat.benchmark.paper.results import Row, mean_and_error, read_rows, rows_of, write_rows
-from captum_goat.benchmark.paper.study import Results
-from captum_goat.benchmark.paper.tasks import Task, in_turn
-from captum_goat.benchmark.time_limit import TimeLimitError, time_limit
+from benchmarks.explainers import EXPLAINERS
+from benchmarks.paper import verdicts
+from benchmarks.paper.csv_files import write_csv
+from benchmarks.paper.measurements import Key, Measurements, measure, searched
+from benchmarks.paper.result_cache import Cell
+from benchmarks.paper.results import Row, read_rows, rows_of
+from benchmarks.paper.study import Results
+from benchmarks.paper.tasks import Task, in_turn
+from captum_goat.compare.explanation import TimedScores, TimeLimitError, explain, time_limit
+from captum_goat.compare.measures import mean_and_error
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import search_prefix
 from captum_goat.models import GraphClassifier, Split, TrainingResult
@@ -34,7 +35,7 @@ def task_of(num_graphs: int, wrong: tuple[int, ...] = ()) -> Task:
     labels = torch.cat([graph.y for graph in graphs])
     predicted = labels.clone()
     predicted[list(wrong)] = 1 - predicted[list(wrong)]
-    training = TrainingResult(1.0, 0.9, 0.8, Split(labels, labels, labels), 1, False)
+    training = TrainingResult(1.0, 0.9, 0.8, Split(labels, labels, labels), 1)
     model = GraphClassifier("gin", 10, 8, 2).eval()
     return Task("ba_2motifs", "gin", "generated", model, graphs, [], labels, predicted, training)
 
@@ -42,7 +43,7 @@ def task_of(num_graphs: int, wrong: tuple[int, ...] = ()) -> Task:
 def cell_of(name: str, values: Tensor, groups: Tensor | None = None) -> Cell:
     count = len(values)
     nothing = torch.full((count,), torch.nan)
-    explanation = Explanation(count, torch.zeros(0), torch.tensor([0.3, 0.1, 0.2]), 0.05, 0.0, nothing)
+    explanation = TimedScores(count, torch.zeros(0), torch.tensor([0.3, 0.1, 0.2]), 0.05, 0.0, nothing)
     coverage = {} if groups is None else {Key("coverage", "leave", "search", "0.7"): groups}
     return Cell(name, explanation, Measurements({KEY: values}, {}, coverage))
 
@@ -133,11 +134,11 @@ def test_rows_survive_the_file(tmp_path: Path, name: str) -> None:
         ),
         Row("nci1", "gcn", "", "", "all", "", "", "", "test_accuracy", 0.75),
     ]
-    write_rows(tmp_path / name, rows)
+    write_csv(tmp_path / name, rows, Row)
     assert repr(read_rows(tmp_path / name)) == repr(rows)
     content = (tmp_path / name).read_bytes()
     assert content.startswith(b"\x1f\x8b") == name.endswith(".gz")
-    write_rows(tmp_path / f"other_{name}", rows)
+    write_csv(tmp_path / f"other_{name}", rows, Row)
     assert (tmp_path / f"other_{name}").read_bytes() == content, "the same table is the same file"
 
 
@@ -209,7 +210,7 @@ def test_search_by_size_is_the_search_of_all_together(monkeypatch: pytest.Monkey
     batch = Batch.from_data_list([task.graphs[0], *task.graphs])
     target = torch.cat([task.predicted[:1], task.predicted])
     scores = torch.rand(batch.num_edges, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr("captum_goat.benchmark.paper.measurements.SEARCHED_AT_ONCE", 2)
+    monkeypatch.setattr("benchmarks.paper.measurements.SEARCHED_AT_ONCE", 2)
     for nodes in task.policies:
         expected = search_prefix(task.model, batch, scores, 0.7, target, nodes).selected
         assert torch.equal(searched(task, batch, scores, target, nodes), expected)

@@ -12,13 +12,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from captum_goat.benchmark.explainers import EXPLAINERS
-from captum_goat.benchmark.explanations import Explanation
-from captum_goat.benchmark.paper.cells import Cell
-from captum_goat.benchmark.paper.measurements import SPARSITIES, Key, Measurements
-from captum_goat.benchmark.paper.options import Options, parse
-from captum_goat.benchmark.paper.pages.recipes import all_trials, by_task, everywhere, in_words, recipes_page
-from captum_goat.benchmark.paper.recipes import (
+from benchmarks.explainers import EXPLAINERS
+from benchmarks.paper.measurements import Key, Measurements
+from benchmarks.paper.options import Options, parse
+from benchmarks.paper.pages.recipes import all_trials, by_task, everywhere, in_words, recipes_page
+from benchmarks.paper.recipes import (
     COMPARED,
     RECIPES,
     Area,
@@ -28,16 +26,19 @@ from captum_goat.benchmark.paper.recipes import (
     best_of,
     trials_of,
 )
-from captum_goat.benchmark.paper.run import run
-from captum_goat.benchmark.paper.study import Study
-from captum_goat.benchmark.paper.tasks import Task
+from benchmarks.paper.result_cache import Cell
+from benchmarks.paper.run import run
+from benchmarks.paper.study import Study
+from benchmarks.paper.tasks import Task
+from captum_goat.compare.explanation import TimedScores
+from captum_goat.compare.measures import SPARSITIES
 from captum_goat.models import GraphClassifier, Split, TrainingResult
 
 
 def task_of(num_graphs: int, gnn: str = "gin", held_out: bool = True) -> Task:
     labels = torch.zeros(num_graphs, dtype=torch.long)
     graphs = [Data(x=torch.ones(2, 4), edge_index=torch.tensor([[0], [1]]))] * num_graphs
-    training = TrainingResult(1.0, 0.9, 0.875, Split(labels, labels, labels), 1, False)
+    training = TrainingResult(1.0, 0.9, 0.875, Split(labels, labels, labels), 1)
     model = GraphClassifier("gin", 4, 4, 2).eval()
     return Task("nci1", gnn, "generated", model, graphs, [], labels, labels, training, held_out)
 
@@ -45,7 +46,7 @@ def task_of(num_graphs: int, gnn: str = "gin", held_out: bool = True) -> Task:
 def cell_of(name: str, plus: list[float], minus: list[float]) -> Cell:
     """Return a cell with level curves, whose area by their width is their height."""
     count = len(plus)
-    explanation = Explanation(count, torch.zeros(0), torch.ones(1), 0.1, 0.0, torch.full((count,), torch.nan))
+    explanation = TimedScores(count, torch.zeros(0), torch.ones(1), 0.1, 0.0, torch.full((count,), torch.nan))
     values = {
         Key(metric, "stay", "fixed", str(each)): torch.tensor(heights)
         for metric, heights in (("fidelity_plus", plus), ("fidelity_minus", minus))

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch_geometric.utils import contains_self_loops, is_undirected, to_networkx
 
-from captum_goat.benchmark import __main__ as command
-from captum_goat.benchmark import recipes
-from captum_goat.benchmark.large_graphs import large_graph, trained_model, training_graphs
+from benchmarks import __main__ as command
+from benchmarks import large_graph_recipes as recipes
+from benchmarks.explainers import EXPLAINERS
+from benchmarks.large_graphs import large_graph, trained_model, training_graphs
 from captum_goat.metrics import fidelity_plus, select_edges
 
 
@@ -51,7 +52,7 @@ def test_training_graphs_are_balanced() -> None:
 @pytest.mark.slow
 def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "docs" / "recipes.md"
-    words = ["benchmark", "recipes", "--edges", "60", "--epochs", "1", "--out", str(page)]
+    words = ["benchmarks", "large_graph_recipes", "--edges", "60", "--epochs", "1", "--out", str(page)]
     monkeypatch.setattr(sys, "argv", words)
     threads = torch.get_num_threads()
     command.main()
@@ -67,13 +68,13 @@ def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 def test_figures_are_those_of_the_metrics() -> None:
-    model, _ = trained_model(epochs=1, progress=False)
+    model, _ = trained_model(epochs=1, show_progress=False)
     graph = large_graph(60)
     graph.x = graph.x.double()
     target = torch.tensor([1])
     found = recipes.measure("occlusion", model, graph, target)
-    scores = recipes.make_explainer("occlusion", 0)(model, graph, target)
-    expected = fidelity_plus(model, graph, select_edges(scores, graph, 0.9), target)
+    scores = EXPLAINERS["occlusion"]()(model, graph, target)
+    expected = fidelity_plus(model, graph, select_edges(graph, scores, 0.9), target)
     assert float(found.plus[recipes.SPARSITIES.index(0.9)]) == pytest.approx(float(expected))
     assert found.seconds > 0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from captum_goat.benchmark import seeds
+from benchmarks import seeds
 from captum_goat.models import Split, TrainingResult
 
 
@@ -36,5 +36,5 @@ def test_tables_have_every_seed(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_accuracy_of_all_is_weighted_by_size() -> None:
     split = Split(*torch.arange(10).split([7, 2, 1]))
-    training = TrainingResult(1.0, 0.5, 0.0, split, 1, False)
+    training = TrainingResult(1.0, 0.5, 0.0, split, 1)
     assert seeds._overall(training) == pytest.approx(0.8)

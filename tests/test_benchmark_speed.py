@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from captum_goat.benchmark import __main__ as command
-from captum_goat.benchmark.explainers.graphs import Graphs
-from captum_goat.benchmark.speed import Options, growth, main, parse, run
-from captum_goat.benchmark.speed.apart import TooLargeError, call_apart
-from captum_goat.benchmark.speed.exponents import exponent, last_exponent
-from captum_goat.benchmark.speed.graphs import (
+from benchmarks import __main__ as command
+from benchmarks.datasets import GraphDataset, ba_shapes, load
+from benchmarks.speed import Options, main, parse, run
+from benchmarks.speed import scaling as growth
+from benchmarks.speed.exponents import exponent, last_exponent
+from benchmarks.speed.graphs import (
     FAMILIES,
     explained,
     graph_model,
@@ -27,13 +27,14 @@ from captum_goat.benchmark.speed.graphs import (
     molecules,
     sparse_graph,
 )
-from captum_goat.benchmark.speed.methods import METHODS
-from captum_goat.benchmark.speed.parts import nodes, sizes
-from captum_goat.benchmark.speed.results import Check, Row
-from captum_goat.benchmark.speed.rounds import Times, in_turn
-from captum_goat.benchmark.speed.split import PLACES, REST, Place, Stopwatch, split_time
-from captum_goat.benchmark.speed.tables import megabytes, table, times
-from captum_goat.datasets import GraphDataset, ba_shapes, load
+from benchmarks.speed.methods import METHODS
+from benchmarks.speed.results import Check, Row
+from benchmarks.speed.rounds import Times, in_turn
+from benchmarks.speed.sections import nodes, sizes
+from benchmarks.speed.split import PLACES, REST, Place, Stopwatch, split_time
+from benchmarks.speed.subprocess_timing import TooLargeError, call_apart
+from benchmarks.speed.tables import megabytes, table, times
+from captum_goat.compare.explainers.graphs import Graphs
 
 FEW = ("goat", "saliency", "unit")
 MEGABYTE = 2**20
@@ -165,7 +166,7 @@ def test_all_parts_of_an_attribution_are_found_and_left_as_they_were() -> None:
     assert list(watch.seconds) == [*dict.fromkeys(place.part for place in PLACES), REST]
     assert all(spent > 0 for spent in watch.seconds.values())
     with pytest.raises(AttributeError):
-        split_time(lambda: None, [Place("a part", "captum_goat.graph_explanation", "no_such_function")])
+        split_time(lambda: None, [Place("a part", "captum_goat.method.explain", "no_such_function")])
 
 
 def test_missing_cells_are_dashes() -> None:
@@ -278,7 +279,21 @@ def test_table_of_numbers_has_its_schema_and_every_part(finished: Path) -> None:
 @pytest.mark.slow
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     threads = torch.get_num_threads()
-    main(["--quick", "--parts", "alone", "--gnns", "sage", "--rounds", "1", "--threads", "1", "--out", str(tmp_path)])
+    main(
+        [
+            "--quick",
+            "--parts",
+            "single_graph",
+            "--gnns",
+            "sage",
+            "--rounds",
+            "1",
+            "--threads",
+            "1",
+            "--out",
+            str(tmp_path),
+        ]
+    )
     assert torch.get_num_threads() == threads
     printed = capsys.readouterr().out
     assert "speed-up over IntegratedGradients, GraphSAGE, one graph: " in printed
@@ -293,4 +308,4 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     monkeypatch.setattr(sys, "argv", ["benchmark", "speed", "--help"])
     with pytest.raises(SystemExit):
         command.main()
-    assert "python -m captum_goat.benchmark speed" in capsys.readouterr().out
+    assert "python -m benchmarks speed" in capsys.readouterr().out

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from captum_goat.benchmark.speed.graphs import graph_model, molecules
-from captum_goat.benchmark.speed.ranks import seconds_of_ranks
+from benchmarks.speed.graphs import graph_model, molecules
+from benchmarks.speed.ranks import seconds_of_ranks
 
 
 @pytest.mark.slow

@@ -12,10 +12,11 @@ from torch import nn
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
 import captum_goat.__main__
-from captum_goat.bulk import command_line, explain_dataset, explain_nodes, load_attributions
-from captum_goat.bulk.graph_files import load_graphs
-from captum_goat.bulk.model_files import load_model
-from captum_goat.datasets import ba_shapes
+from benchmarks.datasets import ba_shapes
+from captum_goat import GOAtAttribution, explain_nodes
+from captum_goat.bulk import explain_dataset, load_attributions
+from captum_goat.cli import explain as command_line
+from captum_goat.cli.saved_files import load_graphs, load_model
 from captum_goat.models import GraphClassifier, NodeClassifier
 
 GRAPHS = numbered_graphs(6)
@@ -40,7 +41,7 @@ def test_attributions_of_a_saved_model(folder: Path, capsys: pytest.CaptureFixtu
     summary = capsys.readouterr().out
     assert "6 graphs in" in summary
     assert "graphs per second), largest completeness error" in summary
-    expected = explain_dataset(watched_model(), GRAPHS, batch_size=4, progress=False)
+    expected = explain_dataset(watched_model(), GRAPHS, batch_size=4, show_progress=False)
     for one, other in zip(load_attributions("attributions.pt"), expected, strict=True):
         assert torch.equal(one.attributions, other.edge_mask)
 
@@ -48,8 +49,8 @@ def test_attributions_of_a_saved_model(folder: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(("text", "target"), [("label", "label"), ("all", "all"), ("2", 2)])
 def test_options(text: str, target: Any, folder: Path) -> None:
     assert command_line.main(command("--target", text, "--field", "repeated", "--undirected")) == 0
-    options: Any = {"target": target, "field": "repeated", "undirected": True, "progress": False}
-    expected = explain_dataset(watched_model(), GRAPHS, **options)
+    options: Any = {"target": target, "undirected": True, "show_progress": False}
+    expected = explain_dataset(GOAtAttribution(watched_model(), "repeated"), GRAPHS, **options)
     for one, other in zip(load_attributions("attributions.pt"), expected, strict=True):
         assert torch.equal(one.attributions, other.edge_mask)
 
@@ -58,7 +59,7 @@ def test_interrupted_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     with monkeypatch.context() as patch:
         patch.setenv("WATCHED_RAISE", "4")
         assert command_line.main(command("--batch-size", "2")) == 130
-    assert "Call again to go on" in capsys.readouterr().err
+    assert "Call again to continue" in capsys.readouterr().err
     assert command_line.main(command("--batch-size", "3")) == 1
     assert "differs in batch_size" in capsys.readouterr().err
     assert command_line.main(command("--batch-size", "3", "--restart")) == 0

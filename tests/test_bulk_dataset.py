@@ -13,6 +13,7 @@ import torch
 from bulk_dataset_subjects import NUM_GRAPHS, Column, assert_same, one_by_one
 from bulk_dataset_subjects import graphs as graphs
 from bulk_models import watched_model
+from captum.attr import IntegratedGradients
 from conftest import make_gnn
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -29,7 +30,7 @@ def predictions(model: nn.Module, graphs: list[Data]) -> list[int]:
 
 def test_predicted_classes_are_explained_as_one_by_one(graphs: list[Data]) -> None:
     model = watched_model()
-    found = explain_dataset(model, graphs, batch_size=4, progress=False)
+    found = explain_dataset(model, graphs, batch_size=4, show_progress=False)
     targets = predictions(model, graphs)
     assert [int(each.target) for each in found] == targets
     assert len(set(targets)) > 1
@@ -48,14 +49,14 @@ def test_chosen_classes(kind: str, graphs: list[Data]) -> None:
     model, chosen = watched_model(), [(3 * number) % 5 % 3 for number in range(NUM_GRAPHS)]
     target = {"label": "label", "int": 2, "list": chosen, "tensor": torch.tensor(chosen)}[kind]
     expected = {"label": [int(graph.y) for graph in graphs], "int": [2] * NUM_GRAPHS}.get(kind, chosen)
-    found = explain_dataset(model, graphs, target=target, batch_size=4, progress=False)
+    found = explain_dataset(model, graphs, target=target, batch_size=4, show_progress=False)
     assert [int(each.target) for each in found] == expected
     assert_same([each.edge_mask for each in found], one_by_one(model, graphs, expected))
 
 
 def test_all_classes(graphs: list[Data]) -> None:
     model = watched_model()
-    found = explain_dataset(model, graphs, target="all", batch_size=4, progress=False)
+    found = explain_dataset(model, graphs, target="all", batch_size=4, show_progress=False)
     assert all("target" not in each for each in found)
     assert all(each.delta.shape == (1, 3) for each in found)
     for target in range(3):
@@ -65,7 +66,7 @@ def test_all_classes(graphs: list[Data]) -> None:
 
 @pytest.mark.parametrize("target", [None, "predicted"])
 def test_one_number_per_graph(target: Any, graphs: list[Data]) -> None:
-    found = explain_dataset(Column(), graphs, target=target, progress=False)
+    found = explain_dataset(Column(), graphs, target=target, show_progress=False)
     assert found[0].prediction.shape == (1,)
     assert "target" not in found[0]
     assert_same([each.edge_mask for each in found], one_by_one(watched_model(), graphs, [1] * NUM_GRAPHS))
@@ -73,7 +74,7 @@ def test_one_number_per_graph(target: Any, graphs: list[Data]) -> None:
 
 def test_both_directions_of_edges(graphs: list[Data]) -> None:
     model = watched_model()
-    found = explain_dataset(model, graphs, target="all", undirected=True, batch_size=4, progress=False)
+    found = explain_dataset(model, graphs, target="all", undirected=True, batch_size=4, show_progress=False)
     for graph, each in zip(graphs, found, strict=True):
         mask = undirected_feature_mask(graph.edge_index)
         with torch.no_grad():
@@ -94,40 +95,45 @@ def test_random_numbers_are_left_alone(graphs: list[Data], tmp_path: Path) -> No
 
     model = watched_model()
     before = state()
-    explain_dataset(model, graphs, batch_size=4, progress=False)
-    explain_dataset(model, graphs, batch_size=4, progress=False, out=tmp_path / "attributions.pt")
-    explain_dataset(model, DataLoader(graphs, batch_size=4, num_workers=1), progress=False)
+    explain_dataset(model, graphs, batch_size=4, show_progress=False)
+    explain_dataset(model, graphs, batch_size=4, show_progress=False, out=tmp_path / "attributions.pt")
+    explain_dataset(model, DataLoader(graphs, batch_size=4, num_workers=1), show_progress=False)
     assert state() == before
 
 
-def test_repeated_fields(graphs: list[Data]) -> None:
-    model = watched_model()
-    found, distinct = (
-        torch.cat([each.edge_mask for each in explain_dataset(model, graphs, target=1, field=field, progress=False)])
-        for field in ("repeated", "distinct")
+@pytest.mark.parametrize("options", [{"field": "repeated"}, {"at": "adjacency"}, {"gates": "proportional"}], ids=str)
+def test_options_of_the_method(options: dict[str, Any], graphs: list[Data]) -> None:
+    method = GOAtAttribution(make_gnn("gcn", dtype=torch.float32), **options)
+    found, default = (
+        torch.cat([graph.edge_mask for graph in explain_dataset(given, graphs, target=1, show_progress=False)])
+        for given in (method, method.model)
     )
-    expected = [
-        GOAtAttribution(model, "repeated").attribute(torch.ones(graph.num_edges), 1, (graph.x, graph.edge_index))
-        for graph in graphs
-    ]
+    expected = [method.attribute(torch.ones(graph.num_edges), 1, (graph.x, graph.edge_index)) for graph in graphs]
     torch.testing.assert_close(found, torch.cat(expected), rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(found, distinct, rtol=1e-2)
+    assert not torch.allclose(found, default)
+
+
+def test_methods_that_attribute_something_else(graphs: list[Data]) -> None:
+    with pytest.raises(ValueError, match=r"Expected a method that attributes the edges .* mask_type 'node'"):
+        explain_dataset(GOAtAttribution(watched_model(), mask_type="node"), graphs)
+    with pytest.raises(TypeError, match="got IntegratedGradients"):
+        explain_dataset(IntegratedGradients(watched_model()), graphs)
 
 
 def test_graphs_without_any_edges() -> None:
     graphs = [Data(x=torch.randn(2, 4), edge_index=torch.empty(2, 0, dtype=torch.long)) for _ in range(3)]
-    found = explain_dataset(watched_model(), graphs, progress=False)
+    found = explain_dataset(watched_model(), graphs, show_progress=False)
     assert [each.edge_mask.shape for each in found] == [(0,)] * 3
 
 
 def test_device_moves_the_model(graphs: list[Data]) -> None:
     model = watched_model()
-    assert explain_dataset(model, graphs, device="cpu", progress=False)[0].edge_mask.device.type == "cpu"
+    assert explain_dataset(model, graphs, device="cpu", show_progress=False)[0].edge_mask.device.type == "cpu"
 
 
 def test_doubles_stay_doubles(graphs: list[Data]) -> None:
     doubles = [Data(x=graph.x.double(), edge_index=graph.edge_index) for graph in graphs]
-    found = explain_dataset(make_gnn("gin"), doubles, progress=False)
+    found = explain_dataset(make_gnn("gin"), doubles, show_progress=False)
     assert found[0].edge_mask.dtype == torch.float64
     assert max(float(each.delta.abs()) for each in found) < 1e-9
 
@@ -142,16 +148,16 @@ def test_logits_stand_for_probabilities(graphs: list[Data]) -> None:
             return self.inner(x, edge_index, batch).softmax(dim=-1)
 
     for target in ("predicted", "label", "all"):
-        found = explain_dataset(Probabilities().eval(), graphs, target=target, progress=False)
-        expected = explain_dataset(watched_model(), graphs, target=target, progress=False)
+        found = explain_dataset(Probabilities().eval(), graphs, target=target, show_progress=False)
+        expected = explain_dataset(watched_model(), graphs, target=target, show_progress=False)
         assert_same([each.prediction for each in found], [each.prediction for each in expected])
         assert_same([each.edge_mask for each in found], [each.edge_mask for each in expected])
 
 
 def test_progress_bar(graphs: list[Data], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    explain_dataset(watched_model(), graphs, progress=True)
+    explain_dataset(watched_model(), graphs, show_progress=True)
     assert "11/11" in capsys.readouterr().err
-    explain_dataset(watched_model(), graphs, progress=False)
+    explain_dataset(watched_model(), graphs, show_progress=False)
     assert not capsys.readouterr().err
     real_import = builtins.__import__
 
@@ -161,5 +167,5 @@ def test_progress_bar(graphs: list[Data], capsys: pytest.CaptureFixture[str], mo
         return real_import(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without_tqdm)
-    assert len(explain_dataset(watched_model(), graphs, progress=True)) == NUM_GRAPHS
+    assert len(explain_dataset(watched_model(), graphs, show_progress=True)) == NUM_GRAPHS
     assert not capsys.readouterr().err

@@ -24,7 +24,7 @@ from torch_geometric.nn import GATConv, GraphConv, MessagePassing, PNAConv, glob
 
 from captum_goat import GOAtAttribution
 from captum_goat.bulk import explain_dataset
-from captum_goat.bulk.digests import digest_of
+from captum_goat.runs.digests import digest_of
 
 GRAPHS = numbered_graphs(10)
 LONG = np.zeros(5000)
@@ -186,11 +186,11 @@ def interrupt(model: nn.Module, path: Path, **options: Any) -> None:
             return super().__getitem__(index)
 
     with pytest.raises(KeyboardInterrupt):
-        explain_dataset(model, Interrupted(GRAPHS), batch_size=5, progress=False, out=path, **options)
+        explain_dataset(model, Interrupted(GRAPHS), batch_size=5, show_progress=False, out=path, **options)
 
 
 def explain(model: nn.Module, path: Path, **options: Any) -> Any:
-    return explain_dataset(model, GRAPHS, batch_size=5, progress=False, out=path, **options)
+    return explain_dataset(model, GRAPHS, batch_size=5, show_progress=False, out=path, **options)
 
 
 def test_runs_do_not_go_on_with_other_arguments(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_flipped_bits(count: int, tmp_path: Path) -> None:
             return super().__getitem__(index)
 
     graphs, path = numbered_graphs(3 * BATCH_SIZE), tmp_path / "attributions.pt"
-    options: dict[str, Any] = {"batch_size": BATCH_SIZE, "progress": False}
+    options: dict[str, Any] = {"batch_size": BATCH_SIZE, "show_progress": False}
     explain_dataset(watched_model(), graphs, **options, out=tmp_path / "reference.pt")
     with pytest.raises(KeyboardInterrupt):
         explain_dataset(watched_model(), Interrupted(graphs), **options, out=path)

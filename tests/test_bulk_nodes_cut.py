@@ -11,14 +11,14 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 from torch_geometric.nn import GraphNorm, SAGEConv
 
-import captum_goat.bulk.cut_check as cut_check
+import captum_goat.nodes.checked_cuts as cut_check
+from benchmarks.datasets import ba_shapes
 from captum_goat import GOAtAttribution
-from captum_goat.bulk.cut_check import CheckedCuts
-from captum_goat.bulk.cut_data import GraphData
-from captum_goat.bulk.cut_graphs import cut_graphs, joint_surroundings, spans_more
-from captum_goat.bulk.cut_index import Direction, NeighborIndex
-from captum_goat.bulk.nodes import NodeExplainer
-from captum_goat.datasets import ba_shapes, computation_graphs
+from captum_goat.compare import computation_graphs
+from captum_goat.nodes.checked_cuts import CheckedCuts
+from captum_goat.nodes.cut_graphs import Direction, NeighborIndex, cut_graphs, joint_surroundings, spans_more
+from captum_goat.nodes.explainer import NodeExplainer
+from captum_goat.nodes.graph_data import GraphData
 from captum_goat.tracking import UnsupportedModelError
 
 
@@ -130,7 +130,7 @@ def test_models_are_cut_as_they_need(name: str, check: bool | None, monkeypatch:
     monkeypatch.setattr(cut_check, "MOST_COMPARED", 1000)
     cuts = CheckedCuts(GraphData(model(name), sparse_graph(2000)), check=check)
     cuts.cut(torch.arange(64))
-    assert cuts.way[:3] == WAYS[name]
+    assert cuts.options[:3] == WAYS[name]
 
 
 class Seen(nn.Module):
@@ -174,7 +174,7 @@ def test_large_graphs_are_refused_to_models_that_look_at_all_of_them(monkeypatch
             out: Tensor = self.norm(self.conv(x, edge_index))
             return out
 
-    with pytest.raises(UnsupportedModelError, match="cut out, it has another one than in the whole graph"):
+    with pytest.raises(UnsupportedModelError, match="another output when it is cut out"):
         NodeExplainer(randomize(Normed().double(), 0), sparse_graph(2000))
 
 
@@ -208,5 +208,5 @@ def test_layers_that_cannot_be_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cut_check.TrimmedLayers, "_trimmed", refuse)
     explainer = NodeExplainer(model("gcn"), graph())
     found = explainer([1, 2])
-    assert not explainer._cuts.way.trims
+    assert not explainer._cuts.options.trims
     torch.testing.assert_close(found.attributions, expected.attributions)

@@ -33,7 +33,7 @@ from torch_geometric.nn import (
 from torch_geometric.utils import coalesce, degree, to_undirected
 
 from captum_goat import GOAtAttribution
-from captum_goat.bulk.nodes import explain_nodes
+from captum_goat.nodes.explainer import explain_nodes
 from captum_goat.tracking import UnsupportedModelError
 
 EXACT = 1e-9
@@ -161,20 +161,21 @@ def model(name: str) -> nn.Module:
     return randomize(MODELS[name]().double(), seed=1)
 
 
-def on_whole_graph(model: nn.Module, data: Data, node: int, target: int, field: Any = "distinct") -> Tensor:
+def on_whole_graph(method: GOAtAttribution, data: Data, node: int, target: int) -> Tensor:
     mask = torch.ones(data.num_edges, dtype=torch.float64)
-    found: Tensor = GOAtAttribution(model, field).attribute(mask, target=(node, target), additional_forward_args=data)
+    found: Tensor = method.attribute(mask, target=(node, target), additional_forward_args=data)
     return found
 
 
-def check_all(model: nn.Module, data: Data, *, field: Any = "distinct", step: int = 1, **options: Any) -> None:
+def check_all(method: nn.Module | GOAtAttribution, data: Data, *, step: int = 1, **options: Any) -> None:
     """Check that all nodes have the attributions that they have in the whole graph."""
-    found = explain_nodes(model, data, field=field, **options)
+    goat = method if isinstance(method, GOAtAttribution) else GOAtAttribution(method)
+    found = explain_nodes(method, data, **options)
     assert len(found) == data.num_nodes
     assert found.targets is not None
     assert float(found.deltas.abs().max()) < EXACT
     for node in range(0, len(found), step):
-        expected = on_whole_graph(model, data, node, int(found.targets[node]), field)
+        expected = on_whole_graph(goat, data, node, int(found.targets[node]))
         torch.testing.assert_close(found.edge_mask(node), expected, rtol=0, atol=EXACT)
 
 
@@ -188,8 +189,9 @@ def test_attributions_are_those_on_the_whole_graph(name: str, undirected: bool) 
 
 
 @pytest.mark.parametrize("name", ["gcn", "sage", "gin"])
-def test_repeated_fields(name: str) -> None:
-    check_all(model(name), graph(undirected=True), field="repeated", step=3)
+@pytest.mark.parametrize("options", [{"field": "repeated"}, {"gates": "proportional"}])
+def test_options_of_the_method(name: str, options: dict[str, Any]) -> None:
+    check_all(GOAtAttribution(model(name), **options), graph(undirected=True), step=3)
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 5}, {"max_edges": 100}, {"check": False}], ids=str)
@@ -256,7 +258,7 @@ class Pooled(nn.Module):
     ids=["graph_norm", "pair_norm", "pooled"],
 )
 def test_models_that_look_at_the_whole_graph_are_refused(refused: Callable[[], nn.Module]) -> None:
-    with pytest.raises(UnsupportedModelError, match=r"does not depend on its surroundings of \d hop"):
+    with pytest.raises(UnsupportedModelError, match=r"depend on the \d hop"):
         explain_nodes(randomize(refused().double(), 0), graph(undirected=True))
 
 

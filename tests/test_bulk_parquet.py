@@ -29,7 +29,7 @@ def test_the_same_as_in_tensors(target: Any, rows: int, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(parquet_file, "ROWS_AT_ONCE", rows)
     tensors, table = (
-        explain_dataset(watched_model(), GRAPHS, target=target, batch_size=4, progress=False, out=tmp_path / name)
+        explain_dataset(watched_model(), GRAPHS, target=target, batch_size=4, show_progress=False, out=tmp_path / name)
         for name in ("attributions.pt", "attributions.parquet")
     )
     assert sorted(file.name for file in tmp_path.iterdir()) == ["attributions.parquet", "attributions.pt"]
@@ -49,8 +49,8 @@ def test_one_row_per_edge(tmp_path: Path) -> None:
     from pyarrow import parquet
 
     path = tmp_path / "attributions.parquet"
-    found = explain_dataset(watched_model(), GRAPHS, batch_size=4, progress=False)
-    explain_dataset(watched_model(), GRAPHS, batch_size=4, progress=False, out=path)
+    found = explain_dataset(watched_model(), GRAPHS, batch_size=4, show_progress=False)
+    explain_dataset(watched_model(), GRAPHS, batch_size=4, show_progress=False, out=path)
     columns = parquet.read_table(path).to_pydict()
     assert list(columns) == [
         *("graph", "edge", "source", "target_node", "attribution", "target_class"),

@@ -10,6 +10,7 @@ import torch
 from bulk_models import numbered_graphs, watched_model
 from torch_geometric.data import Data
 
+from captum_goat import GOAtAttribution
 from captum_goat.bulk import explain_dataset
 
 NUM_GRAPHS, BATCH_SIZE = 22, 4
@@ -22,8 +23,9 @@ def graphs() -> list[Data]:
 
 
 def explain(graphs: list[Data], path: Path, seed: int = 40, **options: Any) -> Any:
-    given = {"batch_size": BATCH_SIZE, "progress": False, "out": path} | options
-    return explain_dataset(watched_model(seed), graphs, **given)
+    given = {"batch_size": BATCH_SIZE, "show_progress": False, "out": path} | options
+    method = GOAtAttribution(watched_model(seed), **given.pop("method", {}))
+    return explain_dataset(method, graphs, **given)
 
 
 @pytest.fixture
@@ -64,7 +66,9 @@ def test_an_interrupted_run_goes_on(graphs: list[Data], interrupted: Path, tmp_p
         ({"target": 1}, "target"),
         ({"target": [0] * NUM_GRAPHS}, "target"),
         ({"batch_size": 5}, "batch_size"),
-        ({"field": "repeated"}, "field"),
+        ({"method": {"field": "repeated"}}, "field"),
+        ({"method": {"at": "adjacency"}}, "at"),
+        ({"method": {"gates": "proportional"}}, "gates"),
         ({"undirected": True}, "undirected"),
         ({"arguments": lambda batch: (batch.x, batch.edge_index, batch.batch)}, "arguments"),
         ({"graphs": numbered_graphs(NUM_GRAPHS + 1)}, "graphs"),
@@ -75,7 +79,7 @@ def test_parts_of_another_run_are_refused(
     change: dict[str, Any], what: str, graphs: list[Data], interrupted: Path
 ) -> None:
     options = {"graphs": graphs, "path": interrupted} | change
-    with pytest.raises(ValueError, match=rf"Expected parts of this very run in .* \(got .* differs in {what}\)"):
+    with pytest.raises(ValueError, match=rf"Expected parts of this run in .* \(got .* differs in {what}\)"):
         explain(**options)
     assert len(parts_of(interrupted)) == 3
     saved = explain(**options, resume=False)
@@ -125,9 +129,7 @@ def test_parts_that_are_damaged_before_they_are_put_together(graphs: list[Data],
                 file.write_bytes(flipped(file.read_bytes(), 900))
             return super().__getitem__(index)
 
-    with pytest.raises(
-        ValueError, match=r"00000001.part as it was written .*Call again: the damaged part is explained"
-    ):
+    with pytest.raises(ValueError, match=r"00000001.part as it was written .*Call again: only the damaged part is"):
         explain(Damaging(graphs), interrupted)
     assert not interrupted.exists()
     interrupted.with_name("log.txt").unlink()

@@ -38,7 +38,7 @@ def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
     model, graphs = watched_model(), numbered_graphs(22)
     torch.save(model.state_dict(), tmp_path / "weights.pt")
     torch.save(graphs, tmp_path / "graphs.pt")
-    explain_dataset(model, graphs, batch_size=4, progress=False, out=tmp_path / "one.pt")
+    explain_dataset(model, graphs, batch_size=4, show_progress=False, out=tmp_path / "one.pt")
 
     killed = run_two(tmp_path, WATCHED_KILL=str(FIRSTS[5]))
     assert killed.returncode != 0
@@ -65,4 +65,4 @@ def test_every_item_is_in_one_share() -> None:
 def test_several_processes_need_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ranks, "current", classmethod(lambda cls: cls(0, 2)))
     with pytest.raises(ValueError, match=r"Expected out=\.\.\., a file"):
-        explain_dataset(watched_model(), numbered_graphs(2), progress=False)
+        explain_dataset(watched_model(), numbered_graphs(2), show_progress=False)

@@ -18,11 +18,11 @@ from bulk_models import Watched, numbered_graphs, watched_model
 from conftest import randomize
 from torch_geometric.data import Data
 
-from captum_goat.benchmark.comparison import command_line as compare_command
-from captum_goat.bulk import command_line, explain_dataset, load_attributions
-from captum_goat.bulk.graph_files import load_graphs
-from captum_goat.bulk.model_files import load_model
-from captum_goat.models.checkpoints import read_checkpoint
+from benchmarks.trained_weights import read_checkpoint
+from captum_goat.bulk import explain_dataset, load_attributions
+from captum_goat.cli import compare as compare_command
+from captum_goat.cli import explain as command_line
+from captum_goat.cli.saved_files import load_graphs, load_model
 
 GRAPHS = numbered_graphs(6)
 MARKER = "executed"  # a file in the current folder, which an attack that succeeds makes
@@ -103,15 +103,15 @@ def test_parts_are_not_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patch:
         patch.setenv("WATCHED_RAISE", "4")
         with pytest.raises(KeyboardInterrupt):
-            explain_dataset(watched_model(), GRAPHS, batch_size=2, progress=False, out="attributions.pt")
+            explain_dataset(watched_model(), GRAPHS, batch_size=2, show_progress=False, out="attributions.pt")
     content = io.BytesIO()
     torch.save(ATTACKS["function"], content)
     checksum = hashlib.sha256(content.getvalue()).hexdigest().encode()
     part = Path("attributions.pt.parts/00000001.part")
     assert part.is_file()
     part.write_bytes(b"captum_goat part " + checksum + b"\n" + content.getvalue())
-    explain_dataset(watched_model(), GRAPHS, batch_size=2, progress=False, out="attributions.pt")
-    explain_dataset(watched_model(), GRAPHS, batch_size=2, progress=False, out="expected.pt")
+    explain_dataset(watched_model(), GRAPHS, batch_size=2, show_progress=False, out="attributions.pt")
+    explain_dataset(watched_model(), GRAPHS, batch_size=2, show_progress=False, out="expected.pt")
     assert Path("attributions.pt").read_bytes() == Path("expected.pt").read_bytes()
 
 
@@ -170,13 +170,13 @@ HOSTILE = [
 def test_hostile_names_and_labels(text: str, suffix: str) -> None:
     model = randomize(type(text.replace("\0", ""), (Watched,), {})(), seed=40)
     graphs = [Data(**graph.to_dict(), smiles=text) for graph in GRAPHS]
-    saved = explain_dataset(model, graphs, progress=False, out=f"attributions.{suffix}")
+    saved = explain_dataset(model, graphs, show_progress=False, out=f"attributions.{suffix}")
     assert saved.meta["model_class"] == text.replace("\0", "")
-    expected = explain_dataset(watched_model(), GRAPHS, progress=False)
+    expected = explain_dataset(watched_model(), GRAPHS, show_progress=False)
     assert all(torch.equal(one.attributions, other.edge_mask) for one, other in zip(saved, expected, strict=True))
     labelled = [Data(x=graph.x, edge_index=graph.edge_index, y=text) for graph in GRAPHS]
-    with pytest.raises(ValueError, match="Expected one whole number y per graph"):
-        explain_dataset(watched_model(), labelled, target="label", progress=False)
+    with pytest.raises(ValueError, match="Expected one integer y per graph"):
+        explain_dataset(watched_model(), labelled, target="label", show_progress=False)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_hostile_names_and_labels(text: str, suffix: str) -> None:
     ],
 )
 def test_files_with_the_right_keys_and_wrong_types(change: dict[str, Any]) -> None:
-    explain_dataset(watched_model(), GRAPHS, progress=False, out="attributions.pt")
+    explain_dataset(watched_model(), GRAPHS, show_progress=False, out="attributions.pt")
     content = torch.load("attributions.pt", weights_only=True)
     assert content["ptr"][-1] == 31
     torch.save(content | change, "changed.pt")

@@ -19,8 +19,8 @@ from captum_goat.bulk import GraphAttributions, explain_dataset, load_attributio
 def test_files_have_what_lists_have(target: Any, graphs: list[Data], tmp_path: Path) -> None:
     model = Column() if target is None else watched_model()
     path = tmp_path / "new" / "attributions.pt"
-    found = explain_dataset(model, graphs, target=target, batch_size=4, progress=False)
-    saved = explain_dataset(model, graphs, target=target, batch_size=4, progress=False, out=path)
+    found = explain_dataset(model, graphs, target=target, batch_size=4, show_progress=False)
+    saved = explain_dataset(model, graphs, target=target, batch_size=4, show_progress=False, out=path)
     assert [file.name for file in path.parent.iterdir()] == ["attributions.pt"]
     for each in (saved, load_attributions(str(path))):
         assert len(each) == NUM_GRAPHS
@@ -45,7 +45,7 @@ def test_files_have_what_lists_have(target: Any, graphs: list[Data], tmp_path: P
 
 def test_files_of_graphs_without_any_edges(tmp_path: Path) -> None:
     graphs = [Data(x=torch.randn(2, 4), edge_index=torch.empty(2, 0, dtype=torch.long)) for _ in range(3)]
-    saved = explain_dataset(watched_model(), graphs, progress=False, out=tmp_path / "none.pt")
+    saved = explain_dataset(watched_model(), graphs, show_progress=False, out=tmp_path / "none.pt")
     assert [each.attributions.shape for each in saved] == [(0,)] * 3
 
 

@@ -13,7 +13,7 @@ from matplotlib.colors import Colormap, Normalize, to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from captum_goat.captum_visualization import (
+from captum_goat.plot.captum_visualizers import (
     to_image_attr,
     to_text_record,
     to_timeseries_attr,

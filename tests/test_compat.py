@@ -10,9 +10,9 @@ from torch_geometric.nn import conv as pyg_convs
 from torch_geometric.nn import models as pyg_models
 from torch_geometric.nn import norm as pyg_norms
 
-from captum_goat.compat import convs, layers, models, table
-from captum_goat.compat.__main__ import all_cases, main
-from captum_goat.compat.check import EXACT, REFUSED, WRONG, Case, Result, check, first_sentence
+from benchmarks.compat import convs, layers, models, table
+from benchmarks.compat.__main__ import all_cases, main
+from benchmarks.compat.check import EXACT, REFUSED, WRONG, Case, Result, check, first_sentence
 
 TEXT = (Path(__file__).parent.parent / "docs" / "compat.md").read_text(encoding="utf-8")
 STATUS = table.read(TEXT)

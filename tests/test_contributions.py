@@ -6,9 +6,8 @@ import pytest
 import torch
 from conftest import make_gnn, random_edges, record_edges
 
-from captum_goat.activation_pattern import ActivationPattern
-from captum_goat.contributions import Contributions, contributions
-from captum_goat.points import gauss_legendre
+from captum_goat.method.replay import ActivationPattern
+from captum_goat.method.share import Contributions, contributions, gauss_legendre
 
 
 def pattern_of(kind: str) -> ActivationPattern:

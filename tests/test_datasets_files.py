@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch_geometric.datasets import TUDataset
 
-from captum_goat.datasets import load_ba_2motifs, load_mutagenicity, load_nci1, load_node_graph
+from benchmarks.datasets import load_ba_2motifs, load_mutagenicity, load_nci1, load_node_graph
 
 # Two molecules, C-N(-O)-O with a self-loop at C, and N(-H)-H with a duplicate edge; edges neither sorted nor grouped
 # by direction. The first line of each is the edge, the second its ground truth.

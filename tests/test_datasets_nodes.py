@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from captum_goat.datasets import ba_community, ba_shapes, tree_grid
-from captum_goat.datasets.base_graphs import CYCLE, GRID, HOUSE, barabasi_albert, binary_tree
+from benchmarks.datasets import ba_community, ba_shapes, tree_grid
+from benchmarks.datasets.node_motifs import GRID, binary_tree
+from captum_goat.datasets import CYCLE, HOUSE, barabasi_albert
 
 GENERATORS = (ba_shapes, ba_community, tree_grid)
 

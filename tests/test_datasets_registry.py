@@ -7,7 +7,7 @@ import pytest
 import torch
 from test_datasets_files import node_arrays, write_2motifs, write_molecules
 
-from captum_goat.datasets import DATASETS, ba_community, load
+from benchmarks.datasets import DATASETS, ba_community, load
 
 NAMES = ["ba_2motifs", "ba_shapes", "ba_community", "tree_grid", "mutagenicity", "nci1"]
 

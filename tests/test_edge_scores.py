@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch_geometric import EdgeIndex
 
-from captum_goat.edge_scores import edge_scores, magnitude_scale, node_count, strongest, with_sign
+from captum_goat.plot.edge_scores import edge_scores, magnitude_scale, node_count, strongest, with_sign
 
 # A path 0 - 1 - 2 - 3 in both directions, its first edge twice.
 EDGE_INDEX = torch.tensor([[3, 1, 1, 2, 2, 0, 0], [2, 0, 2, 1, 3, 1, 1]])
@@ -86,11 +86,11 @@ def test_number_of_nodes() -> None:
     ("options", "message"),
     [
         ({"attributions": torch.ones(2, 7)}, r"\(got \[2, 7\]\). Draw one row at a time"),
-        ({"attributions": ATTRIBUTIONS.log()}, r"finite attributions \(got 2 of 7 .* Look for the same"),
+        ({"attributions": ATTRIBUTIONS.log()}, r"finite attributions \(got 2 of 7 .* Check the model"),
         ({"edge_index": EDGE_INDEX - 1}, r"integers from 0 \(got torch.int64 from -1\)"),
         ({"edge_index": EDGE_INDEX + 0.0}, r"integers from 0 \(got torch.float32 from 0.0\)"),
         ({"attributions": torch.ones(5)}, r"attributions of shape \[7\], one per edge \(got \[5\]\)"),
-        ({"edge_label": torch.ones(3)}, r"edge_label of shape \[7\], one per edge \(got \[3\]\)"),
+        ({"ground_truth": torch.ones(3)}, r"ground_truth of shape \[7\], one per edge \(got \[3\]\)"),
         (
             {"feature_mask": torch.tensor([0, 0, 1, 1, 2, 2, 2])},
             "equal within a feature .* Leave feature_mask out",

@@ -45,7 +45,7 @@ def test_undirected_features_equal_pairs_of_nodes(nodes: int) -> None:
     "bad", [torch.tensor([0, 1]), torch.zeros(3, 4, dtype=torch.long), torch.zeros(1, 2, 2).long()]
 )
 def test_edges_of_another_shape_are_refused(bad: Tensor) -> None:
-    with pytest.raises(ValueError, match=r"whole numbers of shape \[2, num_edges\]"):
+    with pytest.raises(ValueError, match=r"integers of shape \[2, num_edges\]"):
         undirected_feature_mask(bad)
 
 
@@ -148,9 +148,9 @@ def test_inputs_of_an_mlp_are_added_up_per_example() -> None:
 @pytest.mark.parametrize(
     ("feature_mask", "message"),
     [
-        (torch.zeros(8), "tensor of whole numbers"),
+        (torch.zeros(8), "tensor of integers"),
         (torch.zeros(7, dtype=torch.long), "fits attributions of shape"),
-        (torch.arange(8) - 1, "feature mask of whole numbers from 0 on"),
+        (torch.arange(8) - 1, "feature mask of integers from 0 on"),
         ((torch.arange(8), torch.arange(8)), r"one feature mask per input \(got 2 for 1 inputs\)"),
     ],
 )

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from captum_goat import field_sets
-from captum_goat.field_sets import FieldSets
+from captum_goat.fields import field_sets
+from captum_goat.fields.field_sets import FieldSets
 
 
 def contents(sets: FieldSets, numbers: Tensor) -> list[frozenset[int]]:

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from captum_goat.datasets import ba_2motifs
-from captum_goat.pictures import layouts
-from captum_goat.pictures.edge_paths import edge_lines, point_on
-from captum_goat.pictures.layouts import LayoutName, node_positions
+from captum_goat.plot import layouts
+from captum_goat.plot.layouts import LayoutName, edge_lines, node_positions, point_on
 
 LAYOUTS = [name for name in get_args(LayoutName) if name != "molecule" or find_spec("rdkit")]
 PATH = np.array([[0, 1], [1, 2], [2, 3]])
@@ -111,7 +110,7 @@ def test_graphs_without_edges(layout: Any, num_nodes: int) -> None:
 def test_layouts_that_do_not_exist() -> None:
     with pytest.raises(ValueError, match=r"layout to be one of 'kamada_kawai', .* positions \(got 'sprung'\)"):
         node_positions(PATH, 4, "sprung")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"pos to be finite \(got infinite or nan"):
+    with pytest.raises(ValueError, match=r"finite positions \(got infinite or nan"):
         node_positions(PATH, 4, np.full((4, 2), np.nan))
 
 

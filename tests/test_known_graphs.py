@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GraphConv
 
-from captum_goat import GOAtAttribution, graph_explanation
-from captum_goat.replicas import replicated
+from captum_goat import GOAtAttribution
+from captum_goat.method import explain as graph_explanation
+from captum_goat.method.share import share_in_replicas
 
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 2], [1, 2, 3, 4, 5, 0, 3, 5]])
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
@@ -69,12 +70,12 @@ def reused(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     found: list[bool] = []
 
     def watched(pattern: Any, choose: Any, steps: Any = None, plan: Any = None) -> Any:
-        result = replicated(pattern, choose, steps, plan)
+        result = share_in_replicas(pattern, choose, steps, plan)
         if steps is not None:
             found.append(result is not None)
         return result
 
-    monkeypatch.setattr(graph_explanation, "replicated", watched)
+    monkeypatch.setattr(graph_explanation, "share_in_replicas", watched)
     return found
 
 

@@ -13,7 +13,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import SimpleConv, global_add_pool
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, undirected_feature_mask
-from captum_goat.metrics import drop_edges, gaussian_noise, infidelity, sensitivity_max
+from captum_goat.metrics import drop_edges, gaussian_noise, graph_infidelity, graph_sensitivity
 
 
 class Sums(Module):
@@ -44,7 +44,7 @@ def test_infidelity_by_hand() -> None:
     graphs = slow.random_graphs(0)
     batch = slow.batched(graphs)
     scores = slow.random_scores(batch, 0)
-    found = infidelity(SUMS, batch, scores, batch.y, drop_edges(1.0), samples=2)
+    found = graph_infidelity(SUMS, batch, scores, batch.y, drop_edges(1.0), samples=2)
     for index, part in enumerate(slow.per_graph(graphs, scores)):
         graph = graphs[index]
         drop = float(graph.x[graph.edge_index[0], graph.y].sum())
@@ -55,9 +55,9 @@ def test_infidelity_by_hand() -> None:
 def test_infidelity_of_exact_scores_is_zero(perturb_func: object) -> None:
     batch = slow.batched(slow.random_graphs(1))
     exact = batch.x[batch.edge_index[0], batch.y[batch.batch[batch.edge_index[0]]]]
-    found = infidelity(SUMS, batch, exact, batch.y, perturb_func)  # type: ignore[arg-type]
+    found = graph_infidelity(SUMS, batch, exact, batch.y, perturb_func)  # type: ignore[arg-type]
     torch.testing.assert_close(found, torch.zeros(8, dtype=torch.float64), rtol=0, atol=1e-12)
-    assert infidelity(SUMS, batch, exact + 1.0, batch.y, perturb_func, generator=seeded()).sum() > 1e-3  # type: ignore[arg-type]
+    assert graph_infidelity(SUMS, batch, exact + 1.0, batch.y, perturb_func, generator=seeded()).sum() > 1e-3  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -65,7 +65,7 @@ def test_infidelity_of_exact_scores_is_zero(perturb_func: object) -> None:
 def test_one_graph_has_what_captum_has(form: str, normalize: bool) -> None:
     model, graph = make_gnn("gcn"), slow.random_graph(form, 3)
     scores, target = slow.random_scores(graph, 3), 1
-    found = infidelity(model, graph, scores, target, samples=7, normalize=normalize, generator=seeded())
+    found = graph_infidelity(model, graph, scores, target, samples=7, normalize=normalize, generator=seeded())
     both = undirected_feature_mask(graph.edge_index) if form in ("undirected", "self-loops") else None
     if both is None:
         both = torch.unique(graph.edge_index, dim=1, return_inverse=True)[1]
@@ -90,9 +90,9 @@ def test_infidelity_of_a_batch_is_that_of_its_graphs() -> None:
     model, graphs = make_gnn("gin"), slow.random_graphs(2)
     batch = slow.batched(graphs)
     scores = slow.random_scores(batch, 2)
-    found = infidelity(model, batch, scores, perturb_func=drop_edges(1.0), samples=3)
+    found = graph_infidelity(model, batch, scores, perturb_func=drop_edges(1.0), samples=3)
     alone = [
-        infidelity(model, graph, part, perturb_func=drop_edges(1.0), samples=1)
+        graph_infidelity(model, graph, part, perturb_func=drop_edges(1.0), samples=1)
         for graph, part in zip(graphs, slow.per_graph(graphs, scores), strict=True)
         if graph.num_edges
     ]
@@ -105,7 +105,7 @@ def test_infidelity_of_random_drops_by_a_loop() -> None:
     model, graphs = make_gnn("sage_sum"), slow.random_graphs(5)
     batch = slow.batched(graphs)
     scores = slow.random_scores(batch, 5)
-    found = infidelity(model, batch, scores, batch.y, drop_edges(0.3, generator=seeded()), samples=4)
+    found = graph_infidelity(model, batch, scores, batch.y, drop_edges(0.3, generator=seeded()), samples=4)
     (dropped,), (masks,) = drop_edges(0.3, generator=seeded())(torch.ones(4, batch.num_edges, dtype=torch.float64))
     whole = model(batch.x, batch.edge_index, batch.batch)
     errors = torch.zeros(8, dtype=torch.float64)
@@ -127,7 +127,7 @@ def test_sensitivity_by_hand() -> None:
         assert target.tolist() == SUMS(batch.x, batch.edge_index, batch.batch).argmax(dim=1).tolist()
         return data.x[data.edge_index[0], 0]
 
-    found = sensitivity_max(features, SUMS, batch, radius=0.5, samples=2, generator=seeded())
+    found = graph_sensitivity(SUMS, batch, features, radius=0.5, samples=2, generator=seeded())
     longest = int(batch.ptr.diff().max())
     noise = torch.rand((16, longest, 4), generator=seeded(), dtype=torch.float64) - 0.5
     for index, graph in enumerate(batch.to_data_list()):
@@ -140,9 +140,9 @@ def test_sensitivity_by_hand() -> None:
 def test_sensitivity_of_goat_is_small_and_that_of_noise_is_not() -> None:
     model, batch = make_gnn("gcn"), slow.batched(slow.random_graphs(1))
     before = batch.x.clone()
-    stable = sensitivity_max(goat, model, batch, batch.y, radius=1e-6, samples=2)
+    stable = graph_sensitivity(model, batch, goat, batch.y, radius=1e-6, samples=2)
     assert stable.max() < 1e-2
-    unstable = sensitivity_max(lambda _model, data, _target: torch.randn(data.num_edges), model, batch, samples=2)
+    unstable = graph_sensitivity(model, batch, lambda _model, data, _target: torch.randn(data.num_edges), samples=2)
     assert unstable[[form != "no edges" for form in slow.FORMS]].min() > 0.1
     assert torch.equal(batch.x, before)
 
@@ -156,7 +156,7 @@ def test_explainers_may_write_on_the_graph_they_get() -> None:
         data.edge_index.zero_()
         return torch.ones(data.edge_index.size(1))
 
-    assert sensitivity_max(careless, SUMS, graph, samples=2).tolist() == [0.0]
+    assert graph_sensitivity(SUMS, graph, careless, samples=2).tolist() == [0.0]
     assert torch.equal(graph.x, before)
     assert graph.edge_index.any()
 
@@ -164,11 +164,11 @@ def test_explainers_may_write_on_the_graph_they_get() -> None:
 def test_wrong_arguments() -> None:
     graph = slow.random_graph("undirected", 0)
     with pytest.raises(ValueError, match="Expected a radius above 0"):
-        sensitivity_max(goat, SUMS, graph, radius=0.0)
+        graph_sensitivity(SUMS, graph, goat, radius=0.0)
     with pytest.raises(ValueError, match=r"Expected scores of shape \[\d+\]"):
-        sensitivity_max(lambda *_: torch.ones(1), SUMS, graph)
+        graph_sensitivity(SUMS, graph, lambda *_: torch.ones(1))
     with pytest.raises(ValueError, match="Expected a model in evaluation mode"):
-        infidelity(make_gnn("gcn").train(), graph, torch.zeros(graph.num_edges))
+        graph_infidelity(make_gnn("gcn").train(), graph, torch.zeros(graph.num_edges))
     whole = Data(x=graph.x.long(), edge_index=graph.edge_index)
-    with pytest.raises(ValueError, match=r"floating point numbers, to move them \(got torch.int64\)"):
-        sensitivity_max(goat, SUMS, whole)
+    with pytest.raises(ValueError, match=r"floating point node features, .* \(got torch.int64\)"):
+        graph_sensitivity(SUMS, whole, goat)

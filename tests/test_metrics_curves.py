@@ -24,7 +24,7 @@ def test_curves_and_areas() -> None:
     curve = fidelity_curve(model, batch, scores, levels, batch.y, "leave")
     assert curve.plus.shape == curve.minus.shape == (4, 8)
     for row, level in enumerate(levels):
-        selected = select_edges(scores, batch, level)
+        selected = select_edges(batch, scores, level)
         torch.testing.assert_close(curve.plus[row], fidelity_plus(model, batch, selected, batch.y, "leave"))
         torch.testing.assert_close(curve.minus[row], fidelity_minus(model, batch, selected, batch.y, "leave"))
     area = area_under_curve(curve.plus, curve.sparsities)

@@ -29,7 +29,7 @@ from captum_goat.models import RootClassifier
 def test_embeddings_are_those_of_the_reduced_graphs(nodes: Any) -> None:
     model, graphs = make_gnn("sage_sum"), slow.random_graphs(0)
     batch = slow.batched(graphs)
-    selected = select_edges(slow.random_scores(batch, 0), batch, 0.5)
+    selected = select_edges(batch, slow.random_scores(batch, 0), 0.5)
     found = explanation_embeddings(model, batch, selected, "hidden", nodes)
     assert found.shape == (8, 8)
     assert not found.requires_grad
@@ -71,7 +71,7 @@ def test_embeddings_of_wrong_layers() -> None:
     with pytest.raises(ValueError, match=r"one of .*'hidden', 'out'.* \(got 'hiden'\)"):
         explanation_embeddings(model, graph, everything, "hiden")
     with pytest.raises(
-        ValueError, match=r"one row for each of 1 graphs \(got \[6, 8\] from 'convs.0'\).*behind the pool"
+        ValueError, match=r"one row for each of 1 graphs \(got \[6, 8\] from 'convs.0'\).*after the pool"
     ):
         explanation_embeddings(model, graph, everything, "convs.0")
     with pytest.raises(ValueError, match="Expected a layer that the model calls \\(got 'spare'"):
@@ -136,7 +136,7 @@ def test_directions_parallel_edges_and_self_loops() -> None:
 def test_distinct_explanations_against_all_permutations() -> None:
     graphs = [slow.random_graph(form, 10 * seed + index) for seed in range(5) for index, form in enumerate(slow.FORMS)]
     batch = slow.batched(graphs)
-    selected = select_edges(slow.random_scores(batch, 0), batch, k=2)
+    selected = select_edges(batch, slow.random_scores(batch, 0), k=2)
     parts = [part.tolist() for part in slow.per_graph(graphs, selected)]
     found = distinct_explanations(batch, selected).tolist()
     assert 8 < len(set(found)) < len(graphs)
@@ -158,7 +158,7 @@ def test_networkx_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_wrong_labels() -> None:
     graph = slow.random_graph("undirected", 0)
     for labels in (torch.zeros(5, dtype=torch.long), torch.zeros(6)):
-        with pytest.raises(ValueError, match="Expected labels as whole numbers, one for each of 6 nodes"):
+        with pytest.raises(ValueError, match="Expected labels as integers, one for each of 6 nodes"):
             distinct_explanations(graph, torch.ones(graph.num_edges, dtype=torch.bool), labels)
 
 
@@ -175,7 +175,7 @@ def test_both_variants_agree_where_a_model_sees_everything() -> None:
     """Isomorphic explanations have equal embeddings if nodes without edges leave and there are no parallel edges."""
     model, forms = make_gnn("gin"), ["directed", "undirected", "no edges"]
     batch = slow.batched([slow.random_graph(form, seed) for form in forms for seed in range(10)])
-    selected = select_edges(slow.random_scores(batch, 3), batch, k=1)
+    selected = select_edges(batch, slow.random_scores(batch, 3), k=1)
     exact = distinct_explanations(batch, selected)
     found = distinct_embeddings(explanation_embeddings(model, batch, selected, "hidden", "leave"))
     assert torch.equal(exact, found)

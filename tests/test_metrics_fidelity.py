@@ -21,7 +21,7 @@ from captum_goat.metrics import (
     fidelity_curve,
     fidelity_minus,
     fidelity_plus,
-    infidelity,
+    graph_infidelity,
     robust_fidelity,
     search_prefix,
     select_edges,
@@ -96,7 +96,7 @@ def test_against_the_slow_implementation(kind: str, nodes: Any) -> None:
         scores = slow.random_scores(batch, seed)
         classes = [slow.predicted(model, each) for each in graphs]
         for k, target, wanted in ((0, None, classes), (2, None, classes), (2, batch.y, batch.y), (99, 1, [1] * 8)):
-            selected = select_edges(scores, batch, k=k)
+            selected = select_edges(batch, scores, k=k)
             parts = [part.tolist() for part in slow.per_graph(graphs, selected)]
             expected = torch.tensor(
                 [
@@ -113,12 +113,12 @@ def test_against_the_slow_implementation(kind: str, nodes: Any) -> None:
 def test_batches_give_what_graphs_give_alone(nodes: Any) -> None:
     model, graphs = make_gnn("gin"), slow.random_graphs(4)
     batch = slow.batched(graphs)
-    selected = select_edges(slow.random_scores(batch, 4), batch, 0.6)
+    selected = select_edges(batch, slow.random_scores(batch, 4), 0.6)
     alone = [
-        fidelity_plus(model, graph, part, nodes=nodes)
+        fidelity_plus(model, graph, part, node_policy=nodes)
         for graph, part in zip(graphs, slow.per_graph(graphs, selected), strict=True)
     ]
-    torch.testing.assert_close(fidelity_plus(model, batch, selected, nodes=nodes), torch.cat(alone))
+    torch.testing.assert_close(fidelity_plus(model, batch, selected, node_policy=nodes), torch.cat(alone))
 
 
 def test_nothing_removed_changes_nothing_if_nodes_stay() -> None:
@@ -158,7 +158,7 @@ def test_agreement_with_pyg_on_hard_masks() -> None:
     for seed in range(6):
         model = GraphConvNet(seed)
         batch = slow.batched([slow.random_graph(form, 100 * seed + index) for index, form in enumerate(forms)])
-        selected = select_edges(slow.random_scores(batch, seed), batch, 0.5)
+        selected = select_edges(batch, slow.random_scores(batch, seed), 0.5)
         changed += agreement_with_pyg(model, batch, selected)
     assert sum(each > 0.0 for each in changed) > len(changed) / 4, "predictions do change"
 
@@ -187,7 +187,7 @@ def test_no_agreement_with_pyg_where_degrees_count() -> None:
     """A masked message still counts in the degrees of GCN; a removed edge does not."""
     model, graphs = make_gnn("gcn"), [slow.random_graph("undirected", seed) for seed in range(8)]
     batch = slow.batched(graphs)
-    selected = select_edges(slow.random_scores(batch, 0), batch, 0.5)
+    selected = select_edges(batch, slow.random_scores(batch, 0), 0.5)
     explainer, _ = explained_by_pyg(model, batch, selected, "model")
     masked = explainer.get_masked_prediction(batch.x, batch.edge_index, None, selected.double(), batch=batch.batch)
     whole = model(batch.x, batch.edge_index, batch.batch)
@@ -234,13 +234,13 @@ class Ending(nn.Module):
 
 # Called with a model, graphs, and a score for each of their edges.
 METRICS: dict[str, Callable[[nn.Module, Batch, Tensor], Any]] = {
-    "fidelity_plus": lambda model, batch, scores: fidelity_plus(model, batch, select_edges(scores, batch, 0.5)),
-    "fidelity_minus": lambda model, batch, scores: fidelity_minus(model, batch, select_edges(scores, batch, 0.5)),
+    "fidelity_plus": lambda model, batch, scores: fidelity_plus(model, batch, select_edges(batch, scores, 0.5)),
+    "fidelity_minus": lambda model, batch, scores: fidelity_minus(model, batch, select_edges(batch, scores, 0.5)),
     "fidelity_curve": lambda model, batch, scores: fidelity_curve(model, batch, scores).plus,
     "search_prefix": lambda model, batch, scores: search_prefix(model, batch, scores, 0.5).gain,
-    "infidelity": lambda model, batch, scores: infidelity(model, batch, scores, generator=seeded()),
+    "infidelity": lambda model, batch, scores: graph_infidelity(model, batch, scores, generator=seeded()),
     "robust_fidelity": lambda model, batch, scores: (
-        robust_fidelity(model, batch, select_edges(scores, batch, 0.5), samples=3, generator=seeded()).plus
+        robust_fidelity(model, batch, select_edges(batch, scores, 0.5), samples=3, generator=seeded()).plus
     ),
 }
 
@@ -302,11 +302,11 @@ def test_one_logit_is_that_of_two_classes(metric: str, flat: bool) -> None:
     beside_zero = Ending(model, lambda out: torch.stack([torch.zeros_like(out[:, 1]), out[:, 1]], dim=1)).eval()
     found = measure(logit, batch, scores)
     if metric == "infidelity":  # that of the logit, whatever its sign
-        expected = infidelity(beside_zero, batch, scores, 1, generator=seeded())
+        expected = graph_infidelity(beside_zero, batch, scores, 1, generator=seeded())
     else:
         expected = measure(beside_zero, batch, scores)
     torch.testing.assert_close(found, expected)
-    selected = select_edges(scores, batch, 0.5)
+    selected = select_edges(batch, scores, 0.5)
     for target in (0, 1):
         both = [fidelity_plus(each, batch, selected, target) for each in (logit, beside_zero)]
         torch.testing.assert_close(*both)
@@ -336,23 +336,23 @@ def test_the_model_is_called_as_often_for_one_graph_as_for_many() -> None:
     for graphs in ([slow.random_graph("undirected", 0)], slow.random_graphs(0) * 20):
         batch = slow.batched(graphs)
         scores = slow.random_scores(batch, 0)
-        fidelity_plus(model, batch, select_edges(scores, batch, 0.5))
+        fidelity_plus(model, batch, select_edges(batch, scores, 0.5))
         fidelity_curve(model, batch, scores, [0.5, 0.7])
-        robust_fidelity(model, batch, select_edges(scores, batch, 0.5), samples=3)
+        robust_fidelity(model, batch, select_edges(batch, scores, 0.5), samples=3)
         assert len(calls) == 2 + (1 + 2 * 2) + (1 + 2 * 3)
         calls.clear()
 
 
 def test_wrong_arguments() -> None:
     model = MeanOfSums().eval()
-    with pytest.raises(ValueError, match="Expected nodes to be one of 'stay', 'leave' \\(got 'go'\\)"):
-        fidelity_plus(model, SMALL, FIRST, nodes="go")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Expected node_policy to be 'stay' or 'leave' \\(got 'go'\\)"):
+        fidelity_plus(model, SMALL, FIRST, node_policy="go")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Expected measure to be 'probability' or 'accuracy'"):
         fidelity_plus(model, SMALL, FIRST, measure="logits")  # type: ignore[arg-type]
     for target in (2, -1, 0.0, torch.tensor([0, 1]), True):
         with pytest.raises(ValueError, match="Expected target to be a class below 2, or one for each of 1 graphs"):
             fidelity_plus(model, SMALL, FIRST, target)
-    with pytest.raises(ValueError, match=r"as bool of shape \[4\].*select_edges makes"):
+    with pytest.raises(ValueError, match=r"as bool of shape \[4\].*Use select_edges"):
         fidelity_minus(model, SMALL, FIRST.float())
     with pytest.raises(ValueError, match=r"Call model\.eval\(\) first"):
         fidelity_plus(MeanOfSums(), SMALL, FIRST)
@@ -364,7 +364,7 @@ def test_model_and_graph_are_left_as_they_were() -> None:
     model, batch = make_gnn("gin"), slow.batched(slow.random_graphs(3))
     before = {key: value.clone() for key, value in batch.to_dict().items()}
     weights = {key: value.clone() for key, value in model.state_dict().items()}
-    fidelity_minus(model, batch, torch.ones(batch.num_edges, dtype=torch.bool), nodes="leave")
+    fidelity_minus(model, batch, torch.ones(batch.num_edges, dtype=torch.bool), node_policy="leave")
     assert set(before) == set(batch.to_dict())
     assert all(torch.equal(value, batch[key]) for key, value in before.items())
     assert all(torch.equal(value, model.state_dict()[key]) for key, value in weights.items())

@@ -65,8 +65,8 @@ def test_shortest_and_enough() -> None:
     assert search_prefix(SUMS, batch, scores, 0.25, 0).length.tolist() == [1, 3, 1]
     assert search_prefix(SUMS, batch, scores, 0.25, 0, shortest=2).length.tolist() == [3, 3, 1]
     assert search_prefix(SUMS, batch, scores, 0.25, 0, shortest=9).length.tolist() == [3, 3, 1]
-    first = fidelity_plus(SUMS, batch, select_edges(scores, batch, k=1), 0)
-    first = first - fidelity_minus(SUMS, batch, select_edges(scores, batch, k=1), 0)
+    first = fidelity_plus(SUMS, batch, select_edges(batch, scores, k=1), 0)
+    first = first - fidelity_minus(SUMS, batch, select_edges(batch, scores, k=1), 0)
     assert search_prefix(SUMS, batch, scores, 0.0, 0, enough=float(first[1]) - 1e-6).length.tolist() == [4, 1, 1]
 
 
@@ -85,7 +85,7 @@ def test_search_against_the_slow_implementation(nodes: Any, shortest: int, enoug
                 length, gain = slow.best_prefix(model, graph, mine, longest, target, nodes, shortest, enough)
                 assert float(found.gain[index]) == pytest.approx(gain, abs=1e-10)
                 assert int(found.length[index]) == length
-            assert torch.equal(found.selected, select_edges(scores, batch, k=found.length))
+            assert torch.equal(found.selected, select_edges(batch, scores, k=found.length))
             fidelities = (f(model, batch, found.selected, batch.y, nodes) for f in (fidelity_plus, fidelity_minus))
             plus, minus = fidelities
             torch.testing.assert_close(found.gain, plus - minus)
@@ -115,7 +115,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 @pytest.mark.parametrize("nodes", ["stay", "leave"])
 def test_robust_fidelity_has_the_ordinary_one_as_its_limit(nodes: Any) -> None:
     model, batch = make_gnn("gcn"), slow.batched(slow.random_graphs(0))
-    selected = select_edges(slow.random_scores(batch, 0), batch, 0.5)
+    selected = select_edges(batch, slow.random_scores(batch, 0), 0.5)
     found = robust_fidelity(model, batch, selected, batch.y, nodes, alpha1=1.0, alpha2=0.0, samples=2)
     torch.testing.assert_close(found.plus, fidelity_plus(model, batch, selected, batch.y, nodes))
     torch.testing.assert_close(found.minus, fidelity_minus(model, batch, selected, batch.y, nodes))
@@ -129,7 +129,7 @@ def test_robust_fidelity_against_the_exact_expectation() -> None:
     """All subsets of up to seven edges, in graphs of every form."""
     model, graphs = make_gnn("sage_sum", seed=1), slow.random_graphs(1)
     batch = slow.batched(graphs)
-    selected = select_edges(slow.random_scores(batch, 1), batch, 0.5)
+    selected = select_edges(batch, slow.random_scores(batch, 1), 0.5)
     found = robust_fidelity(model, batch, selected, batch.y, alpha1=0.3, alpha2=0.6, samples=1500, generator=seeded())
     for index, (graph, part) in enumerate(zip(graphs, slow.per_graph(graphs, selected), strict=True)):
         plus, minus = slow.exact_robust_fidelities(model, graph, part.tolist(), int(graph.y), 0.3, 0.6)
@@ -149,7 +149,7 @@ def test_default_draws_are_few_removals_and_both_directions_go_together() -> Non
     edges = torch.arange(1, 41)
     path = torch.cat([torch.stack([edges - 1, edges]), torch.stack([edges, edges - 1])], dim=1)
     data = Data(x=torch.zeros(41, 2), edge_index=path)
-    selected = select_edges(torch.arange(80.0), data, 0.5)
+    selected = select_edges(data, torch.arange(80.0), 0.5)
     robust_fidelity(Watched().eval(), data, selected, generator=seeded())
     assert len(seen) == 1 + 2 * 50
     plus, minus = seen[1::2], seen[2::2]
@@ -165,7 +165,7 @@ def test_default_draws_are_few_removals_and_both_directions_go_together() -> Non
 
 def test_robust_fidelity_is_reproducible() -> None:
     model, batch = make_gnn("gin"), slow.batched(slow.random_graphs(2))
-    selected = select_edges(slow.random_scores(batch, 2), batch, 0.5)
+    selected = select_edges(batch, slow.random_scores(batch, 2), 0.5)
     one, same, other = (
         robust_fidelity(model, batch, selected, samples=3, generator=seeded(seed)) for seed in (0, 0, 1)
     )

@@ -22,7 +22,7 @@ def graph(*edges: tuple[int, int], nodes: int = 5) -> Data:
 
 
 def chosen(scores: list[float], data: Data, *args: float, **options: object) -> list[bool]:
-    return select_edges(torch.tensor(scores), data, *args, **options).tolist()  # type: ignore[arg-type]
+    return select_edges(data, torch.tensor(scores), *args, **options).tolist()  # type: ignore[arg-type]
 
 
 PATH = graph((0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2))
@@ -84,7 +84,7 @@ def test_sparsities_mean_their_decimal_numbers(level: float, edges: int) -> None
 
 def test_one_number_per_graph() -> None:
     batch = Batch.from_data_list([PATH, PATH, PATH])
-    selected = select_edges(torch.arange(18.0), batch, k=torch.tensor([0, 1, 2]))
+    selected = select_edges(batch, torch.arange(18.0), k=torch.tensor([0, 1, 2]))
     assert selected.view(3, 6).sum(dim=1).tolist() == [0, 2, 4]
 
 
@@ -103,7 +103,7 @@ def test_against_the_slow_implementation(seed: int) -> None:
     edges = CountedEdges.of(batch)
     assert edges.counts.tolist() == [len(slow.counted(each)) for each in graphs]
     for level in SPARSITIES:
-        selected = select_edges(scores, batch, level)
+        selected = select_edges(batch, scores, level)
         expected = [
             slow.chosen(each, mine, slow.budget(each, level)) for each, mine in zip(graphs, single, strict=True)
         ]
@@ -112,18 +112,18 @@ def test_against_the_slow_implementation(seed: int) -> None:
         torch.testing.assert_close(sparsity(batch, selected), mine, equal_nan=True)
     for k in (0, 1, 3, 100):
         expected = [slow.chosen(each, mine, k) for each, mine in zip(graphs, single, strict=True)]
-        assert select_edges(scores, batch, k=k).tolist() == list(chain(*expected))
+        assert select_edges(batch, scores, k=k).tolist() == list(chain(*expected))
 
 
 def test_other_forms_of_graphs() -> None:
     scores = torch.tensor([5.0, -4.0, 1.0, 1.0, 3.0, -3.0])
-    expected = select_edges(scores, PATH, k=1)
+    expected = select_edges(PATH, scores, k=1)
     as_edge_index = Data(edge_index=EdgeIndex(PATH.edge_index.contiguous(), sparse_size=(5, 5)), num_nodes=5)
-    assert torch.equal(select_edges(scores, as_edge_index, k=1), expected)
+    assert torch.equal(select_edges(as_edge_index, scores, k=1), expected)
     small = Data(edge_index=PATH.edge_index.int(), num_nodes=5)
-    assert torch.equal(select_edges(scores.half(), small, k=1), expected)
+    assert torch.equal(select_edges(small, scores.half(), k=1), expected)
     with_batch = Data(edge_index=PATH.edge_index, num_nodes=5, batch=torch.tensor([0, 0, 0, 0, 1]))
-    assert torch.equal(select_edges(scores.requires_grad_(), with_batch, k=1), expected)
+    assert torch.equal(select_edges(with_batch, scores.requires_grad_(), k=1), expected)
 
 
 def test_public_names() -> None:
@@ -135,22 +135,22 @@ def test_public_names() -> None:
 def test_wrong_arguments() -> None:
     scores = torch.zeros(6)
     with pytest.raises(ValueError, match=r"Expected either a sparsity or k \(got sparsity=None and k=None\)"):
-        select_edges(scores, PATH)
+        select_edges(PATH, scores)
     with pytest.raises(ValueError, match="Expected either a sparsity or k"):
-        select_edges(scores, PATH, 0.5, k=2)
+        select_edges(PATH, scores, 0.5, k=2)
     for wrong in (-0.1, 1.1):
         with pytest.raises(ValueError, match=f"Expected a sparsity from 0 to 1.*got {wrong}"):
-            select_edges(scores, PATH, wrong)
+            select_edges(PATH, scores, wrong)
     for number in (-1, torch.tensor([1, 2]), torch.tensor(1.0)):
-        with pytest.raises(ValueError, match="Expected k as a whole number from 0 on"):
-            select_edges(scores, PATH, k=number)
+        with pytest.raises(ValueError, match="Expected k as an integer from 0 on"):
+            select_edges(PATH, scores, k=number)
     for wrong_scores in (torch.zeros(5), torch.zeros(6).long(), torch.zeros(1, 6), None):
         with pytest.raises(ValueError, match=r"Expected scores of shape \[6\]"):
-            select_edges(wrong_scores, PATH, 0.5)  # type: ignore[arg-type]
+            select_edges(PATH, wrong_scores, 0.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="got 2 of 6 that are infinite or nan"):
-        select_edges(torch.tensor([0.0, torch.nan, torch.inf, 0.0, 0.0, 0.0]), PATH, 0.5)
+        select_edges(PATH, torch.tensor([0.0, torch.nan, torch.inf, 0.0, 0.0, 0.0]), 0.5)
     for selected in (torch.zeros(6), torch.zeros(5).bool()):
         with pytest.raises(ValueError, match=r"Expected selected edges as bool of shape \[6\]"):
             sparsity(PATH, selected)
     with pytest.raises(ValueError, match=r"edge_index is a tensor of shape \[2, num_edges\] \(got \[6, 2\]\)"):
-        select_edges(torch.zeros(2), Data(edge_index=PATH.edge_index.t(), num_nodes=5), 0.5)
+        select_edges(Data(edge_index=PATH.edge_index.t(), num_nodes=5), torch.zeros(2), 0.5)

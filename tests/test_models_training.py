@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
-from captum_goat.datasets import ba_2motifs, ba_shapes
+from benchmarks.datasets import ba_shapes
+from benchmarks.trained_weights import fingerprint, train_once
+from captum_goat.datasets import ba_2motifs
 from captum_goat.models import GraphClassifier, NodeClassifier, train_model
-from captum_goat.models.checkpoints import fingerprint
 
 
 def classifier(conv: Any, hidden_channels: int = 16, **options: Any) -> GraphClassifier:
@@ -41,21 +42,21 @@ def shapes() -> Data:
 
 def test_training_learns_the_motifs() -> None:  # the other convolutions are trained in test_trained_models.py
     model = classifier("gin", hidden_channels=32)
-    result = train_model(model, ba_2motifs(300), epochs=20, batch_size=32, progress=False)
+    result = train_model(model, ba_2motifs(300), epochs=20, batch_size=32, show_progress=False)
     assert not model.training
     assert min(result.train_accuracy, result.validation_accuracy, result.test_accuracy) >= 0.95
 
 
 def test_training_learns_the_places_of_nodes() -> None:
     model, shapes = node_classifier(), ba_shapes(num_base=150, num_motifs=50)
-    result = train_model(model, shapes, epochs=150, lr=0.01, progress=False)
+    result = train_model(model, shapes, epochs=150, lr=0.01, show_progress=False)
     assert not model.training
     assert min(result.train_accuracy, result.validation_accuracy, result.test_accuracy) > 0.8  # 0.38 are class 0
 
 
 def test_reported_accuracies_are_those_of_the_weights_left_in_the_model(graphs: list[Data]) -> None:
     model = classifier("gin")
-    result = train_model(model, graphs, epochs=3, progress=False)
+    result = train_model(model, graphs, epochs=3, show_progress=False)
     assert [len(part) for part in result.split] == [160, 20, 20]
     assert sorted(torch.cat(result.split).tolist()) == list(range(200))
     for part, accuracy in zip(result.split, result, strict=False):
@@ -67,7 +68,7 @@ def test_reported_accuracies_are_those_of_the_weights_left_in_the_model(graphs: 
 
 def test_nodes_are_split_by_the_masks(shapes: Data) -> None:
     model = node_classifier()
-    result = train_model(model, shapes, epochs=5, progress=False)
+    result = train_model(model, shapes, epochs=5, show_progress=False)
     with torch.no_grad():
         right = model(shapes.x, shapes.edge_index).argmax(dim=1) == shapes.y
     for name, part, accuracy in zip(("train_mask", "val_mask", "test_mask"), result.split, result, strict=False):
@@ -79,15 +80,15 @@ def test_labels_of_other_nodes_are_not_learned_from(shapes: Data) -> None:
     other = shapes.clone()
     other.y = torch.where(shapes.test_mask, (shapes.y + 1) % 4, shapes.y)
     first, second = node_classifier(), node_classifier()
-    train_model(first, shapes, epochs=5, progress=False)
-    train_model(second, other, epochs=5, progress=False)
+    train_model(first, shapes, epochs=5, show_progress=False)
+    train_model(second, other, epochs=5, show_progress=False)
     assert torch.equal(weights(first), weights(second))
 
 
 def test_best_weights_come_back_when_training_diverges(graphs: list[Data]) -> None:
     model = classifier("sage")
     before = weights(model)
-    result = train_model(model, graphs, epochs=2, lr=1e3, progress=False)
+    result = train_model(model, graphs, epochs=2, lr=1e3, show_progress=False)
     assert weights(model).abs().max() < 100  # steps of 1000 ruin the weights; those from before are the best
     torch.testing.assert_close(weights(model), before)
     assert result.best_epoch == 0
@@ -95,9 +96,9 @@ def test_best_weights_come_back_when_training_diverges(graphs: list[Data]) -> No
 
 def test_best_epoch_is_where_its_weights_are_from(shapes: Data) -> None:
     model, shorter = node_classifier(), node_classifier()
-    best_epoch = train_model(model, shapes, epochs=40, lr=0.01, progress=False).best_epoch
+    best_epoch = train_model(model, shapes, epochs=40, lr=0.01, show_progress=False).best_epoch
     assert 0 < best_epoch <= 40
-    train_model(shorter, shapes, epochs=best_epoch, lr=0.01, progress=False)
+    train_model(shorter, shapes, epochs=best_epoch, lr=0.01, show_progress=False)
     assert torch.equal(weights(model), weights(shorter))
 
 
@@ -105,7 +106,7 @@ def test_weight_decay_keeps_weights_small(shapes: Data) -> None:
     sizes = []
     for weight_decay in (0.0, 0.1):
         model = node_classifier("sage")
-        train_model(model, shapes, epochs=60, lr=0.01, weight_decay=weight_decay, progress=False)
+        train_model(model, shapes, epochs=60, lr=0.01, weight_decay=weight_decay, show_progress=False)
         sizes.append(float(weights(model).norm()))
     assert sizes[1] < sizes[0]
 
@@ -113,7 +114,7 @@ def test_weight_decay_keeps_weights_small(shapes: Data) -> None:
 def trained_weights(graphs: list[Data], seed: int = 0) -> tuple[torch.Tensor, list[int]]:
     model = classifier("gin")
     before = weights(model)
-    result = train_model(model, graphs, epochs=10, lr=0.01, batch_size=32, seed=seed, progress=False)
+    result = train_model(model, graphs, epochs=10, lr=0.01, batch_size=32, seed=seed, show_progress=False)
     assert not torch.equal(weights(model), before), "the best epoch is the untrained model: nothing is compared"
     return weights(model), result.split.test.tolist()
 
@@ -150,9 +151,9 @@ def test_no_masks(shapes: Data) -> None:
 
 
 def test_progress_bar(graphs: list[Data], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    train_model(classifier("gcn"), graphs[:20], epochs=2, progress=True)
+    train_model(classifier("gcn"), graphs[:20], epochs=2, show_progress=True)
     assert "2/2" in capsys.readouterr().err
-    train_model(classifier("gcn"), graphs[:20], epochs=2, progress=False)
+    train_model(classifier("gcn"), graphs[:20], epochs=2, show_progress=False)
     assert not capsys.readouterr().err
 
     real_import = builtins.__import__
@@ -163,7 +164,7 @@ def test_progress_bar(graphs: list[Data], capsys: pytest.CaptureFixture[str], mo
         return real_import(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without_tqdm)
-    train_model(classifier("gcn"), graphs[:20], epochs=2, progress=True)
+    train_model(classifier("gcn"), graphs[:20], epochs=2, show_progress=True)
     assert not capsys.readouterr().err
 
 
@@ -173,13 +174,12 @@ def test_cache_gives_the_same_weights_without_training(
 ) -> None:
     make, data = (classifier, graphs) if level == "graph" else (node_classifier, shapes)
     first, second, third = make("gin"), make("gin"), make("gin")
-    trained = train_model(first, data, epochs=12, lr=0.01, cache=tmp_path / "weights", progress=False)
+    trained = train_once(first, data, tmp_path / "weights", epochs=12, lr=0.01, show_progress=False)
     (file,) = (tmp_path / "weights").iterdir()
     written = file.read_bytes()
-    read = train_model(second, data, epochs=12, lr=0.01, cache=tmp_path / "weights", progress=True)
+    read = train_once(second, data, tmp_path / "weights", epochs=12, lr=0.01, show_progress=True)
     assert not capsys.readouterr().err  # no bar, as there is nothing to wait for
-    train_model(third, data, epochs=12, lr=0.01, progress=False)
-    assert (trained.from_cache, read.from_cache) == (False, True)
+    train_model(third, data, epochs=12, lr=0.01, show_progress=False)
     assert torch.equal(weights(first), weights(second))
     assert torch.equal(weights(first), weights(third))
     assert not second.training
@@ -205,7 +205,7 @@ def test_cache_is_missed_when_anything_is_different(shapes: Data, tmp_path: Path
         (node_classifier(), shapes, {"weight_decay": 0.1}),
     ]
     for model, data, options in runs:
-        assert not train_model(model, data, **{"epochs": 1, "progress": False, "cache": tmp_path} | options).from_cache
+        train_once(model, data, tmp_path, **{"epochs": 1, "show_progress": False} | options)
     assert len(list(tmp_path.iterdir())) == len(runs)
 
 
@@ -219,7 +219,7 @@ def test_fingerprints_tell_options_apart_that_are_not_weights(graphs: list[Data]
 
 @pytest.mark.parametrize("damage", ["code", "other", "cut", "empty"])
 def test_cached_files_hold_weights_and_no_code(damage: str, shapes: Data, tmp_path: Path) -> None:
-    train_model(node_classifier(), shapes, epochs=1, cache=tmp_path, progress=False)
+    train_once(node_classifier(), shapes, tmp_path, epochs=1, show_progress=False)
     (file,) = tmp_path.iterdir()
     assert torch.load(file, weights_only=True)["settings"]["epochs"] == 1
     if damage in ("code", "other"):
@@ -227,4 +227,4 @@ def test_cached_files_hold_weights_and_no_code(damage: str, shapes: Data, tmp_pa
     else:
         file.write_bytes(file.read_bytes()[:100] if damage == "cut" else b"")
     with pytest.raises(ValueError, match=r"Expected trained weights in .*\.pt \(got something else\). Delete the file"):
-        train_model(node_classifier(), shapes, epochs=1, cache=tmp_path, progress=False)
+        train_once(node_classifier(), shapes, tmp_path, epochs=1, show_progress=False)

@@ -9,19 +9,21 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from captum_goat.datasets.molecules import load_mutagenicity
-from captum_goat.pictures.elements import MUTAGENICITY_ELEMENTS, SYMBOLS, element_symbols, one_hot_atoms
-
-Chem = pytest.importorskip("rdkit.Chem")
-
-from captum_goat.pictures.molecule_graph import (  # noqa: E402
+from benchmarks.datasets.molecules import load_mutagenicity
+from captum_goat.plot.molecule import bond_index, scored_molecule, with_hydrogens
+from captum_goat.plot.molecule_graph import (
+    MUTAGENICITY_ELEMENTS,
+    SYMBOLS,
     bond_orders,
     build_molecule,
+    element_symbols,
     molecule_of,
     molecule_points,
+    one_hot_atoms,
     with_coordinates,
 )
-from captum_goat.pictures.molecule_scores import bond_index, scored_molecule, with_hydrogens  # noqa: E402
+
+Chem = pytest.importorskip("rdkit.Chem")
 
 
 def undirected(pairs: list[tuple[int, int]]) -> torch.Tensor:
@@ -119,7 +121,7 @@ def test_smiles_have_to_have_the_bonds_of_the_graph() -> None:
     assert [atom.GetSymbol() for atom in molecule_of(graph, water).GetAtoms()] == ["O", "H", "H"]  # with hydrogens
     for smiles in ("CCO", "CC", "no smiles"):  # other bonds, another size, nonsense
         graph.smiles = smiles
-        with pytest.raises(ValueError, match="without z or a smiles of the same bonds"):
+        with pytest.raises(ValueError, match="without z and without a matching smiles"):
             molecule_of(graph, water)
 
 
@@ -140,7 +142,7 @@ def methylamine(truth: list[int] | None = None) -> Any:
 def test_scores_are_sums_over_directions_and_self_loops_go_to_atoms() -> None:
     scored = methylamine([5])
     assert scored.bonds.tolist() == [10, 1, 2, 3, 4, 5]
-    assert scored.truth.tolist() == [False] * 5 + [True]
+    assert scored.ground_truth.tolist() == [False] * 5 + [True]
     molecule = build_molecule(["C", "O"], np.array([[0, 1]]))
     loops = scored_molecule(molecule, torch.tensor([1.0, 4.0, 2.0]), torch.tensor([[0, 1, 1], [1, 1, 0]]))
     assert (loops.bonds.tolist(), loops.atoms.tolist()) == ([3], [0, 4])
@@ -170,7 +172,7 @@ def test_hydrogens_leave_what_they_have_to_their_atoms(
 def test_hydrogens_of_the_ground_truth_stay() -> None:
     shown = with_hydrogens(methylamine([4]), "none")  # N - H, one of the two
     assert [atom.GetSymbol() for atom in shown.molecule.GetAtoms()] == ["C", "N", "H"]
-    assert (shown.bonds.tolist(), shown.truth.tolist()) == ([10, 4], [False, True])
+    assert (shown.bonds.tolist(), shown.ground_truth.tolist()) == ([10, 4], [False, True])
 
 
 def test_hydrogen_itself_and_bridges_stay() -> None:

@@ -16,14 +16,15 @@ from matplotlib.figure import Figure
 from torch_geometric.data import Data
 
 from captum_goat import undirected_feature_mask
-from captum_goat.pictures.molecule_drawing import outline
-from captum_goat.pictures.palette import NEGATIVE, NEUTRAL, POSITIVE, colour_scale
-from captum_goat.visualization import (
+from captum_goat.plot import molecule as molecule_module
+from captum_goat.plot import (
     molecule_svg,
     visualize_graph_attr,
     visualize_molecule_attr,
     visualize_molecule_attr_multiple,
 )
+from captum_goat.plot.molecule import ALPHA, outline
+from captum_goat.plot.style import NEGATIVE, NEUTRAL, POSITIVE, colour_scale
 
 matplotlib.use("Agg")
 needs_rdkit = pytest.mark.usefixtures("rdkit")
@@ -40,13 +41,18 @@ ORDERS = torch.tensor([1.0, 2, 2, 1, 1, 1]).repeat(2)
 TRUTH = torch.tensor([False, True, True, False, False, False] * 2)
 
 
+@pytest.fixture(autouse=True)
+def full_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(molecule_module, "ALPHA", 1.0)
+
+
 @pytest.fixture
 def rdkit() -> None:
     pytest.importorskip("rdkit")
 
 
 def svg(attributions: torch.Tensor = ATTRIBUTIONS, molecule: Any = GRAPH, **options: Any) -> str:
-    return molecule_svg(attributions, molecule, **{"atoms": ATOMS, "alpha_overlay": 1.0} | options)
+    return molecule_svg(attributions, molecule, **{"atoms": ATOMS} | options)
 
 
 def bands(text: str) -> dict[int, str]:
@@ -99,9 +105,10 @@ def test_top_k_leaves_other_bonds_without_a_band() -> None:
 
 
 @needs_rdkit
-def test_alpha_makes_colours_paler() -> None:
-    strong, pale = (int(bands(svg(alpha_overlay=alpha))[1][3:5], 16) for alpha in (1.0, 0.5))
-    assert pale == pytest.approx((strong + 255) / 2, abs=1)
+def test_colours_are_pale(monkeypatch: pytest.MonkeyPatch) -> None:
+    strong = int(bands(svg())[1][3:5], 16)
+    monkeypatch.setattr(molecule_module, "ALPHA", ALPHA)
+    assert int(bands(svg())[1][3:5], 16) == pytest.approx(ALPHA * strong + (1 - ALPHA) * 255, abs=1)
 
 
 @needs_rdkit
@@ -154,7 +161,7 @@ def test_outline_keeps_its_distance() -> None:
 @needs_rdkit
 def test_picture_on_axes_has_the_colours_of_the_bonds() -> None:
     fig, ax = visualize_molecule_attr(
-        ATTRIBUTIONS, GRAPH, atoms=ATOMS, alpha_overlay=1.0, show_colorbar=True, title="Nitromethane", use_pyplot=False
+        ATTRIBUTIONS, GRAPH, atoms=ATOMS, show_colorbar=True, title="Nitromethane", use_pyplot=False
     )
     (image,) = ax.images
     pixels = {to_hex(colour) for colour in np.asarray(image.get_array()).reshape(-1, image.get_array().shape[2])[::7]}
@@ -171,9 +178,9 @@ def test_molecules_of_rdkit_and_smiles_have_bonds_in_their_order() -> None:
 
     scores = torch.tensor([1.0, -1.0, 0.0])
     for molecule in ("CCN=O", Chem.MolFromSmiles("CCN=O")):
-        assert bands(molecule_svg(scores, molecule, alpha_overlay=1.0)) == {0: POSITIVE, 1: NEGATIVE, 2: NEUTRAL}
+        assert bands(molecule_svg(scores, molecule)) == {0: POSITIVE, 1: NEGATIVE, 2: NEUTRAL}
     backwards = torch.tensor([[3, 2, 1], [2, 1, 0]])
-    assert bands(molecule_svg(scores, "CCN=O", edge_index=backwards, alpha_overlay=1.0)) == {
+    assert bands(molecule_svg(scores, "CCN=O", edge_index=backwards)) == {
         0: NEUTRAL,
         1: NEGATIVE,
         2: POSITIVE,
@@ -197,9 +204,7 @@ def test_molecules_without_bonds(count: int) -> None:
 @needs_rdkit
 def test_several_methods_share_a_scale() -> None:
     methods = {"one": ATTRIBUTIONS, "tenth": ATTRIBUTIONS / 10}
-    fig, axes = visualize_molecule_attr_multiple(
-        methods, GRAPH, atoms=ATOMS, ground_truth=TRUTH, alpha_overlay=1.0, use_pyplot=False
-    )
+    fig, axes = visualize_molecule_attr_multiple(methods, GRAPH, atoms=ATOMS, ground_truth=TRUTH, use_pyplot=False)
     fig.draw_without_rendering()
     assert [ax.get_title() for ax in axes] == ["one", "tenth"]
     (bar,) = [each for each in fig.axes if each.get_label() == "<colorbar>"]
@@ -208,9 +213,7 @@ def test_several_methods_share_a_scale() -> None:
     assert reds[0] > 0.001
     assert reds[1] == 0
     assert [text.get_text() for text in fig.legends[0].get_texts()] == ["ground truth"]
-    _, own = visualize_molecule_attr_multiple(
-        methods, GRAPH, atoms=ATOMS, alpha_overlay=1.0, shared_scale=False, use_pyplot=False
-    )
+    _, own = visualize_molecule_attr_multiple(methods, GRAPH, atoms=ATOMS, shared_scale=False, use_pyplot=False)
     assert all(_share_of(ax, NEGATIVE) > 0.001 for ax in own)
 
 
@@ -222,7 +225,7 @@ def _share_of(ax: Any, colour: str) -> float:
 
 @needs_rdkit
 def test_layout_of_molecules_needs_no_elements() -> None:
-    for options in ({}, {"atoms": ATOMS}):
+    for options in ({}, {"node_labels": ATOMS, "node_colors": "element"}):
         _, ax = visualize_graph_attr(ATTRIBUTIONS, GRAPH, layout="molecule", use_pyplot=False, **options)
         points = ax.collections[-1].get_offsets()
         lengths = np.linalg.norm(points[THERE[0]] - points[THERE[1]], axis=1)

@@ -18,8 +18,8 @@ from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import precision_at_k, select_edges
 from captum_goat.metrics.counted_edges import CountedEdges
 from captum_goat.peeling import Peeling
-from captum_goat.peeling_order import ORDERS, Order
-from captum_goat.peeling_removal import REMOVALS, Removal
+from captum_goat.peeling.order import ORDERS, Order
+from captum_goat.peeling.peeling import REMOVALS, Removal
 
 TARGET = torch.tensor([2, 0, 1, 0])
 
@@ -180,7 +180,7 @@ def test_one_round_gives_the_order_of_the_method(graphs: Batch) -> None:
 def test_scores_serve_as_scores(graphs: Batch) -> None:
     _, _, directed, _ = graphs.to_data_list()
     scores = Peeling(GOAtAttribution(make_gnn())).attribute(ones(directed), 1, directed)
-    assert torch.equal(select_edges(scores, directed, sparsity=0.0), torch.ones(9, dtype=torch.bool))
+    assert torch.equal(select_edges(directed, scores, sparsity=0.0), torch.ones(9, dtype=torch.bool))
     assert scores.shape == (9,)
     assert scores.dtype == torch.float64
 
@@ -256,6 +256,6 @@ def test_random_stays_random() -> None:
         }
     expected = torch.tensor([float(each.edge_label.float().mean()) for each in batch.to_data_list()])
     for scores in found.values():
-        precision = precision_at_k(scores, batch)
+        precision = precision_at_k(batch, scores)
         error = precision.std() / len(precision) ** 0.5
         assert abs(float(precision.mean() - expected.mean())) < 3 * float(error)

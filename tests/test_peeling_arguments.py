@@ -15,10 +15,9 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GraphConv
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution
-from captum_goat.benchmark.explainers.graphs import Graphs
-from captum_goat.benchmark.explainers.masks import MaskedTargets
+from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
 from captum_goat.peeling import Peeling
-from captum_goat.peeling_order import ORDERS
+from captum_goat.peeling.order import ORDERS
 
 
 def test_several_masks() -> None:
@@ -119,14 +118,14 @@ def test_refuses() -> None:
     with pytest.raises(TypeError, match=r"Expected a captum Attribution to peel with \(got GNN\)"):
         Peeling(make_gnn())  # type: ignore[arg-type]
     for rounds in (0, -1, 2.0, True):
-        with pytest.raises(ValueError, match="Expected rounds to be a whole number from 1 on"):
+        with pytest.raises(ValueError, match="Expected rounds to be an integer from 1 on"):
             Peeling(goat, rounds)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"one of most_important_first, .* \(got 'top'\)"):
         Peeling(goat, order="top")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"one of mask, cut \(got 'delete'\)"):
         Peeling(goat, removal="delete")  # type: ignore[arg-type]
     for turns in ((1,), (1, 0), (2.0, 1), (True, 1)):
-        with pytest.raises(ValueError, match=r"Expected turns to be two whole numbers from 1 on \(got \("):
+        with pytest.raises(ValueError, match=r"Expected turns to be two integers from 1 on \(got \("):
             Peeling(goat, order="both", turns=turns)  # type: ignore[arg-type]
     peeling = Peeling(goat)
     with pytest.raises(ValueError, match=r"Expected one edge mask.*\(got 2 inputs\)"):

@@ -16,10 +16,9 @@ from torch_geometric.data import Batch
 from torch_geometric.explain.algorithm.captum import CaptumModel
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UpperHalfGradients
-from captum_goat.benchmark.explainers.graphs import Graphs
-from captum_goat.benchmark.explainers.masks import MaskedTargets
+from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
 from captum_goat.peeling import Peeling
-from captum_goat.peeling_order import ORDERS
+from captum_goat.peeling.order import ORDERS
 
 
 @pytest.mark.parametrize("removal", ["mask", "cut"])
@@ -115,8 +114,20 @@ def test_functions(graphs: Batch) -> None:
     scores = peeling.attribute(ones(graphs).view(1, -1), graphs=graphs)
     direct = Peeling(UpperHalfGradients(masked), 3).attribute(ones(graphs), TARGET, graphs)
     assert torch.equal(scores[0], direct)
-    with pytest.raises(ValueError, match="Or pass the graph that the mask is of as graphs=data"):
+    with pytest.raises(ValueError, match="Or pass the graph of the mask as graphs=data"):
         peeling.attribute(ones(graphs).view(1, -1))
+
+
+@pytest.mark.parametrize("at", ["message", "adjacency"])
+def test_upper_half_is_twice_integrated_gradients_from_half_the_mask(at: Any) -> None:
+    """On one graph: Captum takes no batch with a target per graph."""
+    data, masked = one_graph(), EdgeMaskedModel(make_gnn("gcn"), at=at)
+    mask, arguments = ones(data).view(1, -1), (data.x, data.edge_index)
+    expected = 2 * IntegratedGradients(masked).attribute(
+        mask, mask / 2, 1, arguments, n_steps=4, method="gausslegendre"
+    )
+    found = UpperHalfGradients(masked, n_steps=4).attribute(mask[0], 1, arguments)
+    torch.testing.assert_close(found, expected[0].detach(), rtol=0, atol=1e-7)
 
 
 def test_upper_half_is_exact_for_polynomials() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.metrics.counted_edges import CountedEdges
-from captum_goat.peeling_order import ORDERS, Order, peel, share_bounds
+from captum_goat.peeling.order import ORDERS, Order, peel, share_bounds
 
 SIZES = [5, 0, 1, 3, 12, 7]
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import subprocess
+import sys
 from importlib.metadata import version
+from pathlib import Path
+
+import pytest
 
 import captum_goat
+
+PACKAGE = Path(captum_goat.__file__).parent
 
 
 def test_all_is_sorted_complete_and_documented() -> None:
@@ -18,6 +26,37 @@ def test_all_is_sorted_complete_and_documented() -> None:
 
 def test_version_is_the_installed_one() -> None:
     assert captum_goat.__version__ == version("captum-goat")
+
+
+OPTIONAL = {"matplotlib", "networkx", "rdkit", "sklearn"}
+
+
+def test_import_loads_no_optional_package() -> None:
+    """Captum itself imports matplotlib; nothing comes on top of what Captum and PyG import."""
+    code = f"""
+import sys, captum.attr, torch_geometric
+before = set(sys.modules)
+import captum_goat
+assert not {OPTIONAL} & (set(sys.modules) - before)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_optional_packages_are_imported_where_they_are_used(path: Path) -> None:
+    """They are imported inside functions (or for type checkers), and matplotlib only in `plot` and `compare`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if path.relative_to(PACKAGE).parts[0] not in ("plot", "compare"):
+        assert "matplotlib" not in {package for node in ast.walk(tree) for package in imported(node)}
+    assert not OPTIONAL & {package for node in tree.body for package in imported(node)}
+
+
+def imported(node: ast.AST) -> list[str]:
+    """Return the packages that an import statement names."""
+    names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+    if isinstance(node, ast.ImportFrom) and node.module:
+        names.append(node.module)
+    return [name.split(".")[0] for name in names]
 
 
 def test_inputs_is_the_first_parameter() -> None:

@@ -26,10 +26,11 @@ from torch_geometric.nn import (
 from torch_geometric.utils import softmax, to_dense_batch
 
 from captum_goat import GOAtAttribution
-from captum_goat.activation_pattern import ActivationPattern, Factors
-from captum_goat.graph_inputs import GraphInputs
-from captum_goat.masked_model import masked_output
-from captum_goat.receptive_field import Elements, ReceptiveFields
+from captum_goat.adjacency.mask_entry import masked_output
+from captum_goat.fields.receptive_field import Elements, ReceptiveFields
+from captum_goat.inputs.graph_inputs import GraphInputs
+from captum_goat.method.replay import ActivationPattern
+from captum_goat.rules.recorded_calls import Factors
 from captum_goat.tracking import Block, RowGraph
 
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1])

@@ -20,15 +20,16 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "reference").glob("*.rst"))
 MODULES = (
     "captum_goat",
-    "captum_goat.benchmark",
-    "captum_goat.benchmark.explainers",
     "captum_goat.bulk",
-    "captum_goat.captum_visualization",
+    "captum_goat.compare",
+    "captum_goat.compare.explainers",
     "captum_goat.datasets",
     "captum_goat.metrics",
     "captum_goat.models",
+    "captum_goat.nodes",
+    "captum_goat.plot",
+    "captum_goat.plot.captum_visualizers",
     "captum_goat.rules",
-    "captum_goat.visualization",
 )
 NAMES = [f"{module}.{name}" for module in MODULES for name in import_module(module).__all__]
 MISSING = [name for name in ("sphinx", "myst_parser", "furo") if find_spec(name) is None]

@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, TopKPooling, global_add_pool, global_max_pool
 
-from captum_goat import GOAtAttribution, UnsupportedModelError, graph_explanation, replicas
+from captum_goat import GOAtAttribution, UnsupportedModelError
+from captum_goat.method import explain as graph_explanation
+from captum_goat.method import share
 
 
 class Net(nn.Module):
@@ -66,7 +68,7 @@ def graph() -> tuple[Tensor, Tensor]:
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def explain(goat: GOAtAttribution, *args: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(graph_explanation, "fits", lambda pattern: False)
+            patch.setattr(graph_explanation, "fits_replicas", lambda pattern: False)
             return goat.attribute(*args, return_convergence_delta=True)
 
     return explain
@@ -85,7 +87,7 @@ def test_replicas_give_the_same_numbers(body: str, mask_type: Any, graph: Any, o
     for _ in range(2):  # the second time the graph is known, if it can be
         found = goat.attribute(inputs, 1, arguments, return_convergence_delta=True)
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
-    assert model not in replicas._since_failure
+    assert model not in share._since_failure
 
 
 def test_a_known_graph_is_run_once(graph: Any) -> None:
@@ -199,7 +201,7 @@ def test_a_model_that_cannot_be_batched_is_still_explained(graph: Any) -> None:
     x, edge_index = graph
     model, mask = Stubborn(GCNConv).double().eval(), torch.rand(16, dtype=torch.double)
     found = GOAtAttribution(model).attribute(mask, 1, (x, edge_index))
-    assert model in replicas._since_failure
+    assert model in share._since_failure
     plain = Net(GCNConv).double().eval()
     plain.load_state_dict(model.state_dict())
     torch.testing.assert_close(found, GOAtAttribution(plain).attribute(mask, 1, (x, edge_index)))

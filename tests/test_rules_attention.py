@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, global_max_pool
 from torch_geometric.utils import softmax
 
-from captum_goat.activation_pattern import Subject
-from captum_goat.recording import record
+from captum_goat.method.record import record
+from captum_goat.method.replay import Subject
 
 ATTENTION: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax over channels": lambda x: x * x.softmax(-1),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from captum_goat.steps import Following, OtherStepsError, Steps
+from captum_goat.tracking.call_trace import Following, OtherStepsError, Steps
 
 X, INDEX, WEIGHT = torch.zeros(2, 3), torch.tensor([0, 1]), torch.ones(3)
 Step = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]

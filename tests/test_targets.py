@@ -6,7 +6,7 @@ import pytest
 import torch
 from captum._utils.common import _select_targets
 
-from captum_goat.targets import find_target
+from captum_goat.inputs.targets import find_target
 
 OUTPUT = torch.arange(12.0).view(4, 3)
 CUBE = torch.arange(24.0).view(4, 3, 2)

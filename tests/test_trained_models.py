@@ -23,7 +23,7 @@ def test_completeness_of_trained_models_in_single_precision(conv: str) -> None:
     graphs = ba_2motifs(num_graphs=1000, seed=1)
     torch.manual_seed(0)
     model = GraphClassifier(conv, 10, 32, 2, normalize=False)
-    result = train_model(model, graphs, epochs=60, progress=False)
+    result = train_model(model, graphs, epochs=60, show_progress=False)
     assert result.test_accuracy > 0.9, "an untrained model would prove little"
     data = Batch.from_data_list(graphs)
     arguments = (data.x, data.edge_index, data.batch)
@@ -80,7 +80,7 @@ def test_attention_and_maxima_find_the_motif(kind: type[nn.Module], least: float
         graph.x = F.one_hot(degree(graph.edge_index[0], 25).long().clamp(max=9), 10).float()
     torch.manual_seed(1)
     model = kind()
-    result = train_model(model, graphs, epochs=60, progress=False)
+    result = train_model(model, graphs, epochs=60, show_progress=False)
     assert result.test_accuracy > 0.9
     data = Batch.from_data_list([graphs[index] for index in result.split.test.tolist()])
     arguments = (data.x, data.edge_index, data.batch)

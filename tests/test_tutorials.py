@@ -86,6 +86,7 @@ def executed(path: Path, home: Path) -> Any:
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]),  # benchmarks
         "IPYTHONDIR": str(home / "ipython"),
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "PYTHONWARNINGS": "ignore:IProgress not found",  # tqdm's, where ipywidgets are not installed

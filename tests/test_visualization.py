@@ -14,10 +14,11 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
+from torch_geometric.data import Data
 
 from captum_goat import GOAtAttribution, undirected_feature_mask
-from captum_goat.pictures.palette import NEUTRAL
-from captum_goat.visualization import visualize_graph_attr
+from captum_goat.plot import visualize_graph_attr
+from captum_goat.plot.style import NEUTRAL
 
 matplotlib.use("Agg")
 
@@ -27,7 +28,9 @@ ATTRIBUTIONS = torch.tensor([2.0, 1.0, -3.0, 2.0, 1.0, -1.0])
 POS = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
 
 
-def draw(attributions: Tensor = ATTRIBUTIONS, edge_index: Tensor = EDGE_INDEX, **options: Any) -> tuple[Figure, Axes]:
+def draw(
+    attributions: Tensor = ATTRIBUTIONS, edge_index: Tensor | Data = EDGE_INDEX, **options: Any
+) -> tuple[Figure, Axes]:
     fig, ax = visualize_graph_attr(attributions, edge_index, use_pyplot=False, **options)
     fig.draw_without_rendering()  # colours are computed when drawing
     return fig, ax
@@ -51,7 +54,7 @@ def drawn(ax: Axes) -> dict[int, tuple[float, float, np.ndarray]]:
 
 
 def test_directions_are_merged_and_drawn_with_signed_colours_and_widths() -> None:
-    edges = drawn(draw(pos=POS)[1])
+    edges = drawn(draw(layout=POS)[1])
     assert {node: score for node, (score, _, _) in edges.items()} == {0: 3.0, 1: -1.0, 2: 0.0}
     widths = {node: width for node, (_, width, _) in edges.items()}
     assert widths[0] > widths[1] > widths[2] > 0
@@ -74,7 +77,7 @@ def test_sums_of_both_directions_are_counted_once(method: Any) -> None:
     )
 
     def scores(attributions: Tensor, **options: Any) -> Any:
-        ax = draw(attributions, edge_index, method=method, pos=x[:, :2], **options)[1]
+        ax = draw(attributions, edge_index, method=method, layout=x[:, :2], **options)[1]
         return edge_lines(ax).get_array() if method == "edges" else ax.images[-1].get_array().filled(0.0)
 
     np.testing.assert_allclose(scores(summed, feature_mask=undirected), scores(plain), rtol=1e-12)
@@ -84,9 +87,9 @@ def test_sums_of_both_directions_are_counted_once(method: Any) -> None:
 
 
 def test_scale_is_centred_and_can_be_shared() -> None:
-    norm = edge_lines(draw(pos=POS)[1]).norm
+    norm = edge_lines(draw(layout=POS)[1]).norm
     assert (norm.vmin, norm.vmax) == (-3, 3)
-    shared = draw(pos=POS, vmax=12.0)[1]
+    shared = draw(layout=POS, vmax=12.0)[1]
     assert (edge_lines(shared).norm.vmin, edge_lines(shared).norm.vmax) == (-12, 12)
     assert drawn(shared)[0][1] == pytest.approx(1 + 5 * 3 / 12)
 
@@ -101,7 +104,7 @@ def test_scale_is_centred_and_can_be_shared() -> None:
     ],
 )
 def test_sign(sign: Any, scores: dict[int, float], limits: tuple[float, float]) -> None:
-    ax = draw(pos=POS, sign=sign)[1]
+    ax = draw(layout=POS, sign=sign)[1]
     assert {node: score for node, (score, _, _) in drawn(ax).items()} == scores
     assert (edge_lines(ax).norm.vmin, edge_lines(ax).norm.vmax) == limits
     # Whatever is shown, zero has the same grey.
@@ -113,40 +116,27 @@ def test_outliers_saturate() -> None:
     attributions = torch.ones(100)
     attributions[7] = 50.0
     pos = torch.stack([torch.arange(101.0), torch.zeros(101)], dim=1)
-    assert edge_lines(draw(attributions, edge_index, pos=pos)[1]).norm.vmax == 50
-    ax = draw(attributions, edge_index, pos=pos, outlier_perc=40)[1]
+    assert edge_lines(draw(attributions, edge_index, layout=pos)[1]).norm.vmax == 50
+    ax = draw(attributions, edge_index, layout=pos, outlier_perc=40)[1]
     assert edge_lines(ax).norm.vmax == 1
     assert drawn(ax)[7][1] == drawn(ax)[8][1]
-    assert edge_lines(draw(pos=POS, outlier_perc=100)[1]).norm.vmax == 1  # the smallest that is not zero
+    assert edge_lines(draw(layout=POS, outlier_perc=100)[1]).norm.vmax == 1  # the smallest that is not zero
     with pytest.raises(ValueError, match=r"outlier_perc between 0 and 100 \(got 101\)"):
-        draw(pos=POS, outlier_perc=101)
+        draw(layout=POS, outlier_perc=101)
 
 
 def test_cmap_colorbar_title_and_size() -> None:
-    fig, ax = draw(pos=POS, cmap="PuOr", show_colorbar=True, title="A path", fig_size=(3, 2))
+    fig, ax = draw(layout=POS, cmap="PuOr", show_colorbar=True, title="A path", fig_size=(3, 2))
     assert edge_lines(ax).get_cmap().name == "PuOr"
     assert ax.get_title() == "A path"
     assert tuple(fig.get_size_inches()) == (3, 2)
     (bar,) = [each for each in fig.axes if each is not ax]
     assert bar.get_ylim() == (-3, 3)
-    assert len(draw(pos=POS)[0].axes) == 1
-
-
-def test_ground_truth_has_a_wider_halo_below_the_edge() -> None:
-    label = torch.tensor([False, False, True, True, False, False])
-    ax = draw(pos=POS, edge_label=label)[1]
-    handles, labels = ax.get_legend_handles_labels()
-    assert labels == ["ground truth"]
-    (halo,) = handles
-    (segment,) = halo.get_segments()
-    assert sorted(segment[:, 0]) == [1, 2]
-    assert halo.get_linewidths()[0] > drawn(ax)[1][1]
-    assert halo.get_zorder() < edge_lines(ax).get_zorder()
-    assert not draw(pos=POS)[1].get_legend_handles_labels()[0]
+    assert len(draw(layout=POS)[0].axes) == 1
 
 
 def test_node_labels() -> None:
-    ax = draw(pos=POS, node_labels=["C", "N", 3, "O"])[1]
+    ax = draw(layout=POS, node_labels=["C", "N", 3, "O"])[1]
     assert [(text.get_text(), *text.get_position()) for text in ax.texts] == [
         ("C", 0, 0),
         ("N", 1, 0),
@@ -157,15 +147,15 @@ def test_node_labels() -> None:
 
 def test_self_loops_are_drawn() -> None:
     edge_index, attributions = torch.tensor([[0, 1, 1], [1, 0, 1]]), torch.tensor([1.0, 1.0, -5.0])
-    lines = edge_lines(draw(attributions, edge_index, pos=POS[:2])[1])
+    lines = edge_lines(draw(attributions, edge_index, layout=POS[:2])[1])
     assert lines.get_array().tolist() == [2, -5]
     assert [len(each) for each in lines.get_segments()] == [2, 25]  # a circle; the strongest is drawn last
 
 
 def test_zero_attributions() -> None:
-    edges = drawn(draw(torch.zeros(6), pos=POS, show_colorbar=True)[1])
+    edges = drawn(draw(torch.zeros(6), layout=POS, show_colorbar=True)[1])
     assert {width for _, width, _ in edges.values()} == {1.0}
-    assert draw(torch.zeros(6), pos=POS, vmax=0.0)
+    assert draw(torch.zeros(6), layout=POS, vmax=0.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.long, torch.float])  # torch.tensor([[], []]) is of floats
@@ -173,19 +163,20 @@ def test_zero_attributions() -> None:
 @pytest.mark.parametrize("num_nodes", [None, 0, 1, 5])
 def test_graph_without_edges(num_nodes: int | None, directed: bool, dtype: torch.dtype) -> None:
     empty = torch.empty(2, 0, dtype=dtype)
-    options = {"num_nodes": num_nodes, "directed": directed, "show_colorbar": True, "top_k": 2}
-    nodes = draw(torch.empty(0), empty, **options)[1].collections[-1]
+    options = {"directed": directed, "show_colorbar": True, "top_k": 2}
+    graph = empty if num_nodes is None else Data(edge_index=empty, num_nodes=num_nodes)
+    nodes = draw(torch.empty(0), graph, **options)[1].collections[-1]
     assert len(nodes.get_offsets()) == (num_nodes or 0)
-    images = draw(torch.empty(0), empty, method="heat_map", **options)[1].images
+    images = draw(torch.empty(0), graph, method="heat_map", **options)[1].images
     assert [np.ma.count(each.get_array()) for each in images] == ([0, 0] if num_nodes else [])
 
 
 def test_top_k_leaves_the_rest_grey_and_the_scale_alone() -> None:
     edge_index = torch.stack([torch.arange(5), torch.arange(1, 6)])
     attributions, pos = torch.tensor([1.0, -4.0, 0.5, 3.0, -4.0]), torch.stack([torch.arange(6.0), torch.zeros(6)], 1)
-    everything = drawn(draw(attributions, edge_index, pos=pos)[1])
+    everything = drawn(draw(attributions, edge_index, layout=pos)[1])
     for top_k, expected in [(0, set()), (1, {1}), (2, {1, 4}), (3, {1, 3, 4}), (99, set(range(5)))]:
-        ax = draw(attributions, edge_index, pos=pos, top_k=top_k)[1]
+        ax = draw(attributions, edge_index, layout=pos, top_k=top_k)[1]
         edges = drawn(ax)
         assert edges.keys() == expected
         for node, (_, width, color) in edges.items():
@@ -196,17 +187,12 @@ def test_top_k_leaves_the_rest_grey_and_the_scale_alone() -> None:
         assert plain.get_zorder() < edge_lines(ax).get_zorder()
         np.testing.assert_allclose(plain.get_colors(), [to_rgba(NEUTRAL)])
     # The sign comes first.
-    assert drawn(draw(attributions, edge_index, pos=pos, top_k=2, sign="positive")[1]).keys() == {0, 3}
-
-
-def test_alpha_overlay() -> None:
-    assert edge_lines(draw(pos=POS, alpha_overlay=0.3)[1]).get_colors()[:, 3] == pytest.approx([0.3] * 3)
-    assert draw(method="heat_map", alpha_overlay=0.3)[1].images[1].get_alpha() == 0.3
+    assert drawn(draw(attributions, edge_index, layout=pos, top_k=2, sign="positive")[1]).keys() == {0, 3}
 
 
 def test_directed_edges_part_and_have_heads_that_point_to_their_targets() -> None:
     edge_index = torch.tensor([[0, 1, 2, 0], [1, 0, 1, 1]])  # 0 -> 1 twice
-    ax = draw(torch.tensor([2.0, -1.0, 5.0, 2.0]), edge_index, pos=POS, num_nodes=4, directed=True)[1]
+    ax = draw(torch.tensor([2.0, -1.0, 5.0, 2.0]), edge_index, layout=POS, directed=True)[1]
     lines = edge_lines(ax)
     assert lines.get_array().tolist() == [-1, 4, 5]
     there, back, straight = (lines.get_segments()[index] for index in (1, 0, 2))
@@ -228,7 +214,7 @@ def test_directed_edges_part_and_have_heads_that_point_to_their_targets() -> Non
 
 
 def test_directed_edges_that_are_not_coloured_have_grey_heads() -> None:
-    ax = draw(pos=POS, directed=True, top_k=2)[1]
+    ax = draw(layout=POS, directed=True, top_k=2)[1]
     grey, coloured = [each for each in ax.collections if isinstance(each, PathCollection)][:2]
     assert (len(grey.get_offsets()), len(coloured.get_offsets())) == (4, 2)
     np.testing.assert_allclose(grey.get_facecolors(), [to_rgba(NEUTRAL)])
@@ -250,40 +236,41 @@ def test_heat_map_is_the_merged_matrix_over_the_plain_one() -> None:
 
 def test_heat_map_of_a_directed_graph_has_sources_as_rows() -> None:
     label = torch.tensor([False, False, True, False, False, False])
-    ax = draw(method="heat_map", directed=True, edge_label=label)[1]
+    ax = draw(method="heat_map", directed=True, ground_truth=label)[1]
     matrix = ax.images[1].get_array().filled(0)
     expected = np.zeros((4, 4))
     expected[tuple(EDGE_INDEX)] = ATTRIBUTIONS
     np.testing.assert_array_equal(matrix, expected)
-    (halo,), labels = ax.get_legend_handles_labels()
+    (marks,), labels = ax.get_legend_handles_labels()
     assert labels == ["ground truth"]
-    (outline,) = halo.get_segments()
+    (outline,) = marks.get_segments()
     assert outline.mean(axis=0) == pytest.approx([1.9, 0.9])  # column 2, row 1; the first corner counts twice
 
 
 def test_node_colors() -> None:
-    faces = draw(pos=POS, node_colors="gold")[1].collections[-1].get_facecolors()
+    faces = draw(layout=POS, node_colors="gold")[1].collections[-1].get_facecolors()
     np.testing.assert_allclose(faces, [to_rgba("gold")] * 4)
-    ax = draw(pos=POS, node_labels="CNOS", node_colors=["white", "navy", (1, 1, 0), "0.1"])[1]
+    ax = draw(layout=POS, node_labels="CNOS", node_colors=["white", "navy", (1, 1, 0), "0.1"])[1]
     np.testing.assert_allclose(ax.collections[-1].get_facecolors()[1], to_rgba("navy"))
     assert [text.get_color() for text in ax.texts] == ["#404040", "white", "#404040", "white"]  # legible on its node
 
 
 def test_isolated_nodes_are_drawn() -> None:
-    assert len(node_points(draw(num_nodes=6)[1])) == 6
-    assert draw(num_nodes=6, method="heat_map")[1].images[0].get_array().shape == (6, 6)
+    graph = Data(edge_index=EDGE_INDEX, num_nodes=6)
+    assert len(node_points(draw(edge_index=graph)[1])) == 6
+    assert draw(edge_index=graph, method="heat_map")[1].images[0].get_array().shape == (6, 6)
 
 
 def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[list[int]] = []
     monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.get_fignums()))
-    fig, _ = visualize_graph_attr(ATTRIBUTIONS, EDGE_INDEX, pos=POS)
+    fig, _ = visualize_graph_attr(ATTRIBUTIONS, EDGE_INDEX, layout=POS)
     assert shown == [[fig.number]]
     pyplot.close(fig)
     own = Figure()
     axes = own.subplots()
-    assert visualize_graph_attr(ATTRIBUTIONS, EDGE_INDEX, pos=POS, plt_fig_axis=(own, axes)) == (own, axes)
-    draw(pos=POS)
+    assert visualize_graph_attr(ATTRIBUTIONS, EDGE_INDEX, layout=POS, plt_fig_axis=(own, axes)) == (own, axes)
+    draw(layout=POS)
     assert len(shown) == 1
     assert not pyplot.get_fignums()
 
@@ -294,18 +281,17 @@ def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.
         ({"method": "masked_image"}, r"method to be one of 'edges', 'heat_map' \(got 'masked_image'\)"),
         ({"top_k": -1}, r"top_k of at least 0, or None for all edges \(got -1\)"),
         ({"vmax": -1.0}, r"vmax to be a magnitude, finite and at least 0 \(got -1.0\)"),
-        ({"alpha_overlay": 2}, r"alpha_overlay between 0 and 1 \(got 2\)"),
         ({"node_colors": ["red", "blue"]}, r"one for each of 4 nodes \(got 2\)"),
-        ({"node_colors": "no colour"}, r"colours of matplotlib \(got 'no colour'\)"),
-        ({"pos": torch.zeros(4, 3)}, r"pos of shape \[4, 2\], one point per node \(got \[4, 3\]\)"),
+        ({"node_colors": "no colour"}, r"matplotlib colours, .* \(got 'no colour'\)"),
+        ({"layout": torch.zeros(4, 3)}, r"positions of shape \[4, 2\], one point per node \(got \[4, 3\]\)"),
         ({"sign": "both"}, "sign to be one of 'all', .* \\(got 'both'\\)"),
-        ({"num_nodes": 3, "pos": None}, r"at least 4 .* \(got \[3\]\)"),
-        ({"pos": POS, "node_labels": "abcde"}, r"agree on one number of nodes.*\(got \[4, 5\]\)"),
+        ({"edge_index": Data(edge_index=EDGE_INDEX, num_nodes=3), "layout": None}, r"at least 4 .* \(got \[3\]\)"),
+        ({"layout": POS, "node_labels": "abcde"}, r"agree on one number of nodes.*\(got \[4, 5\]\)"),
     ],
 )
 def test_arguments_that_do_not_fit(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        visualize_graph_attr(**({"attributions": ATTRIBUTIONS, "edge_index": EDGE_INDEX, "pos": POS} | options))
+        visualize_graph_attr(**({"attributions": ATTRIBUTIONS, "edge_index": EDGE_INDEX, "layout": POS} | options))
     assert not pyplot.get_fignums()  # nothing is left behind
 
 

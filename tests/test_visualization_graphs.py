@@ -17,9 +17,9 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.explain import Explanation
 
-from captum_goat.pictures.elements import ELEMENT_COLORS, OTHER_COLOR
-from captum_goat.pictures.palette import HALO, INK
-from captum_goat.visualization import visualize_graph_attr
+from captum_goat.plot import visualize_graph_attr
+from captum_goat.plot.molecule_graph import ELEMENT_COLORS, OTHER_COLOR
+from captum_goat.plot.style import INK
 
 matplotlib.use("Agg")
 
@@ -47,7 +47,7 @@ def nodes_of(ax: Axes) -> Any:
 
 
 def test_ground_truth_is_inside_a_dotted_outline() -> None:
-    ax = draw(pos=POS, ground_truth=TRUTH)[1]
+    ax = draw(layout=POS, ground_truth=TRUTH)[1]
     dotted, background, *_ = sorted(lines_of(ax), key=lambda each: each.get_zorder())
     assert sorted(segment[:, 0].min() for segment in dotted.get_segments()) == [1, 2]
     np.testing.assert_allclose(dotted.get_colors(), [to_rgba(INK)])
@@ -62,7 +62,7 @@ def test_ground_truth_is_inside_a_dotted_outline() -> None:
     assert min(background.get_linewidths()) > max(edges.get_linewidths()[:2]) + 3  # some white beside the edge
     assert background.get_zorder() < edges.get_zorder()
     assert [len(each) for each in (dotted.get_segments(), edges.get_segments())] == [2, 3]
-    assert len(lines_of(draw(pos=POS, ground_truth=torch.zeros(6))[1])) == len(lines_of(draw(pos=POS)[1]))
+    assert len(lines_of(draw(layout=POS, ground_truth=torch.zeros(6))[1])) == len(lines_of(draw(layout=POS)[1]))
 
 
 def test_ground_truth_of_a_heat_map_is_dotted() -> None:
@@ -74,23 +74,23 @@ def test_ground_truth_of_a_heat_map_is_dotted() -> None:
 
 
 def test_legend_says_what_outlines_mean() -> None:
-    assert draw(pos=POS, ground_truth=TRUTH)[1].get_legend() is None
-    legend = draw(pos=POS, ground_truth=TRUTH, show_legend=True)[1].get_legend()
+    fig = Figure()
+    given = fig.subplots()
+    assert draw(layout=POS, ground_truth=TRUTH, plt_fig_axis=(fig, given))[1].get_legend() is None  # its owner's task
+    assert given.get_legend_handles_labels()[1] == ["ground truth"]
+    legend = draw(layout=POS, ground_truth=TRUTH)[1].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["ground truth"]
     assert legend.get_lines()[0].get_linestyle() == ":"
-    both = draw(pos=POS, ground_truth=TRUTH, edge_label=~TRUTH, show_legend=True)[1]
-    assert {text.get_text() for text in both.get_legend().get_texts()} == {"ground truth", "marked"}
-    assert to_hex(next(each for each in lines_of(both) if each.get_label() == "marked").get_colors()[0]) == HALO
-    assert draw(pos=POS, show_legend=True)[1].get_legend() is None  # there is nothing to say
+    assert draw(layout=POS)[1].get_legend() is None  # there is nothing to say
 
 
 @pytest.mark.parametrize("atoms", [["C", "n", "O", "Zn"], torch.tensor([6, 7, 8, 30]), [6, "N", 8, "ZN"]])
 def test_elements_have_symbols_and_colours(atoms: Any) -> None:
-    ax = draw(pos=POS, atoms=atoms)[1]
+    ax = draw(layout=POS, node_labels=atoms, node_colors="element")[1]
     assert [text.get_text() for text in ax.texts] == ["C", "N", "O", "Zn"]
     faces = [to_hex(face) for face in nodes_of(ax).get_facecolors()]
     assert faces == [ELEMENT_COLORS["C"], ELEMENT_COLORS["N"], ELEMENT_COLORS["O"], OTHER_COLOR]
-    own = draw(pos=POS, atoms=atoms, node_labels=torch.arange(4), node_colors="gold")[1]
+    own = draw(layout=POS, node_labels=torch.arange(4), node_colors="gold")[1]
     assert [text.get_text() for text in own.texts] == ["0", "1", "2", "3"]
     np.testing.assert_allclose(nodes_of(own).get_facecolors(), [to_rgba("gold")] * 4)
 
@@ -101,7 +101,7 @@ def test_colours_of_elements_are_paler_than_attributions() -> None:
 
 
 def test_hydrogen_is_small() -> None:
-    carbon, hydrogen = nodes_of(draw(pos=POS, atoms="CHHH")[1]).get_sizes()[:2]
+    carbon, hydrogen = nodes_of(draw(layout=POS, node_labels="CHHH", node_colors="element")[1]).get_sizes()[:2]
     assert hydrogen < carbon
 
 
@@ -125,9 +125,8 @@ def test_batches_and_explanations_are_graphs_too() -> None:
     assert len(draw(explanation.edge_mask, explanation)[1].collections) > 0
 
 
-@pytest.mark.parametrize("given", ["layout", "pos"])
-def test_positions_are_a_layout(given: str) -> None:
-    ax = draw(**{given: POS.numpy()})[1]
+def test_positions_are_a_layout() -> None:
+    ax = draw(layout=POS.numpy())[1]
     np.testing.assert_array_equal(nodes_of(ax).get_offsets(), POS)
 
 
@@ -135,8 +134,8 @@ def test_graphs_with_many_nodes_are_drawn_finer() -> None:
     count = 240
     path = torch.stack([torch.arange(count - 1), torch.arange(1, count)])
     points = torch.stack([torch.arange(float(count)), torch.zeros(count)], dim=1)
-    many = draw(torch.ones(count - 1), path, pos=points, node_labels=range(count))[1]
-    few = draw(torch.ones(6), pos=POS, node_labels=range(4))[1]
+    many = draw(torch.ones(count - 1), path, layout=points, node_labels=range(count))[1]
+    few = draw(torch.ones(6), layout=POS, node_labels=range(4))[1]
     (many_lines,), (few_lines,) = (
         [each for each in lines_of(ax) if each.get_array() is not None] for ax in (many, few)
     )
@@ -155,7 +154,7 @@ def test_graphs_with_many_nodes_are_drawn_finer() -> None:
     ],
 )
 def test_colour_bar_says_what_is_shown(sign: Any, label: str) -> None:
-    fig, ax = draw(pos=POS, sign=sign, show_colorbar=True)
+    fig, ax = draw(layout=POS, sign=sign, show_colorbar=True)
     (bar,) = [each for each in fig.axes if each is not ax]
     assert bar.get_ylabel() == label
 
@@ -165,24 +164,29 @@ def test_colour_bar_says_what_is_shown(sign: Any, label: str) -> None:
     [(3.0, "all", "neither"), (2.0, "all", "max"), (0.5, "all", "both"), (0.5, "negative", "min")],
 )
 def test_colour_bar_points_on_where_attributions_are_cut_off(vmax: float, sign: Any, extend: str) -> None:
-    fig, ax = draw(pos=POS, vmax=vmax, sign=sign, show_colorbar=True, alpha_overlay=0.5)
+    fig, ax = draw(layout=POS, vmax=vmax, sign=sign, show_colorbar=True)
     (bar,) = [each for each in fig.axes if each is not ax]
     assert bar._colorbar.extend == extend
-    assert bar._colorbar.alpha == 0.5  # as the edges
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"ground_truth": torch.ones(5)}, r"ground_truth of shape \[6\], one per edge \(got \[5\]\)"),
-        ({"layout": "circular", "pos": POS}, r"layout or pos \(got both\)"),
         ({"layout": "circle"}, r"layout to be one of .* \(got 'circle'\)"),
         ({"layout": POS[:3]}, r"at least 4 .* \(got \[3\]\)"),
-        ({"atoms": "CNO"}, r"at least 4 .* \(got \[3\]\)"),
-        ({"atoms": ["C", "N", "O", "Xx"]}, r"symbol or the number of an element \(got 'Xx'\)"),
-        ({"atoms": torch.tensor([1, 1, 1, 119])}, r"number of an element \(got 119\)"),
-        ({"atoms": torch.eye(4)}, r"atomic numbers, integers \[N\] .*\[4, 4\]\). For one-hot"),
-        ({"edge_index": HeteroData()}, r"or a Data that has it \(got HeteroData\). Of a heterogeneous graph"),
+        ({"node_labels": "CNO", "node_colors": "element"}, r"at least 4 .* \(got \[3\]\)"),
+        (
+            {"node_labels": ["C", "N", "O", "Xx"], "node_colors": "element"},
+            r"symbol .* \(got 'Xx'\)",
+        ),
+        ({"node_labels": torch.tensor([1, 1, 1, 119]), "node_colors": "element"}, r"number of an element \(got 119\)"),
+        ({"node_colors": "element"}, r"node_labels, the elements of the nodes, .* \(got None\)"),
+        (
+            {"node_labels": torch.eye(4), "node_colors": "element"},
+            r"integers \[N\] .*\[4, 4\]\). For one-hot",
+        ),
+        ({"edge_index": HeteroData()}, r"or a Data that has it \(got HeteroData\). Draw the edge types"),
         ({"edge_index": Data(x=torch.ones(2, 1))}, r"a Data with edge_index \(got one without\)"),
     ],
 )

@@ -1,18 +1,15 @@
-"""Whole data sets, or many nodes of a graph, explained: in batches, to a file, by several processes."""
+"""Whole datasets: explained in batches, to a file, by several processes; and a check of the model before."""
 
-from captum_goat.bulk.cut_results import NodeAttributions, NodeExplanations
 from captum_goat.bulk.dataset import explain_dataset
-from captum_goat.bulk.files import load_attributions
-from captum_goat.bulk.nodes import NodeExplainer, explain_nodes
-from captum_goat.bulk.saved import GraphAttributions, SavedAttributions
+from captum_goat.bulk.files import GraphAttributions, SavedAttributions, load_attributions
+from captum_goat.bulk.model_check import MaskCheck, ModelCheck, check
 
 __all__ = [
     "GraphAttributions",
-    "NodeAttributions",
-    "NodeExplainer",
-    "NodeExplanations",
+    "MaskCheck",
+    "ModelCheck",
     "SavedAttributions",
+    "check",
     "explain_dataset",
-    "explain_nodes",
     "load_attributions",
 ]

@@ -1,4 +1,4 @@
-"""Attributions of a data set as one Parquet file: one row per edge.
+"""Attributions of a dataset as one Parquet file: one row per edge.
 
 Columns: ``graph``, ``edge`` (its number in the graph), ``source``, ``target_node``, ``attribution`` (for all classes
 ``attribution_0``, ...), and, the same in all rows of a graph, ``target_class`` (if one was explained), ``output`` or
@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from captum_goat.bulk.files import GraphAttributions, SavedAttributions, is_meta
 from captum_goat.bulk.part_folder import PartFolder
-from captum_goat.bulk.saved import GraphAttributions, SavedAttributions, is_meta
 
-KEY = b"captum_goat"  # of what the file says about itself
+KEY = b"captum_goat"  # of the options of the run in the file's metadata
 ROWS_AT_ONCE = 2**17  # in a row group, if it takes several parts to fill it
 
 
@@ -40,11 +40,11 @@ class ParquetAttributions(SavedAttributions):
             metadata = self._file.metadata
             self.meta = json.loads((metadata.metadata or {})[KEY])
             statistics = [metadata.row_group(group).column(0).statistics for group in range(metadata.num_row_groups)]
-            self._starts = [each.min for each in statistics]
-            ends = [each.max for each in statistics]
+            self._starts = [column.min for column in statistics]
+            ends = [column.max for column in statistics]
         except (AttributeError, KeyError, OSError, ValueError, pa.ArrowException) as error:
             raise ValueError(f"Expected attributions in {path} (got something else).") from error
-        if not is_meta(self.meta) or not _is_whole(self._file.schema_arrow, self._starts, ends, self.meta["graphs"]):
+        if not is_meta(self.meta) or not _is_complete(self._file.schema_arrow, self._starts, ends, self.meta["graphs"]):
             raise ValueError(f"Expected attributions in {path} (got something else).")
         self._loaded: tuple[int, Any] | None = None
 
@@ -67,18 +67,11 @@ class ParquetAttributions(SavedAttributions):
         )
 
 
-def _is_whole(schema: Any, starts: list[Any], ends: list[Any], graphs: int) -> bool:
-    """Return whether a file has the columns that it should, and row groups for graphs in their order.
-
-    Args:
-        schema: Its columns.
-        starts: The number of the first graph of each row group.
-        ends: The number of the last graph of each row group.
-        graphs: How many graphs there should be.
-    """
+def _is_complete(schema: Any, starts: list[Any], ends: list[Any], graphs: int) -> bool:
+    """Return whether a file has all columns, and row groups that cover the graphs in their order."""
     from pyarrow import types
 
-    kinds = {each.name: each.type for each in schema}
+    kinds = {column.name: column.type for column in schema}
     whole = all(name in kinds and types.is_integer(kinds[name]) for name in ("graph", "edge", "source", "target_node"))
     several = all(
         types.is_floating(kinds.get(name, kinds.get(f"{name}_0", schema.field(0).type)))
@@ -90,14 +83,7 @@ def _is_whole(schema: Any, starts: list[Any], ends: list[Any], graphs: int) -> b
 
 
 def write(folder: PartFolder, count: int, meta: dict[str, Any], path: Path) -> None:
-    """Put parts together, one after the other: as much is in memory as one row group takes.
-
-    Args:
-        folder: Where the parts are.
-        count: How many there are.
-        meta: What the file is to say about itself.
-        path: The file.
-    """
+    """Merge parts into a Parquet file, with one row group at a time in memory."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -106,7 +92,7 @@ def write(folder: PartFolder, count: int, meta: dict[str, Any], path: Path) -> N
         writer: Any = None
         for number, table in enumerate(_tables(folder, count)):
             waiting.append(table)
-            if number < count - 1 and sum(each.num_rows for each in waiting) < ROWS_AT_ONCE:
+            if number < count - 1 and sum(waiting_table.num_rows for waiting_table in waiting) < ROWS_AT_ONCE:
                 continue
             group = pa.concat_tables(waiting)
             if writer is None:
@@ -124,12 +110,7 @@ def _tables(folder: PartFolder, count: int) -> Iterator[Any]:
 
 
 def _table(part: dict[str, Any], first: int) -> Any:
-    """Return a part as a table.
-
-    Args:
-        part: The part.
-        first: The number of its first graph.
-    """
+    """Return a part, whose first graph has number ``first``, as a table."""
     import pyarrow as pa
 
     sizes: Tensor = part["sizes"]
@@ -153,16 +134,16 @@ def _table(part: dict[str, Any], first: int) -> Any:
 
 
 def _named(name: str, values: Tensor) -> dict[str, Tensor]:
-    """Return the columns of a tensor by name, in numbers that Parquet has."""
+    """Return the columns of a tensor by name, in a dtype that Parquet has."""
     plain = values if values.dtype in (torch.float32, torch.float64) else values.float()
     return {name: plain} if plain.dim() == 1 else {f"{name}_{k}": column for k, column in enumerate(plain.unbind(1))}
 
 
 def _columns(table: Any, name: str) -> Tensor:
-    """Return a column, or all that have a number after the name side by side."""
-    found = _column(table, name)
-    if found is not None:
-        return found
+    """Return a column, or the columns ``<name>_0``, ``<name>_1``, ... side by side."""
+    single = _column(table, name)
+    if single is not None:
+        return single
     columns: list[Tensor] = []
     while (column := _column(table, f"{name}_{len(columns)}")) is not None:
         columns.append(column)

@@ -13,18 +13,13 @@ import torch
 import torch.distributed as dist
 
 T = TypeVar("T")
-# Who has finished waits for the slowest. If one dies, torchrun ends all of them; nobody has to find out by waiting.
+# How long to wait for the slowest process. If one dies, torchrun ends all of them.
 PATIENCE = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of this run.
-
-    Attributes:
-        rank: The number of this process.
-        count: How many there are.
-    """
+    """The number of this process, and how many processes the run has."""
 
     rank: int = 0
     count: int = 1
@@ -38,7 +33,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that does what is done once."""
+        """Whether this is the process that does what is done once."""
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> list[T]:
@@ -46,11 +41,7 @@ class Ranks:
         return list(items[self.rank :: self.count])
 
     def once(self, action: Callable[[], T]) -> T:
-        """Let the first process do something, and return to all of them what it returned.
-
-        Raises:
-            Exception: What the action raised, in all processes.
-        """
+        """Let the first process do something, and return its result, or raise its error, in all processes."""
         if self.count == 1:
             return action()
         outcome: list[Any] = [None, None]
@@ -66,20 +57,16 @@ class Ranks:
         return result
 
     def wait(self) -> None:
-        """Wait until all processes have come here."""
+        """Wait for all processes."""
         if self.count > 1:
             dist.barrier()
 
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[torch.device]:
-    """Join the other processes if ``torchrun`` started this one, and leave them in the end.
+    """Join the other processes if ``torchrun`` started this one, and yield the device of this process.
 
-    Args:
-        device: Where the model is to run; for ``cuda`` without a number every process of a machine gets its own GPU.
-
-    Yields:
-        The device of this process.
+    For ``cuda`` without a number every process of a machine gets its own GPU.
     """
     if "WORLD_SIZE" not in os.environ or dist.is_initialized():
         yield device

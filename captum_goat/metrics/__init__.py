@@ -1,25 +1,32 @@
-"""How good are edge scores? Metrics for any explainer of graph models, on graphs and on batches of graphs.
+"""Metrics of edge scores from any explainer, for graphs and batches of graphs.
 
-Scores are signed numbers, one per edge. :func:`select_edges` or :func:`search_prefix` makes explanations of them;
-fidelities, sparsity, discriminability and stability measure explanations; ground truth, infidelity and sensitivity
-measure the scores themselves.
+Scores are signed numbers, one per edge. :func:`select_edges` or :func:`search_prefix` turns them into explanations.
+Fidelity, sparsity, discriminability and stability measure explanations; ground truth, infidelity and sensitivity
+measure the scores themselves. The arguments come in the order ``(model, data, scores, ...)`` everywhere.
 """
 
-from captum_goat.metrics.captum_metrics import infidelity, sensitivity_max
+from captum_goat.metrics.captum_metrics import (
+    PerturbFunc,
+    drop_edges,
+    gaussian_noise,
+    graph_infidelity,
+    graph_sensitivity,
+)
 from captum_goat.metrics.embeddings import discriminability, explanation_embeddings
 from captum_goat.metrics.fidelity import (
     FidelityCurve,
+    Prefix,
+    RobustFidelity,
     area_under_curve,
     characterization_score,
     fidelity_curve,
     fidelity_minus,
     fidelity_plus,
+    robust_fidelity,
+    search_prefix,
 )
 from captum_goat.metrics.ground_truth import ground_truth_auc, precision_at_k
-from captum_goat.metrics.perturbations import PerturbFunc, drop_edges, gaussian_noise
-from captum_goat.metrics.prefix_search import Prefix, search_prefix
 from captum_goat.metrics.reduced_graphs import Measure, NodePolicy
-from captum_goat.metrics.robust_fidelity import RobustFidelity, robust_fidelity
 from captum_goat.metrics.selection import select_edges, sparsity
 from captum_goat.metrics.stability import (
     TopExplanations,
@@ -48,13 +55,13 @@ __all__ = [
     "fidelity_minus",
     "fidelity_plus",
     "gaussian_noise",
+    "graph_infidelity",
+    "graph_sensitivity",
     "ground_truth_auc",
-    "infidelity",
     "precision_at_k",
     "robust_fidelity",
     "search_prefix",
     "select_edges",
-    "sensitivity_max",
     "sparsity",
     "stability",
     "top_explanations",

@@ -1,28 +1,176 @@
-"""Captum's infidelity and sensitivity of edge scores, for batches of graphs.
+r"""Captum's infidelity and sensitivity for edge scores: perturbations of edge masks, and metrics per graph.
 
-Captum's metrics have one number per example, where examples are rows of tensors. Here graphs are the examples: what
-belongs to the edges or nodes of a graph is one row, filled up with zeros to the length of the longest.
+The infidelity of attributions :math:`\phi` is how badly they predict the effect of a perturbation on the output,
+
+.. math:: \mathrm{INFD} = \mathbb{E}_I\left[\left(I^\top \phi - (f(m) - f(m - I))\right)^2\right],
+
+where :math:`m` is the edge mask and :math:`I` the random perturbation that is subtracted from it. With the
+perturbations here, Captum's own metric takes two lines for ``masks`` of shape ``[B, E]``, or a tuple of such masks:
+
+.. code-block:: python
+
+    attributions = GOAtAttribution(model).attribute(masks, target=1, additional_forward_args=data)
+    infidelity(EdgeMaskedModel(model), drop_edges(), masks, attributions, additional_forward_args=data, target=1)
+
+The attributions must be those of single edges: with a ``feature_mask`` every edge would count for its whole feature.
+Captum's metrics have one number per row of a tensor. :func:`graph_infidelity` and :func:`graph_sensitivity` have one
+per graph: the edges or nodes of a graph are one row, padded with zeros to the length of the longest.
+
+Reference: Yeh, Hsieh, Suggala, Inouye, Ravikumar: *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import captum.metrics
 import torch
+from captum.metrics import infidelity_perturb_func_decorator
 from torch import Generator, Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
+from captum_goat.inputs.edge_masks import check_masks
 from captum_goat.masked_model import EdgeMaskedModel
-from captum_goat.metrics.counted_edges import CountedEdges, check_scores, graph_of_nodes, number_of_graphs, places
-from captum_goat.metrics.perturbations import PerturbFunc, drop_edges
+from captum_goat.metrics.counted_edges import (
+    CountedEdges,
+    check_scores,
+    graph_of_nodes,
+    number_of_graphs,
+    position_in_graph,
+)
 from captum_goat.metrics.reduced_graphs import class_per_graph, logits_of, model_arguments, output_of
 
+# What Captum's infidelity calls: (inputs, baselines if there are any) -> (perturbations,), (perturbed inputs,).
+PerturbFunc: TypeAlias = Callable[..., tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]
 
-def infidelity(
+
+def drop_edges(
+    probability: float = 0.1,
+    *,
+    feature_mask: Tensor | tuple[Tensor, ...] | None = None,
+    multiply_by_inputs: bool = True,
+    generator: Generator | None = None,
+) -> PerturbFunc:
+    r"""Return a perturbation that drops edges at random.
+
+    Every edge is dropped with the same probability, independently: its mask entry :math:`m_e` becomes the baseline
+    :math:`b_e`, which is 0 if none is given. Then :math:`I_e` is 1 for a dropped edge and 0 for any other (or
+    :math:`m_e - b_e` and 0, see ``multiply_by_inputs``).
+
+    Args:
+        probability: The probability that an edge is dropped.
+        feature_mask: The feature of each edge, ``[E]``, as integers from 0 on: edges with the same number are
+            dropped together. :func:`~captum_goat.undirected_feature_mask` gives the two directions of an edge one. For
+            a tuple of masks a tuple of them.
+        multiply_by_inputs: Whether the attributions have the inputs as a factor, which is what their method's
+            ``multiplies_by_inputs`` says: true for GOAt and integrated gradients, false for saliency.
+        generator: The random number generator; PyTorch's default one if ``None``.
+
+    Returns:
+        A ``perturb_func`` for :func:`captum.metrics.infidelity`.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum.metrics import infidelity
+        >>> from torch_geometric.nn import SimpleConv
+        >>> from captum_goat import EdgeMaskedModel, GOAtAttribution
+        >>> from captum_goat.metrics import drop_edges
+        >>> drop_edges(probability=1.0)(torch.tensor([[1.0, 0.5]]))
+        ((tensor([[1., 1.]]),), (tensor([[0., 0.]]),))
+        >>> model, mask = SimpleConv().eval(), torch.ones(1, 2)  # adds up the features of the neighbours
+        >>> graph = torch.tensor([[1.0], [10.0], [100.0]]), torch.tensor([[0, 1], [2, 2]])
+        >>> attributions = GOAtAttribution(model).attribute(mask, (2, 0), graph)
+        >>> attributions
+        tensor([[ 1., 10.]])
+        >>> infidelity(EdgeMaskedModel(model), drop_edges(), mask, attributions, None, graph, (2, 0))
+        tensor([0.])
+    """
+    if not 0.0 < probability <= 1.0:
+        raise ValueError(f"Expected a probability above 0 and up to 1 (got {probability}).")
+
+    def perturbed(masks: tuple[Tensor, ...], baselines: tuple[Tensor | float, ...]) -> tuple[Tensor, ...]:
+        features = _features(masks, feature_mask)
+        count = max(int(feature.max()) + 1 if feature.numel() else 0 for feature in features)
+        drawn = _random(torch.rand, (*masks[0].shape[:-1], count), masks[0], generator)
+        return tuple(
+            torch.where((drawn < probability)[..., feature], torch.as_tensor(baseline).to(mask), mask)
+            for mask, feature, baseline in zip(masks, features, baselines, strict=True)
+        )
+
+    return _perturb_func(perturbed, multiply_by_inputs)
+
+
+def gaussian_noise(
+    std: float = 0.1, *, multiply_by_inputs: bool = True, generator: Generator | None = None
+) -> PerturbFunc:
+    r"""Return a perturbation that subtracts Gaussian noise from the mask, :math:`I \sim \mathcal{N}(0, \sigma^2)`.
+
+    For attributions that have the inputs as a factor :math:`I_e` is divided by :math:`m_e - b_e`, mask minus baseline.
+
+    Args:
+        std: The noise's standard deviation.
+        multiply_by_inputs: As for :func:`drop_edges`.
+        generator: As for :func:`drop_edges`.
+
+    Returns:
+        A ``perturb_func`` for :func:`captum.metrics.infidelity`.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.metrics import gaussian_noise
+        >>> (noise,), (perturbed,) = gaussian_noise(std=0.1)(torch.ones(2, 3))
+        >>> torch.allclose(noise, 1.0 - perturbed)
+        True
+    """
+    if std <= 0.0:
+        raise ValueError(f"Expected a standard deviation above 0 (got {std}).")
+
+    def perturbed(masks: tuple[Tensor, ...], baselines: tuple[Tensor | float, ...]) -> tuple[Tensor, ...]:
+        return tuple(mask - std * _random(torch.randn, mask.shape, mask, generator) for mask in masks)
+
+    return _perturb_func(perturbed, multiply_by_inputs)
+
+
+def _perturb_func(perturbed: Callable[..., tuple[Tensor, ...]], multiply_by_inputs: bool) -> PerturbFunc:
+    def checked(inputs: Any, baselines: Any = 0.0) -> Any:
+        masks = inputs if isinstance(inputs, tuple) else (inputs,)
+        check_masks(masks)
+        changed = perturbed(masks, baselines if isinstance(baselines, tuple) else (baselines,) * len(masks))
+        return changed if isinstance(inputs, tuple) else changed[0]
+
+    perturb_func: PerturbFunc = infidelity_perturb_func_decorator(multiply_by_inputs)(checked)
+    return perturb_func
+
+
+def _random(draw: Callable[..., Tensor], shape: tuple[int, ...], like: Tensor, generator: Generator | None) -> Tensor:
+    """Return random numbers of a tensor's dtype and on its device, wherever the generator is."""
+    device = like.device if generator is None else generator.device
+    return draw(shape, generator=generator, dtype=like.dtype, device=device).to(like.device)
+
+
+def _features(masks: tuple[Tensor, ...], feature_mask: Tensor | tuple[Tensor, ...] | None) -> list[Tensor]:
+    """Return the feature of each edge, for each mask."""
+    sizes = [mask.size(-1) for mask in masks]
+    if feature_mask is None:
+        return list(torch.arange(sum(sizes), device=masks[0].device).split(sizes))
+    features = feature_mask if isinstance(feature_mask, tuple) else (feature_mask,)
+    if len(features) != len(masks):
+        raise ValueError(f"Expected one feature mask per mask (got {len(features)} for {len(masks)} masks).")
+    for feature, edges in zip(features, sizes, strict=True):
+        if feature.shape != (edges,) or feature.is_floating_point() or bool((feature < 0).any()):
+            raise ValueError(
+                f"Expected a feature mask of integers from 0 on, one for each of {edges} edges (got "
+                f"{feature.dtype} {list(feature.shape)})."
+            )
+    return [feature.to(mask.device, torch.long) for feature, mask in zip(features, masks, strict=True)]
+
+
+def graph_infidelity(
     model: Module,
     data: Data | Batch,
     scores: Tensor,
@@ -33,7 +181,7 @@ def infidelity(
     normalize: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    r"""Return how badly scores foretell what happens to the output when edges are dropped, for every graph.
+    r"""Return how badly scores predict the change of the output when edges are dropped, for every graph.
 
     .. math:: \mathrm{INFD} = \mathbb{E}_I\left[\left(I^\top \phi - (f(m) - f(m - I))_c\right)^2\right]
 
@@ -49,9 +197,9 @@ def infidelity(
             logit of a model is class 0, as for Captum.
         perturb_func: The perturbation of masks ``[B, E]``. By default :func:`~captum_goat.metrics.drop_edges` drops
             each edge with probability 0.1, both directions of an undirected one together.
-        samples: How many perturbations of each graph.
+        samples: The number of perturbations of each graph.
         normalize: Whether to scale the scores of each graph by the factor that fits best.
-        generator: Where the random numbers of the default perturbation come from.
+        generator: The random number generator of the default perturbation.
 
     Returns:
         One number per graph, ``[G]``.
@@ -63,25 +211,19 @@ def infidelity(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
-        >>> from captum_goat.metrics import infidelity
-        >>> class Sums(torch.nn.Module):  # every edge adds the features of its source
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.conv = SimpleConv()
-        ...
-        ...     def forward(self, x, edge_index, batch):
-        ...         return global_add_pool(self.conv(x, edge_index), batch)
-        >>> model = Sums().eval()
+        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
+        >>> from captum_goat.metrics import graph_infidelity
+        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
+        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
-        >>> infidelity(model, data, torch.tensor([0.0, 2.0]), target=1)  # just what each edge does
+        >>> graph_infidelity(model, data, torch.tensor([0.0, 2.0]), target=1)  # just what each edge does
         tensor([0.])
     """
     edges, scores = CountedEdges.of(data), check_scores(scores, data)
     perturb = perturb_func or drop_edges(0.1, feature_mask=edges.number, generator=generator)
     output = logits_of(model, data)
     classes = output.argmax(dim=1) if target is None else class_per_graph(target, output)
-    rows = Rows.of(edges.columns_graph, edges.num_graphs)
+    rows = GraphRows.of(edges.columns_graph, edges.num_graphs)
     masked, (args, kwargs) = EdgeMaskedModel(model), model_arguments(model, data)
 
     def forward(masks: Tensor) -> Tensor:
@@ -94,39 +236,39 @@ def infidelity(
 
     mask = rows.packed(torch.ones_like(scores).unsqueeze(0))
     attributions = rows.packed(scores.unsqueeze(0))
-    found: Tensor = captum.metrics.infidelity(
+    result: Tensor = captum.metrics.infidelity(
         forward, perturbed, mask, attributions, target=classes, n_perturb_samples=samples, normalize=normalize
     )
-    return found
+    return result
 
 
-def sensitivity_max(
-    explainer: Callable[[Module, Data | Batch, Tensor], Tensor],
+def graph_sensitivity(
     model: Module,
     data: Data | Batch,
+    explainer: Callable[[Module, Data | Batch, Tensor], Tensor],
     target: Tensor | int | None = None,
     *,
     radius: float = 0.02,
     samples: int = 10,
     generator: Generator | None = None,
 ) -> Tensor:
-    r"""Return how far scores move, at most, when the node features are moved a little, for every graph.
+    r"""Return the largest relative change of scores under small changes of the node features, for every graph.
 
     .. math:: \mathrm{SENS} = \max_{\|\epsilon\|_\infty \le r} \frac{\|\phi(x + \epsilon) - \phi(x)\|_2}{\|\phi(x)\|_2}
 
     The maximum is that of random :math:`\epsilon`. Computed by :func:`captum.metrics.sensitivity_max`. Source: Yeh et
-    al., *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019. To move the mask in place of the features,
-    which only some methods take, call Captum's function itself: ``sensitivity_max(goat.attribute, mask, ...)``.
+    al., *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019. To perturb the mask instead of the
+    features, call Captum's function itself: ``sensitivity_max(goat.attribute, mask, ...)``.
 
     Args:
-        explainer: Called as ``explainer(model, data, target)``, it returns one score per edge, ``[E]``.
         model: As for :func:`~captum_goat.metrics.fidelity_plus`.
         data: The graph, or the batch of G graphs.
+        explainer: A function ``explainer(model, data, target)`` that returns one score per edge, ``[E]``.
         target: The explained class of all graphs or one per graph ``[G]``; ``None`` for the predicted one.
-        radius: How far each feature moves at most.
-        samples: How many :math:`\epsilon`. The explainer is called once more than that.
-        generator: Where the random numbers come from; PyTorch's default generator if ``None``. An explainer that draws
-            random numbers itself moves for that reason, too.
+        radius: The largest change of a feature.
+        samples: The number of random :math:`\epsilon`. The explainer is called once more than that.
+        generator: The random number generator; PyTorch's default one if ``None``. The scores of
+            an explainer that is random itself change for that reason, too.
 
     Returns:
         One number per graph, ``[G]``.
@@ -135,28 +277,26 @@ def sensitivity_max(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
-        >>> from captum_goat.metrics import sensitivity_max
-        >>> class Sums(torch.nn.Module):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch):
-        ...         return global_add_pool(SimpleConv()(x, edge_index), batch)
-        >>> model = Sums().eval()
+        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
+        >>> from captum_goat.metrics import graph_sensitivity
+        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
+        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
-        >>> sensitivity_max(lambda model, data, target: torch.tensor([0.5, -0.5]), model, data)
+        >>> graph_sensitivity(model, data, lambda model, data, target: torch.tensor([0.5, -0.5]))
         tensor([0.])
     """
     if not data.x.is_floating_point():
-        raise ValueError(f"Expected node features that are floating point numbers, to move them (got {data.x.dtype}).")
+        raise ValueError(f"Expected floating point node features, which can be perturbed (got {data.x.dtype}).")
     if radius <= 0.0:
         raise ValueError(f"Expected a radius above 0 (got {radius}).")
     output, graphs = output_of(model, data), number_of_graphs(data)
     classes = output.argmax(dim=1) if target is None else class_per_graph(target, output)
-    nodes = Rows.of(graph_of_nodes(data), graphs)
-    edges = Rows.of(CountedEdges.of(data).columns_graph, graphs)
+    nodes = GraphRows.of(graph_of_nodes(data), graphs)
+    edges = GraphRows.of(CountedEdges.of(data).columns_graph, graphs)
 
     def explain(inputs: Any) -> tuple[Tensor]:
         features = nodes.unpacked(inputs[0] if isinstance(inputs, tuple) else inputs)
-        scores = [check_scores(_explained(explainer, model, data, each, classes), data) for each in features]
+        scores = [check_scores(_explained(explainer, model, data, x, classes), data) for x in features]
         return (edges.packed(torch.stack(scores)),)
 
     def moved(inputs: Tensor) -> Tensor:
@@ -165,8 +305,8 @@ def sensitivity_max(
         return inputs + radius * (2.0 * noise.to(inputs.device) - 1.0)
 
     inputs = nodes.packed(data.x.detach().unsqueeze(0))
-    found: Tensor = captum.metrics.sensitivity_max(explain, inputs, moved, n_perturb_samples=samples)
-    return found
+    result: Tensor = captum.metrics.sensitivity_max(explain, inputs, moved, n_perturb_samples=samples)
+    return result
 
 
 def _explained(explainer: Any, model: Module, data: Data | Batch, x: Tensor, target: Tensor) -> Tensor:
@@ -179,8 +319,8 @@ def _explained(explainer: Any, model: Module, data: Data | Batch, x: Tensor, tar
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Elements of graphs (edges or nodes), and the rows into which Captum wants them: one per graph and sample.
+class GraphRows:
+    """Elements of graphs (edges or nodes) in the rows that Captum expects: one per graph and sample.
 
     Attributes:
         graph: The graph of each element, ``[K]``.
@@ -195,12 +335,10 @@ class Rows:
     length: int
 
     @classmethod
-    def of(cls, graph: Tensor, num_graphs: int) -> Rows:
+    def of(cls, graph: Tensor, num_graphs: int) -> GraphRows:
         """Give the elements of each graph their places in its row."""
-        ascending, order = torch.sort(graph, stable=True)
-        place = places(ascending, num_graphs)
-        slot = torch.empty_like(place).scatter_(0, order, place)
-        return cls(graph, slot, num_graphs, int(place.max()) + 1 if len(place) else 0)
+        slot = position_in_graph(graph, num_graphs)
+        return cls(graph, slot, num_graphs, int(slot.max()) + 1 if len(slot) else 0)
 
     def packed(self, values: Tensor) -> Tensor:
         """Turn S samples of all elements, ``[S, K, ...]``, into rows ``[G * S, L, ...]``."""

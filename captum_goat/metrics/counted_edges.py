@@ -14,7 +14,7 @@ from torch_geometric.data import Batch, Data
 class CountedEdges:
     r"""The edges of a graph, or of a batch of graphs, as they are counted.
 
-    A graph is undirected if every edge has its reverse; that is found out for each graph of a batch. There the two
+    A graph is undirected if every edge has its reverse, which is checked for each graph of a batch. There the two
     directions of an edge are one edge. Parallel edges are one edge in any graph, and a self-loop is one edge. A
     *column* is an entry of ``edge_index``; the columns of an edge are chosen, removed and counted together. The edges
     are numbered in the order of their first columns.
@@ -32,8 +32,13 @@ class CountedEdges:
     columns_graph: Tensor
 
     @classmethod
-    def of(cls, data: Data | Batch) -> CountedEdges:
+    def of(cls, data: Data | Batch, undirected: bool | None = None) -> CountedEdges:
         """Count the edges of a graph, or of a batch of graphs.
+
+        Args:
+            data: The graph, or the batch of graphs.
+            undirected: Whether the two directions of an edge are one edge; ``None`` for graphs in which every edge has
+                its reverse.
 
         Examples::
 
@@ -48,13 +53,25 @@ class CountedEdges:
         edge_index, batch, num_graphs = edges_of(data), graph_of_nodes(data), number_of_graphs(data)
         source, target, nodes = edge_index[0], edge_index[1], int(data.num_nodes)
         columns_graph = batch[source]
-        # One whole number for each pair of nodes; a graph is directed if some pair has no reverse.
+        # One integer for each pair of nodes; a graph is directed if some pair has no reverse.
         forwards, backwards = source * nodes + target, target * nodes + source
-        one_way = ~torch.isin(backwards, forwards)
-        directed = sums(one_way.long(), columns_graph, num_graphs) > 0
+        directed = torch.full((num_graphs,), not undirected, device=source.device)
+        if undirected is None:
+            directed = sums((~torch.isin(backwards, forwards)).long(), columns_graph, num_graphs) > 0
         pair = torch.where(directed[columns_graph], forwards, torch.minimum(forwards, backwards))
         number, first = numbered_by_first(pair)
         return cls(number, columns_graph[first], num_graphs, columns_graph)
+
+    def repeated(self, copies: int) -> CountedEdges:
+        """Return the edges of copies of the graphs, the first copy first."""
+        copy = torch.arange(copies, device=self.graph.device).view(-1, 1)
+        graphs = copy * self.num_graphs
+        return CountedEdges(
+            (self.number + copy * len(self.graph)).view(-1),
+            (self.graph + graphs).view(-1),
+            self.num_graphs * copies,
+            (self.columns_graph + graphs).view(-1),
+        )
 
     @property
     def counts(self) -> Tensor:
@@ -74,7 +91,7 @@ class CountedEdges:
         return sums(values, self.graph, self.num_graphs)
 
     def ranks(self, scores: Tensor) -> Tensor:
-        """Return the place of each edge in its graph, ``[M]``: 0 for the highest score.
+        """Return the rank of each edge in its graph, ``[M]``: 0 for the highest score.
 
         Of edges with equal scores the one whose first column comes first ranks higher.
 
@@ -82,9 +99,8 @@ class CountedEdges:
             scores: One number per column, ``[E]``.
         """
         order = torch.sort(self.totals(scores), descending=True, stable=True).indices
-        order = order[torch.sort(self.graph[order], stable=True).indices]
-        place = places(self.graph[order], self.num_graphs)
-        return torch.empty_like(place).scatter_(0, order, place)
+        rank = position_in_graph(self.graph[order], self.num_graphs)
+        return torch.empty_like(rank).scatter_(0, order, rank)
 
     def budget(self, sparsity: float) -> Tensor:
         r"""Return how many edges of each graph may be chosen at a sparsity, ``[G]``.
@@ -105,14 +121,16 @@ def sums(values: Tensor, index: Tensor, size: int) -> Tensor:
     return values.new_zeros(size).index_add_(0, index, values)
 
 
-def places(graph: Tensor, num_graphs: int) -> Tensor:
-    """Number the elements of each graph from 0 on, for elements whose graphs are in ascending order."""
+def position_in_graph(graph: Tensor, num_graphs: int) -> Tensor:
+    """Number the elements of each graph from 0 on, in their order, given the graph of each element ``[K]``."""
+    ascending, order = torch.sort(graph, stable=True)
     counts = sums(torch.ones_like(graph), graph, num_graphs)
-    return torch.arange(len(graph), device=graph.device) - (counts.cumsum(0) - counts)[graph]
+    position = torch.arange(len(graph), device=graph.device) - (counts.cumsum(0) - counts)[ascending]
+    return torch.empty_like(position).scatter_(0, order, position)
 
 
 def edges_of(data: Data | Batch) -> Tensor:
-    """Return the edges ``[2, E]`` as an ordinary tensor of whole numbers."""
+    """Return the edges ``[2, E]`` as an ordinary integer tensor."""
     edge_index = data.edge_index
     if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.size(0) != 2:
         got = list(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
@@ -135,7 +153,7 @@ def number_of_graphs(data: Data | Batch) -> int:
 
 
 def check_scores(scores: Tensor, data: Data | Batch) -> Tensor:
-    """Refuse what is not one finite number per column of ``edge_index``; return the scores without their history."""
+    """Raise a ValueError unless there is one finite score per column of ``edge_index``; return detached scores."""
     columns = data.edge_index.size(1)
     if not isinstance(scores, Tensor) or scores.shape != (columns,) or not scores.is_floating_point():
         got = f"{scores.dtype} {list(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
@@ -143,26 +161,26 @@ def check_scores(scores: Tensor, data: Data | Batch) -> Tensor:
     if not bool(scores.isfinite().all()):
         wrong = int((~scores.isfinite()).sum())
         raise ValueError(
-            f"Expected finite scores (got {wrong} of {columns} that are infinite or nan). Look for the same in the "
-            "model's output."
+            f"Expected finite scores (got {wrong} of {columns} that are infinite or nan). Check the "
+            "model's output for infinite or nan values."
         )
     return scores.detach().to(data.edge_index.device)
 
 
 def check_selected(selected: Tensor, data: Data | Batch) -> Tensor:
-    """Refuse what is not one truth value per column of ``edge_index``."""
+    """Raise a ValueError unless there is one bool per column of ``edge_index``."""
     columns = data.edge_index.size(1)
     if not isinstance(selected, Tensor) or selected.shape != (columns,) or selected.dtype != torch.bool:
         got = f"{selected.dtype} {list(selected.shape)}" if isinstance(selected, Tensor) else type(selected).__name__
         raise ValueError(
-            f"Expected selected edges as bool of shape [{columns}], one per edge (got {got}). select_edges makes such "
-            "a selection of scores."
+            f"Expected selected edges as bool of shape [{columns}], one per edge (got {got}). Use select_edges to "
+            "select edges by score."
         )
     return selected.to(data.edge_index.device)
 
 
 def numbered_by_first(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Number equal keys alike, in the order in which they first appear; return the numbers, and where that is."""
+    """Number distinct keys in the order of their first appearance; return the numbers and the first positions."""
     position = torch.arange(len(keys), device=keys.device)
     distinct, inverse = torch.unique(keys, return_inverse=True)
     first = position.new_full((len(distinct),), len(keys)).scatter_reduce_(0, inverse, position, "amin")

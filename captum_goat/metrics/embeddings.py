@@ -15,12 +15,12 @@ from captum_goat.metrics.reduced_graphs import NodePolicy, output_of, reads_root
 
 
 def explanation_embeddings(
-    model: Module, data: Data | Batch, selected: Tensor, layer: str, nodes: NodePolicy = "stay"
+    model: Module, data: Data | Batch, selected: Tensor, layer: str, node_policy: NodePolicy = "stay"
 ) -> Tensor:
-    r"""Return what a layer of the model makes of the explanations alone: of each graph with its selected edges only.
+    r"""Return the output of a layer for the explanations alone: for each graph with its selected edges only.
 
     The paper takes the embeddings before the last linear layer, the authors' code the output of the linear layer before
-    that, with ``nodes="leave"``. ``torch.ones(E, dtype=torch.bool)`` as selection gives the embeddings of whole graphs.
+    that, with ``node_policy="leave"``. Select all edges, ``torch.ones(E, dtype=torch.bool)``, for whole graphs.
 
     Args:
         model: As for :func:`~captum_goat.metrics.fidelity_plus`.
@@ -29,7 +29,7 @@ def explanation_embeddings(
         layer: The name of a module of the model that gives one row per graph; its last output is taken if it is called
             more than once. In a :class:`~captum_goat.models.RootClassifier` it may give one row per node as well: the
             explained node's is taken.
-        nodes: As for :func:`~captum_goat.metrics.fidelity_plus`.
+        node_policy: As for :func:`~captum_goat.metrics.fidelity_plus`.
 
     Returns:
         One row per graph, ``[G, H]``.
@@ -54,12 +54,12 @@ def explanation_embeddings(
     outputs: list[Any] = []
     handle = modules[layer].register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
     try:
-        output_of(model, data, selected, nodes)
+        output_of(model, data, selected, node_policy)
     finally:
         handle.remove()
     if not outputs:
         raise ValueError(f"Expected a layer that the model calls (got {layer!r}, which it does not).")
-    return _one_row_per_graph(outputs[-1], model, data, layer, nodes)
+    return _one_row_per_graph(outputs[-1], model, data, layer, node_policy)
 
 
 def discriminability(embeddings: Tensor, classes: Tensor) -> Tensor:
@@ -95,16 +95,16 @@ def discriminability(embeddings: Tensor, classes: Tensor) -> Tensor:
 
 
 def check_classes(classes: Tensor, count: int) -> None:
-    """Refuse what is not one class per explanation."""
-    whole = isinstance(classes, Tensor) and not classes.is_floating_point() and classes.dtype != torch.bool
-    if not whole or classes.shape != (count,) or count == 0:
+    """Raise a ValueError unless there is one class per explanation."""
+    is_integer = isinstance(classes, Tensor) and not classes.is_floating_point() and classes.dtype != torch.bool
+    if not is_integer or classes.shape != (count,) or count == 0:
         got = f"{classes.dtype} {list(classes.shape)}" if isinstance(classes, Tensor) else type(classes).__name__
-        raise ValueError(f"Expected classes as whole numbers, one for each of {count} explanations (got {got}).")
+        raise ValueError(f"Expected classes as integers, one for each of {count} explanations (got {got}).")
 
 
-def _one_row_per_graph(output: Any, model: Module, data: Data | Batch, layer: str, nodes: NodePolicy) -> Tensor:
+def _one_row_per_graph(output: Any, model: Module, data: Data | Batch, layer: str, node_policy: NodePolicy) -> Tensor:
     graphs = number_of_graphs(data)
-    rows = (graphs, graphs + 1) if nodes == "leave" else (graphs,)
+    rows = (graphs, graphs + 1) if node_policy == "leave" else (graphs,)
     if isinstance(output, Tensor) and output.dim() >= 2:
         if len(output) in rows:
             return output[:graphs].detach().flatten(1)
@@ -115,6 +115,6 @@ def _one_row_per_graph(output: Any, model: Module, data: Data | Batch, layer: st
             return output[roots].detach().flatten(1)
     got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
     raise ValueError(
-        f"Expected a layer with one row for each of {graphs} graphs (got {got} from {layer!r}). Name a layer behind "
+        f"Expected a layer with one row for each of {graphs} graphs (got {got} from {layer!r}). Name a layer after "
         "the pooling."
     )

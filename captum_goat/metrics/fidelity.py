@@ -1,4 +1,4 @@
-r"""Fidelity: what becomes of a prediction when an explanation is removed, and when nothing else is kept.
+r"""Fidelity: how a prediction changes when an explanation is removed, and when nothing else is kept.
 
 With :math:`f(G)_c` the probability of class :math:`c`, and :math:`S` the edges of the explanation,
 
@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
-from captum_goat.metrics.counted_edges import check_selected
+from captum_goat.metrics.counted_edges import CountedEdges, check_scores, check_selected
 from captum_goat.metrics.reduced_graphs import Measure, NodePolicy, Prediction
 from captum_goat.metrics.selection import select_edges
 
@@ -53,12 +53,59 @@ class FidelityCurve(NamedTuple):
     minus: Tensor
 
 
+class RobustFidelity(NamedTuple):
+    """Robust fidelities of each graph.
+
+    Attributes:
+        plus: Robust fid+ of each graph ``[G]``.
+        minus: Robust fid- of each graph ``[G]``.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.metrics import RobustFidelity
+        >>> RobustFidelity(plus=torch.tensor([0.5]), minus=torch.tensor([0.25])).delta
+        tensor([0.2500])
+    """
+
+    plus: Tensor
+    minus: Tensor
+
+    @property
+    def delta(self) -> Tensor:
+        """Their difference, plus minus minus: the higher, the better."""
+        return self.plus - self.minus
+
+
+class Prefix(NamedTuple):
+    """The chosen prefix of every graph's ranked edges.
+
+    Attributes:
+        selected: Whether an edge belongs to the prefix, bool ``[E]``.
+        length: The number of edges in each graph's prefix ``[G]``, as :func:`~captum_goat.metrics.select_edges`
+            counts them.
+        gain: fid+ minus fid- of each graph's prefix ``[G]``.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.metrics import Prefix
+        >>> prefix = Prefix(torch.tensor([True, False, True]), length=torch.tensor([2]), gain=torch.tensor([0.6]))
+        >>> prefix.selected.nonzero().squeeze(1)
+        tensor([0, 2])
+    """
+
+    selected: Tensor
+    length: Tensor
+    gain: Tensor
+
+
 def fidelity_plus(
     model: Module,
     data: Data | Batch,
     selected: Tensor,
     target: Tensor | int | None = None,
-    nodes: NodePolicy = "stay",
+    node_policy: NodePolicy = "stay",
     *,
     measure: Measure = "probability",
 ) -> Tensor:
@@ -73,8 +120,8 @@ def fidelity_plus(
         data: The graph, or the batch of G graphs.
         selected: The edges of the explanation, bool ``[E]``; see :func:`~captum_goat.metrics.select_edges`.
         target: The class of all graphs or one per graph ``[G]``, such as ``data.y``; ``None`` for the predicted one.
-        nodes: What becomes of nodes without any edge. ``"stay"``: they stay in the graph. ``"leave"``: they leave the
-            pool, as in the authors' code. The whole graph's probability has all nodes in any case.
+        node_policy: Whether nodes without any edge ``"stay"`` in the graph, or ``"leave"`` the pool, as in the code of
+            GOAt's authors. The probability of the whole graph has all nodes in either case.
         measure: ``"probability"``, or ``"accuracy"``: 1 if the class is predicted, else 0. For predicted classes the
             mean of the latter is the ``fidelity`` of :mod:`torch_geometric.explain` for explanations of a model.
 
@@ -88,21 +135,19 @@ def fidelity_plus(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
         >>> from captum_goat.metrics import fidelity_minus, fidelity_plus
-        >>> class Sums(torch.nn.Module):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch):
-        ...         return global_add_pool(SimpleConv()(x, edge_index), batch)
-        >>> model = Sums().eval()
+        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
+        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
-        >>> first = torch.tensor([True, False])  # its message speaks for class 0, the other's for class 1
+        >>> first = torch.tensor([True, False])  # its message supports class 0, that of the other class 1
         >>> fidelity_plus(model, data, first, target=0)  # logits (1, 2) become (0, 2)
         tensor([0.1497])
         >>> fidelity_minus(model, data, first, target=0)  # logits (1, 2) become (1, 0)
         tensor([-0.4621])
     """
     selected = check_selected(selected, data)
-    return Prediction.of(model, data, target, nodes, measure).drop(~selected)
+    return Prediction.of(model, data, target, node_policy, measure).drop(~selected)
 
 
 def fidelity_minus(
@@ -110,7 +155,7 @@ def fidelity_minus(
     data: Data | Batch,
     selected: Tensor,
     target: Tensor | int | None = None,
-    nodes: NodePolicy = "stay",
+    node_policy: NodePolicy = "stay",
     *,
     measure: Measure = "probability",
 ) -> Tensor:
@@ -123,7 +168,7 @@ def fidelity_minus(
         data: The graph, or the batch of G graphs.
         selected: The edges of the explanation, bool ``[E]``.
         target: As for :func:`fidelity_plus`.
-        nodes: As for :func:`fidelity_plus`.
+        node_policy: As for :func:`fidelity_plus`.
         measure: As for :func:`fidelity_plus`.
 
     Returns:
@@ -141,7 +186,7 @@ def fidelity_minus(
         tensor([0.])
     """
     selected = check_selected(selected, data)
-    return Prediction.of(model, data, target, nodes, measure).drop(selected)
+    return Prediction.of(model, data, target, node_policy, measure).drop(selected)
 
 
 def characterization_score(plus: Tensor, minus: Tensor, plus_weight: float = 0.5, minus_weight: float = 0.5) -> Tensor:
@@ -150,7 +195,7 @@ def characterization_score(plus: Tensor, minus: Tensor, plus_weight: float = 0.5
     .. math::
         \mathrm{charact} = \frac{w_+ + w_-}{w_+ / \mathrm{fid}_+ + w_- / (1 - \mathrm{fid}_-)}
 
-    It is 0 where either of the two is 0 or less, for want of a harmonic mean. Source: Amara et al., *GraphFramEx*, LoG
+    It is 0 where either of the two is not positive. Source: Amara et al., *GraphFramEx*, LoG
     2022, where fidelities are means over graphs and cannot be negative.
 
     Args:
@@ -182,7 +227,7 @@ def fidelity_curve(
     scores: Tensor,
     sparsities: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9),
     target: Tensor | int | None = None,
-    nodes: NodePolicy = "stay",
+    node_policy: NodePolicy = "stay",
     *,
     measure: Measure = "probability",
 ) -> FidelityCurve:
@@ -195,23 +240,21 @@ def fidelity_curve(
         sparsities: S shares of edges to leave out, in ascending order; :func:`~captum_goat.metrics.select_edges`
             chooses the edges.
         target: As for :func:`fidelity_plus`.
-        nodes: As for :func:`fidelity_plus`.
+        node_policy: As for :func:`fidelity_plus`.
         measure: As for :func:`fidelity_plus`.
 
     Returns:
-        The sparsities ``[S]`` and both fidelities ``[S, G]``. Graphs have whole edges, so their own sparsities differ a
-        little: :func:`~captum_goat.metrics.sparsity` tells them.
+        The sparsities ``[S]`` and both fidelities ``[S, G]``. As graphs have whole edges, their actual sparsities
+        differ a little: see :func:`~captum_goat.metrics.sparsity`.
 
     Examples::
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
         >>> from captum_goat.metrics import area_under_curve, fidelity_curve
-        >>> class Sums(torch.nn.Module):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch):
-        ...         return global_add_pool(SimpleConv()(x, edge_index), batch)
-        >>> model = Sums().eval()
+        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
+        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
         >>> curve = fidelity_curve(model, data, torch.tensor([1.0, 0.5]), [0.0, 0.5, 1.0], target=0)
         >>> curve.plus.squeeze(1)
@@ -219,13 +262,12 @@ def fidelity_curve(
         >>> area_under_curve(curve.plus, curve.sparsities)
         tensor([0.0171])
     """
-    prediction = Prediction.of(model, data, target, nodes, measure)
-    chosen = [select_edges(scores, data, each) for each in sparsities]
+    prediction = Prediction.of(model, data, target, node_policy, measure)
+    chosen = [select_edges(data, scores, sparsity) for sparsity in sparsities]
     if not chosen:
         raise ValueError("Expected one sparsity or more (got none).")
-    plus, minus = (
-        torch.stack([prediction.drop(keep) for keep in kept]) for kept in ([~each for each in chosen], chosen)
-    )
+    plus = torch.stack([prediction.drop(~selected) for selected in chosen])
+    minus = torch.stack([prediction.drop(selected) for selected in chosen])
     return FidelityCurve(torch.tensor(list(sparsities), device=plus.device), plus, minus)
 
 
@@ -254,6 +296,151 @@ def area_under_curve(values: Tensor, sparsities: Tensor, *, normalize: bool = Fa
             f"Expected two sparsities or more in ascending order, and a value for each (got {len(values)} values at "
             f"{sparsities})."
         )
-    places = sparsities.to(values)
-    area = torch.trapezoid(values, places, dim=0)
-    return area / (places[-1] - places[0]) if normalize else area
+    positions = sparsities.to(values)
+    area = torch.trapezoid(values, positions, dim=0)
+    return area / (positions[-1] - positions[0]) if normalize else area
+
+
+def robust_fidelity(
+    model: Module,
+    data: Data | Batch,
+    selected: Tensor,
+    target: Tensor | int | None = None,
+    node_policy: NodePolicy = "stay",
+    *,
+    alpha1: float = 0.1,
+    alpha2: float = 0.9,
+    samples: int = 50,
+    measure: Measure = "probability",
+    generator: Generator | None = None,
+) -> RobustFidelity:
+    r"""Return fidelities in which a few random edges of the explanation, or of the rest, are removed.
+
+    .. math::
+        \mathrm{Fid}_{\alpha_1,+} &= f(G)_c - \mathbb{E}\, f(G \setminus E_{\alpha_1}(S))_c \\
+        \mathrm{Fid}_{\alpha_2,-} &= f(G)_c - \mathbb{E}\, f(S \cup E_{\alpha_2}(G \setminus S))_c
+
+    :math:`E_\alpha` draws every edge with probability :math:`\alpha`, independently: so every edge of the explanation
+    is removed with probability :math:`\alpha_1`, and every other edge is kept with probability :math:`\alpha_2`. The
+    expectations are means over samples. :math:`\alpha_1 = 1` and :math:`\alpha_2 = 0` give the ordinary fidelities.
+
+    Source: Zheng, Shirani, Wang, Cheng, Chen, Chen, Wei, Luo: *Towards Robust Fidelity for Evaluating Explainability of
+    Graph Neural Networks*, ICLR 2024.
+
+    Args:
+        model: As for :func:`fidelity_plus`.
+        data: The graph, or the batch of G graphs.
+        selected: The edges of the explanation, bool ``[E]``.
+        target: As for :func:`fidelity_plus`.
+        node_policy: As for :func:`fidelity_plus`.
+        measure: As for :func:`fidelity_plus`.
+        alpha1: The probability that an edge of the explanation is removed.
+        alpha2: The probability that any other edge is kept.
+        samples: The number of random subsets for each of the two.
+        generator: The random number generator; PyTorch's default one if ``None``.
+
+    Returns:
+        The two fidelities, ``[G]`` each.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
+        >>> from captum_goat.metrics import robust_fidelity
+        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
+        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
+        >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
+        >>> robust_fidelity(model, data, torch.tensor([True, False]), target=0, alpha1=1.0, alpha2=0.0, samples=3)
+        RobustFidelity(plus=tensor([0.1497]), minus=tensor([-0.4621]))
+    """
+    for name, alpha in (("alpha1", alpha1), ("alpha2", alpha2)):
+        if not 0.0 <= alpha <= 1.0:
+            raise ValueError(f"Expected {name} to be a probability from 0 to 1 (got {alpha}).")
+    if samples < 1:
+        raise ValueError(f"Expected one sample or more (got {samples}).")
+    selected = check_selected(selected, data)
+    edges, prediction = CountedEdges.of(data), Prediction.of(model, data, target, node_policy, measure)
+    plus, minus = torch.zeros_like(prediction.original), torch.zeros_like(prediction.original)
+    for _ in range(samples):
+        plus += prediction.drop(~(selected & _drawn(edges, alpha1, generator)))
+        minus += prediction.drop(selected | _drawn(edges, alpha2, generator))
+    return RobustFidelity(plus / samples, minus / samples)
+
+
+def _drawn(edges: CountedEdges, probability: float, generator: Generator | None) -> Tensor:
+    """Draw edges at random; return their columns, bool ``[E]``."""
+    device = edges.graph.device if generator is None else generator.device
+    drawn = torch.rand(len(edges.graph), generator=generator, device=device) < probability
+    return drawn.to(edges.graph.device)[edges.number]
+
+
+def search_prefix(
+    model: Module,
+    data: Data | Batch,
+    scores: Tensor,
+    sparsity: float,
+    target: Tensor | int | None = None,
+    node_policy: NodePolicy = "stay",
+    *,
+    shortest: int = 1,
+    enough: float | None = None,
+    measure: Measure = "probability",
+) -> Prefix:
+    r"""Choose in every graph the prefix of the ranked edges with the largest difference of fidelities.
+
+    .. math:: \arg\max_{1 \le l \le k} \; \mathrm{fid}_+(S_l) - \mathrm{fid}_-(S_l) = f(S_l)_c - f(G \setminus S_l)_c
+
+    :math:`S_l` are the :math:`l` edges with the highest scores, and :math:`k` is the number that
+    :func:`~captum_goat.metrics.select_edges` chooses at the given sparsity. Of equal prefixes the shortest is taken.
+    The search uses the model's output and so improves the explanations of any method, even random ones: compare
+    methods either all with it or all without it.
+
+    Source: the code that the authors of GOAt published. There GraphSAGE and GIN are searched as here by default, GCN
+    with ``shortest=2, enough=0.999``, all with ``node_policy="leave"`` and the true class as target.
+
+    Args:
+        model: As for :func:`fidelity_plus`.
+        data: The graph, or the batch of G graphs, which are searched together.
+        scores: One number per edge, ``[E]``.
+        sparsity: The least sparsity, which is that of the longest prefix.
+        target: As for :func:`fidelity_plus`.
+        node_policy: As for :func:`fidelity_plus`.
+        measure: As for :func:`fidelity_plus`.
+        shortest: The length of the shortest prefix; graphs with fewer edges to choose have all of these.
+        enough: A difference above which a graph's search ends; ``None`` for a full search.
+
+    Returns:
+        The chosen edges, their number in every graph, and the difference of fidelities.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
+        >>> from captum_goat.metrics import search_prefix
+        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
+        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
+        >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
+        >>> search_prefix(model, data, torch.tensor([1.0, 0.5]), sparsity=0.0, target=0)  # the second edge does harm
+        Prefix(selected=tensor([ True, False]), length=tensor([1]), gain=tensor([0.6119]))
+    """
+    if shortest < 1:
+        raise ValueError(f"Expected the shortest prefix to have one edge or more (got {shortest}).")
+    edges, scores = CountedEdges.of(data), check_scores(scores, data)
+    prediction = Prediction.of(model, data, target, node_policy, measure)
+    ranks, longest = edges.ranks(scores), edges.budget(sparsity)
+    first = longest.clamp(max=shortest)
+    length, open_graphs = first.clone(), torch.ones_like(first, dtype=torch.bool)
+    gain = torch.full_like(prediction.original, -torch.inf)
+    for candidate in range(int(first.min()), int(longest.max()) + 1):
+        selected = (ranks < candidate)[edges.number]
+        new_gain = prediction.with_edges(selected) - prediction.with_edges(~selected)
+        better = open_graphs & (candidate >= first) & (new_gain > gain)
+        length, gain = torch.where(better, candidate, length), torch.where(better, new_gain, gain)
+        open_graphs = open_graphs & (longest > candidate)
+        if enough is not None:
+            open_graphs = open_graphs & (gain <= enough)
+        if not bool(open_graphs.any()):
+            break
+    return Prefix((ranks < length[edges.graph])[edges.number], length, gain)

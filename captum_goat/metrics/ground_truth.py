@@ -1,4 +1,4 @@
-"""Edge scores beside the edges that are known to matter."""
+"""Edge scores compared with the edges that are known to matter."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from captum_goat.metrics.counted_edges import CountedEdges, check_scores, places, sums
+from captum_goat.metrics.counted_edges import CountedEdges, check_scores, position_in_graph, sums
 from captum_goat.metrics.selection import number_per_graph
 
 
-def ground_truth_auc(scores: Tensor, data: Data | Batch, edge_label: Tensor | None = None) -> Tensor:
+def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | None = None) -> Tensor:
     r"""Return the area under the ROC curve of edge scores against the true edges, for every graph.
 
     That is the probability that a true edge has a higher score than another one, ties counting one half (Mann and
@@ -22,9 +22,9 @@ def ground_truth_auc(scores: Tensor, data: Data | Batch, edge_label: Tensor | No
     Edges are counted as in :func:`~captum_goat.metrics.select_edges`; an edge is true if either of its directions is.
 
     Args:
-        scores: One number per edge, ``[E]``.
         data: The graph, or the batch of G graphs.
-        edge_label: The true edges, bool ``[E]``; ``None`` for ``data.edge_label``.
+        scores: One number per edge, ``[E]``.
+        ground_truth: The true edges, bool ``[E]``; ``None`` for ``data.edge_label``.
 
     Returns:
         One number per graph, ``[G]``; nan for graphs in which all edges are true, or none. Take
@@ -37,10 +37,10 @@ def ground_truth_auc(scores: Tensor, data: Data | Batch, edge_label: Tensor | No
         >>> from captum_goat.metrics import ground_truth_auc
         >>> true = torch.tensor([True, False, False])
         >>> data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), edge_label=true, num_nodes=4)
-        >>> ground_truth_auc(torch.tensor([0.5, 0.9, 0.1]), data)
+        >>> ground_truth_auc(data, torch.tensor([0.5, 0.9, 0.1]))
         tensor([0.5000])
     """
-    edges, scores, true = CountedEdges.of(data), check_scores(scores, data), _true_edges(data, edge_label)
+    edges, scores, true = CountedEdges.of(data), check_scores(scores, data), _true_edges(data, ground_truth)
     true = edges.any(true)
     ranks = _middle_ranks(edges.totals(scores), edges)
     positive = edges.per_graph(true.double())
@@ -50,7 +50,7 @@ def ground_truth_auc(scores: Tensor, data: Data | Batch, edge_label: Tensor | No
 
 
 def precision_at_k(
-    scores: Tensor, data: Data | Batch, k: int | Tensor | None = None, edge_label: Tensor | None = None
+    data: Data | Batch, scores: Tensor, k: int | Tensor | None = None, ground_truth: Tensor | None = None
 ) -> Tensor:
     r"""Return the share of true edges among the k edges with the highest scores, for every graph.
 
@@ -60,11 +60,11 @@ def precision_at_k(
     its directions is.
 
     Args:
-        scores: One number per edge, ``[E]``.
         data: The graph, or the batch of G graphs.
-        k: How many edges, for all graphs or one number per graph ``[G]``; ``None`` for as many as are true. A graph
+        scores: One number per edge, ``[E]``.
+        k: The number of edges, for all graphs or per graph ``[G]``; ``None`` for the number of true edges. A graph
             with fewer edges has all of them on top.
-        edge_label: The true edges, bool ``[E]``; ``None`` for ``data.edge_label``.
+        ground_truth: The true edges, bool ``[E]``; ``None`` for ``data.edge_label``.
 
     Returns:
         One number per graph, ``[G]``; nan where no edge is on top.
@@ -76,22 +76,24 @@ def precision_at_k(
         >>> from captum_goat.metrics import precision_at_k
         >>> true = torch.tensor([True, True, False])
         >>> data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), edge_label=true, num_nodes=4)
-        >>> precision_at_k(torch.tensor([0.5, 0.1, 0.4]), data)
+        >>> precision_at_k(data, torch.tensor([0.5, 0.1, 0.4]))
         tensor([0.5000])
     """
-    edges, scores, true = CountedEdges.of(data), check_scores(scores, data), _true_edges(data, edge_label)
+    edges, scores, true = CountedEdges.of(data), check_scores(scores, data), _true_edges(data, ground_truth)
     true = edges.any(true)
     number = edges.per_graph(true.long()) if k is None else number_per_graph(k, edges)
     top = edges.ranks(scores) < number[edges.graph]
     return edges.per_graph((top & true).to(scores.dtype)) / edges.per_graph(top.long())
 
 
-def _true_edges(data: Data | Batch, edge_label: Tensor | None) -> Tensor:
-    label = data.edge_label if edge_label is None and "edge_label" in data else edge_label
+def _true_edges(data: Data | Batch, ground_truth: Tensor | None) -> Tensor:
+    label = data.edge_label if ground_truth is None and "edge_label" in data else ground_truth
     columns = data.edge_index.size(1)
     if not isinstance(label, Tensor) or label.shape != (columns,) or label.dtype != torch.bool:
         got = f"{label.dtype} {list(label.shape)}" if isinstance(label, Tensor) else type(label).__name__
-        raise ValueError(f"Expected edge_label as bool of shape [{columns}], one per edge (got {got}).")
+        raise ValueError(
+            f"Expected ground_truth, or data.edge_label, as bool of shape [{columns}], one per edge (got {got})."
+        )
     return label.to(data.edge_index.device)
 
 
@@ -104,7 +106,7 @@ def _middle_ranks(values: Tensor, edges: CountedEdges) -> Tensor:
     starts = torch.ones_like(order, dtype=torch.bool)
     starts[1:] = (sorted_values[1:] != sorted_values[:-1]) | (sorted_graph[1:] != sorted_graph[:-1])
     run = starts.long().cumsum(0) - 1
-    place = (places(sorted_graph, edges.num_graphs) + 1).double()
-    size = sums(torch.ones_like(place), run, len(order))
-    shared = (sums(place, run, len(order)) / size)[run]
+    rank = (position_in_graph(sorted_graph, edges.num_graphs) + 1).double()
+    size = sums(torch.ones_like(rank), run, len(order))
+    shared = (sums(rank, run, len(order)) / size)[run]
     return torch.empty_like(shared).scatter_(0, order, shared)

@@ -1,8 +1,9 @@
-"""What a model makes of graphs from which edges have been removed."""
+"""Predictions of a model for graphs of which some edges are removed."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
@@ -10,14 +11,17 @@ from typing import Any, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.overrides import TorchFunctionMode
 from torch_geometric.data import Batch, Data
 
 from captum_goat.metrics.counted_edges import edges_of, graph_of_nodes, number_of_graphs
-from captum_goat.metrics.logits import of_two_classes, refuse_probabilities, refuse_squashed
+from captum_goat.rules.registry import find
 
 # What becomes of nodes without edges: they stay in the pool, or they leave it, as in the authors' code.
 NodePolicy: TypeAlias = Literal["stay", "leave"]
 Measure: TypeAlias = Literal["probability", "accuracy"]
+
+ROUNDING = 1e-5  # of sums of probabilities
 
 
 def model_arguments(model: Module, data: Data | Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -34,37 +38,31 @@ def model_arguments(model: Module, data: Data | Batch) -> tuple[tuple[Any, ...],
     return (), {name: value for name, value in usual.items() if name in parameters} | others
 
 
-def reduced_graphs(data: Data | Batch, keep: Tensor, nodes: NodePolicy) -> Data:
-    """Return the graphs with some of their edges only.
+def keep_edges(data: Data | Batch, keep: Tensor) -> Data:
+    """Return a graph, or a batch of graphs, with some of its edges only, bool ``[E]``, and what belongs to them."""
+    # A batch knows where each graph's edges begin, which would no longer be true.
+    plain = Data.from_dict(data.to_dict()) if isinstance(data, Batch) else data
+    return plain.edge_subgraph(keep)
 
-    Nodes that leave go to one graph more, behind all others. So the others keep their numbers; in mean, sum and maximum
+
+def reduced_graphs(data: Data | Batch, keep: Tensor, node_policy: NodePolicy) -> Data:
+    """Return graphs with some of their edges only.
+
+    Nodes that leave are moved to an additional last graph. So the others keep their numbers; in mean, sum and maximum
     pooling a graph without any nodes has zeros.
-
-    Args:
-        data: The graph, or the batch of G graphs.
-        keep: The edges that are kept, bool ``[E]``.
-        nodes: What becomes of nodes without edges.
     """
-    kept = keep.nonzero().squeeze(1)
-    edge_index, batch = edges_of(data)[:, kept], graph_of_nodes(data)
-    order = torch.arange(len(batch), device=batch.device)
-    if nodes == "leave":
+    reduced = keep_edges(data, keep)
+    edge_index, batch = edges_of(reduced), graph_of_nodes(data)
+    if node_policy == "leave":
         has_edge = torch.zeros_like(batch, dtype=torch.bool).index_fill_(0, edge_index.reshape(-1), True)
         batch, order = torch.sort(torch.where(has_edge, batch, number_of_graphs(data)), stable=True)
-        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        edge_index = place[edge_index]
-    reduced = {name: _rows(data, name, kept, order) for name in data.keys() if name != "ptr"}  # noqa: SIM118
-    return Data.from_dict(reduced | {"edge_index": edge_index, "batch": batch})
-
-
-def _rows(data: Data | Batch, name: str, edges: Tensor, nodes: Tensor) -> Any:
-    """Return an attribute for the given edges, or nodes, if it is one of edges, or nodes."""
-    value = data[name]
-    if not isinstance(value, Tensor):
-        return value
-    if data.is_edge_attr(name):
-        return value.index_select(data.__cat_dim__(name, value), edges)
-    return value.index_select(data.__cat_dim__(name, value), nodes) if data.is_node_attr(name) else value
+        new_node = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        edge_index = new_node[edge_index]
+        for name, value in data:
+            if isinstance(value, Tensor) and data.is_node_attr(name):
+                reduced[name] = value.index_select(data.__cat_dim__(name, value), order)
+    reduced.edge_index, reduced.batch = edge_index, batch
+    return reduced
 
 
 def reads_roots(model: Module) -> bool:
@@ -75,24 +73,19 @@ def reads_roots(model: Module) -> bool:
 
 
 @torch.no_grad()
-def output_of(model: Module, data: Data | Batch, keep: Tensor | None = None, nodes: NodePolicy = "stay") -> Tensor:
-    """Return a model's output for graphs with some of their edges only, one row per graph; ``[G]`` becomes ``[G, 1]``.
-
-    Args:
-        model: The model, in evaluation mode.
-        data: The graph, or the batch of G graphs.
-        keep: The edges that are kept, bool ``[E]``; ``None`` for the graphs as they are.
-        nodes: What becomes of nodes without edges. A :class:`~captum_goat.models.RootClassifier` has no pool to leave.
-    """
-    if nodes not in get_args(NodePolicy):
-        raise ValueError(f"Expected nodes to be one of {', '.join(map(repr, get_args(NodePolicy)))} (got {nodes!r}).")
+def output_of(
+    model: Module, data: Data | Batch, keep: Tensor | None = None, node_policy: NodePolicy = "stay"
+) -> Tensor:
+    """Return a model's output for graphs with some of their edges only, one row per graph (``[G, 1]`` for ``[G]``)."""
+    if node_policy not in get_args(NodePolicy):
+        raise ValueError(f"Expected node_policy to be 'stay' or 'leave' (got {node_policy!r}).")
     if model.training:
         raise ValueError("Expected a model in evaluation mode (got one in training mode). Call model.eval() first.")
-    policy: NodePolicy = "stay" if reads_roots(model) else nodes
+    policy: NodePolicy = "stay" if reads_roots(model) else node_policy
     args, kwargs = model_arguments(model, data if keep is None else reduced_graphs(data, keep, policy))
     output: Tensor = model(*args, **kwargs)
     graphs = number_of_graphs(data)
-    rows = (graphs, graphs + 1) if nodes == "leave" else (graphs,)
+    rows = (graphs, graphs + 1) if node_policy == "leave" else (graphs,)
     if not isinstance(output, Tensor) or output.dim() < 1 or len(output) not in rows:
         got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(
@@ -104,11 +97,6 @@ def output_of(model: Module, data: Data | Batch, keep: Tensor | None = None, nod
 
 def logits_of(model: Module, data: Data | Batch, *, logarithms_too: bool = True) -> Tensor:
     """Return a model's logits for graphs as they are, ``[G, C]``, or ``[G, 1]`` if it has one logit for two classes.
-
-    Args:
-        model: The model, in evaluation mode.
-        data: The graph, or the batch of G graphs.
-        logarithms_too: Whether logarithms of probabilities are refused, like probabilities.
 
     Raises:
         ValueError: If the model returns something else.
@@ -124,15 +112,93 @@ def logits_of(model: Module, data: Data | Batch, *, logarithms_too: bool = True)
     return output
 
 
+def refuse_probabilities(
+    output: Tensor, more: Callable[[], Tensor] | None = None, *, logarithms_too: bool = True
+) -> None:
+    """Raise a ValueError if a model returns probabilities of classes instead of logits.
+
+    Args:
+        output: The model's output ``[G, C]`` for two classes or more.
+        more: Returns the output for other graphs; called if the output looks like probabilities, as logits may by
+            chance.
+        logarithms_too: Whether logarithms of probabilities are refused, too. Softmax does not change them, but they
+            are not the logits that explainers explain.
+    """
+    if _are_probabilities(output) and (more is None or _are_probabilities(more())):
+        raise ValueError(
+            "Expected logits (got probabilities: they are positive, and add up to 1). Return what goes into softmax."
+        )
+    if logarithms_too and _are_logarithms(output) and (more is None or _are_logarithms(more())):
+        raise ValueError(
+            "Expected logits (got logarithms of probabilities: their exponentials add up to 1). Return what goes into "
+            "log_softmax."
+        )
+
+
+def refuse_squashed(*runs: Callable[[], Tensor]) -> None:
+    """Raise a ValueError if the last step of a model of one output is a sigmoid.
+
+    The result of a sigmoid alone may just as well be a logit: so the operations of the model are watched.
+
+    Args:
+        *runs: Run the model on different graphs, and return its output.
+    """
+    if all(_ends_squashed(run) for run in runs):
+        raise ValueError(
+            "Expected one logit per graph (got what a sigmoid or softmax returns). Return what goes into it."
+        )
+
+
+def of_two_classes(output: Tensor) -> Tensor:
+    """Return logits ``[G, C]`` of two classes or more: one logit is that of class 1, beside 0 for class 0."""
+    return torch.cat([torch.zeros_like(output), output], dim=1) if output.size(1) == 1 else output
+
+
+def _are_probabilities(output: Tensor) -> bool:
+    """Return whether rows are positive and add up to 1; rows of ones and zeros alone may well be logits."""
+    return bool((output >= 0).all()) and bool((output % 1 > 0).any()) and _near(output.sum(dim=1), 1.0)
+
+
+def _are_logarithms(output: Tensor) -> bool:
+    return _near(output.logsumexp(dim=1), 0.0)
+
+
+def _near(sums: Tensor, expected: float) -> bool:
+    rounding = max(ROUNDING, 2.0 * torch.finfo(sums.dtype).eps)
+    return torch.allclose(sums, torch.full_like(sums, expected), rtol=0.0, atol=rounding)
+
+
+def _ends_squashed(run: Callable[[], Tensor]) -> bool:
+    """Return whether an output is the result of a sigmoid or the like, or entries of it."""
+    with _Squashed() as squashed:
+        output = run()
+    return any(bool(torch.isin(output, result).all()) for result in squashed.results)
+
+
+class _Squashed(TorchFunctionMode):
+    """Keeps the results of sigmoids and the like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        rule = find(func)
+        if rule is not None and rule.squashes:
+            self.results.append(out)
+        return out
+
+
 @dataclass(frozen=True)
 class Prediction:
-    """How sure a model is of a class, for graphs as they are and with some of their edges only.
+    """The probability of a class, or whether it is predicted, for whole graphs and for some of their edges only.
 
     Attributes:
         model: The model.
         data: The graph, or the batch of G graphs.
         target: The class of each graph, ``[G]``.
-        nodes: What becomes of nodes without edges.
+        node_policy: Whether nodes without edges stay or leave.
         measure: ``"probability"``: that of the class. ``"accuracy"``: 1 if the class is predicted, else 0.
         original: The measure for the graphs as they are, ``[G]``.
     """
@@ -140,7 +206,7 @@ class Prediction:
     model: Module
     data: Data | Batch
     target: Tensor
-    nodes: NodePolicy
+    node_policy: NodePolicy
     measure: Measure
     original: Tensor
 
@@ -150,7 +216,7 @@ class Prediction:
         model: Module,
         data: Data | Batch,
         target: Tensor | int | None = None,
-        nodes: NodePolicy = "stay",
+        node_policy: NodePolicy = "stay",
         measure: Measure = "probability",
     ) -> Prediction:
         """Predict the graphs as they are; ``None`` for the target stands for the predicted classes."""
@@ -158,11 +224,11 @@ class Prediction:
             raise ValueError(f"Expected measure to be 'probability' or 'accuracy' (got {measure!r}).")
         logits = of_two_classes(logits_of(model, data, logarithms_too=False))
         classes = logits.argmax(dim=1) if target is None else class_per_graph(target, logits)
-        return cls(model, data, classes, nodes, measure, _measured(logits, classes, measure))
+        return cls(model, data, classes, node_policy, measure, _measured(logits, classes, measure))
 
     def with_edges(self, keep: Tensor) -> Tensor:
         """Return the measure for the graphs with the kept edges only, ``[G]``."""
-        logits = of_two_classes(output_of(self.model, self.data, keep, self.nodes))
+        logits = of_two_classes(output_of(self.model, self.data, keep, self.node_policy))
         return _measured(logits, self.target, self.measure)
 
     def drop(self, keep: Tensor) -> Tensor:
@@ -173,13 +239,13 @@ class Prediction:
 def class_per_graph(target: Tensor | int, logits: Tensor) -> Tensor:
     """Return a class for each graph, ``[G]``."""
     graphs, classes = logits.shape
-    given = torch.as_tensor(target, device=logits.device)
-    is_class = not given.is_floating_point() and given.dtype != torch.bool and given.numel() in (1, graphs)
-    if not is_class or bool(((given < 0) | (given >= classes)).any()):
+    index = torch.as_tensor(target, device=logits.device)
+    is_class = not index.is_floating_point() and index.dtype != torch.bool and index.numel() in (1, graphs)
+    if not is_class or bool(((index < 0) | (index >= classes)).any()):
         raise ValueError(
             f"Expected target to be a class below {classes}, or one for each of {graphs} graphs (got {target})."
         )
-    return given.long().reshape(-1).expand(graphs)
+    return index.long().reshape(-1).expand(graphs)
 
 
 def _measured(logits: Tensor, target: Tensor, measure: Measure) -> Tensor:

@@ -1,4 +1,4 @@
-"""From edge scores to an explanation: the best edges of every graph."""
+"""Selection of the edges with the highest scores, which makes an explanation of scores."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from captum_goat.metrics.counted_edges import CountedEdges, check_scores, check_
 
 
 def select_edges(
-    scores: Tensor, data: Data | Batch, sparsity: float | None = None, *, k: int | Tensor | None = None
+    data: Data | Batch, scores: Tensor, sparsity: float | None = None, *, k: int | Tensor | None = None
 ) -> Tensor:
     r"""Choose the edges with the highest scores, in every graph of a batch.
 
     At sparsity :math:`s` the best :math:`k = \lfloor (1 - s) M \rfloor` of a graph's :math:`M` edges are chosen; one at
     least if :math:`s < 1`. Where every edge has its reverse, undirected edges are counted: such an edge has the sum of
     the scores of its two directions, and both are chosen together. The same goes for parallel edges, in every graph.
-    Scores are signed: an edge that speaks against the class comes last. Of edges with equal scores the one that comes
+    Scores are signed: an edge that opposes the class comes last. Of edges with equal scores the one that comes
     first in ``edge_index`` is chosen.
 
     Args:
-        scores: One number per column of ``edge_index``, ``[E]``, from any explainer.
         data: The graph, or the batch of G graphs.
+        scores: One number per column of ``edge_index``, ``[E]``, from any explainer.
         sparsity: The share of edges to leave out, from 0 to 1.
         k: In place of the sparsity the number of edges, one for all graphs or one per graph ``[G]``; a graph with fewer
             edges has all of them chosen.
@@ -36,7 +36,7 @@ def select_edges(
         >>> from torch_geometric.data import Data
         >>> from captum_goat.metrics import select_edges
         >>> data = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)  # 0 - 1 - 2
-        >>> select_edges(torch.tensor([0.9, -0.5, 0.3, 0.2]), data, sparsity=0.5)  # 0.4 against 0.5
+        >>> select_edges(data, torch.tensor([0.9, -0.5, 0.3, 0.2]), sparsity=0.5)  # 0.4 against 0.5
         tensor([False, False,  True,  True])
     """
     edges, scores = CountedEdges.of(data), check_scores(scores, data)
@@ -78,9 +78,7 @@ def sparsity(data: Data | Batch, selected: Tensor) -> Tensor:
 
 def number_per_graph(k: int | Tensor | None, edges: CountedEdges) -> Tensor:
     """Return a number of edges for each graph, ``[G]``."""
-    given = torch.as_tensor(k, device=edges.graph.device)
-    if given.is_floating_point() or given.shape not in ((), (edges.num_graphs,)) or bool((given < 0).any()):
-        raise ValueError(
-            f"Expected k as a whole number from 0 on, or one for each of {edges.num_graphs} graphs (got {k})."
-        )
-    return given.expand(edges.num_graphs)
+    number = torch.as_tensor(k, device=edges.graph.device)
+    if number.is_floating_point() or number.shape not in ((), (edges.num_graphs,)) or bool((number < 0).any()):
+        raise ValueError(f"Expected k as an integer from 0 on, or one for each of {edges.num_graphs} graphs (got {k}).")
+    return number.expand(edges.num_graphs)

@@ -30,8 +30,8 @@ class TopExplanations(NamedTuple):
 
         >>> import torch
         >>> from captum_goat.metrics import top_explanations
-        >>> found = top_explanations(torch.tensor([4, 7, 7]), k=2)  # one class of three samples
-        >>> found.group.tolist(), found.example.tolist()
+        >>> top = top_explanations(torch.tensor([4, 7, 7]), k=2)  # one class of three samples
+        >>> top.group.tolist(), top.example.tolist()
         ([[7, 4]], [[1, 0]])
     """
 
@@ -50,7 +50,7 @@ def distinct_explanations(data: Data | Batch, selected: Tensor, labels: Tensor |
     Args:
         data: The batch of G graphs; put all graphs to be compared into one.
         selected: The edges of the explanations, bool ``[E]``.
-        labels: The label of each node, whole numbers ``[N]``. By default nodes with equal features have equal labels.
+        labels: The label of each node, integers ``[N]``. By default nodes with equal features have equal labels.
             Give the explained node of a node classifier a label of its own to tell it apart.
 
     Returns:
@@ -81,11 +81,11 @@ def distinct_explanations(data: Data | Batch, selected: Tensor, labels: Tensor |
         # The hash of the undirected graph: it is the same in all versions of networkx, and the comparison is exact.
         digest = networkx.weisfeiler_lehman_graph_hash(graph.to_undirected(), node_attr="label")
         candidates = known.setdefault(digest, [])
-        found = next((number for other, number in candidates if networkx.is_isomorphic(graph, other, alike)), None)
-        if found is None:
-            candidates.append((graph, count))
-            found, count = count, count + 1
-        numbers.append(found)
+        number = next((number for other, number in candidates if networkx.is_isomorphic(graph, other, alike)), None)
+        if number is None:
+            number, count = count, count + 1
+            candidates.append((graph, number))
+        numbers.append(number)
     return torch.tensor(numbers, dtype=torch.long, device=selected.device)
 
 
@@ -144,11 +144,12 @@ def top_explanations(groups: Tensor, classes: Tensor | None = None, k: int = 1) 
         raise ValueError(f"Expected k to be 1 or more (got {k}).")
     distinct, group = torch.unique(groups, return_inverse=True)
     sizes = torch.bincount(classes)
-    place, cells = classes * len(distinct) + group, len(sizes) * len(distinct)
-    counts = torch.bincount(place, minlength=cells).view(len(sizes), -1)
+    cell, cells = classes * len(distinct) + group, len(sizes) * len(distinct)
+    counts = torch.bincount(cell, minlength=cells).view(len(sizes), -1)
     position = torch.arange(len(groups), device=groups.device)
-    first = position.new_full((cells,), len(groups)).scatter_reduce_(0, place, position, "amin").view_as(counts)
-    counts, order = (each[:, :k] for each in torch.sort(counts, dim=1, descending=True, stable=True))
+    first = position.new_full((cells,), len(groups)).scatter_reduce_(0, cell, position, "amin").view_as(counts)
+    counts, order = torch.sort(counts, dim=1, descending=True, stable=True)
+    counts, order = counts[:, :k], order[:, :k]
     example = torch.where(counts > 0, first.gather(1, order), -1)
     return TopExplanations(distinct[order], counts / sizes.unsqueeze(1), example)
 
@@ -197,11 +198,11 @@ def _node_labels(data: Data | Batch, labels: Tensor | None) -> list[int]:
         labels = torch.unique(features.reshape(len(features), -1), dim=0, return_inverse=True)[1]
     elif labels.is_floating_point() or labels.shape != (data.num_nodes,):
         raise ValueError(
-            f"Expected labels as whole numbers, one for each of {data.num_nodes} nodes (got {labels.dtype} "
+            f"Expected labels as integers, one for each of {data.num_nodes} nodes (got {labels.dtype} "
             f"{list(labels.shape)})."
         )
-    found: list[int] = labels.tolist()
-    return found
+    label_list: list[int] = labels.tolist()
+    return label_list
 
 
 def _explanations(networkx: Any, data: Data | Batch, selected: Tensor, labels: list[int]) -> list[Any]:

@@ -38,6 +38,10 @@ class Messages(NamedTuple):
         padded = torch.cat([scaled, scaled.new_ones(1)])  # the edge -1 is the last entry
         return padded[self.edges].view(self.shape)
 
+    def along_path(self, gradient: Tensor | None) -> Tensor | None:
+        """Return the derivative along the path from no edges, but for the mask: that with respect to the factor."""
+        return gradient
+
 
 class EdgeTracker:
     """Name the edge behind each message.
@@ -115,7 +119,7 @@ class EdgeTracker:
         return present
 
     def check_seen(self) -> None:
-        """Refuse a model that has run without any message passing."""
+        """Raise UnsupportedModelError if the model has run without any message passing."""
         if not self._seen:
             raise UnsupportedModelError(
                 "Edges are masked in the message passing of torch_geometric layers, and this model called none that "

@@ -20,7 +20,7 @@ def _same(_: Call, ids: Tensor) -> Tensor:
 
 @rule(aten.detach, aten._to_copy)
 def _converted(call: Call) -> Result:
-    """Values that are detached or rounded to whole numbers would be constants in the replay, but they are not."""
+    """Values that are detached or rounded to integers would be constants in the replay, but they are not."""
     trace = call.trace(call.args[0])
     detached = call.operation.packet is aten.detach
     return REFUSED if isinstance(trace, Rows) and (detached or not call.out.is_floating_point()) else trace

@@ -2,7 +2,7 @@
 
 A *row* is whatever one slice of a tensor stands for: a message, a node, a graph. The operations that mix rows
 make new ones; each such set of new rows is a :class:`Block`, and the blocks together form the row graph, from
-which :mod:`captum_goat.receptive_field` reads the edges that reach each gate.
+which :mod:`captum_goat.fields.receptive_field` reads the edges that reach each gate.
 """
 
 from __future__ import annotations

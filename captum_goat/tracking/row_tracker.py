@@ -221,7 +221,7 @@ class RowTracker(TorchDispatchMode):
         return trace if isinstance(trace, Rows) else None
 
     def check_by_layers(self, tensor: Tensor) -> None:
-        """Refuse what is made of messages that no layer has passed."""
+        """Raise UnsupportedModelError for what is made of messages that no layer has passed."""
         trace = self.get(tensor)
         if isinstance(trace, Unsupported) and trace.by_hand:
             raise by_hand(trace.operation, trace.place)

@@ -1,7 +1,7 @@
 """Draw the pictures in this folder again, from models that are trained and explained for the purpose.
 
 Run ``python docs/images/make_pictures.py --data FOLDER``, where the folder has ``Mutagenicity.tar.xz`` or its raw files
-(see ``captum_goat.datasets.load_mutagenicity``). It takes a minute or two, and needs the extras ``demo`` and
+(see ``benchmarks.datasets.load_mutagenicity``). It takes a minute or two, and needs the extras ``demo`` and
 ``molecules``. The examples are not chosen by hand: they are the first of the test set that the model gets right.
 """
 
@@ -20,21 +20,24 @@ from PIL import Image
 from torch import Tensor
 from torch_geometric.data import Data
 
-from captum_goat.benchmark.explainers import EXPLAINERS
-from captum_goat.captum_visualization import visualize_adjacency_attr
-from captum_goat.datasets import ba_2motifs, load
-from captum_goat.demo import METHODS, explained_outputs
-from captum_goat.models import GraphClassifier, Settings, train_model, train_paper_model
-from captum_goat.pictures.layouts import node_positions
-from captum_goat.visualization import (
+from benchmarks.datasets import load
+from benchmarks.explainers import EXPLAINERS
+from benchmarks.paper_models import Settings, train_paper_model
+from captum_goat import EdgeMaskedModel
+from captum_goat.datasets import ba_2motifs
+from captum_goat.models import GraphClassifier, train_model
+from captum_goat.plot import (
     one_hot_atoms,
     visualize_graph_attr,
     visualize_graph_attr_multiple,
     visualize_molecule_attr,
     visualize_molecule_attr_multiple,
 )
+from captum_goat.plot.captum_visualizers import visualize_adjacency_attr
+from captum_goat.plot.layouts import node_positions
 
 MUTAGEN, HOUSE = 0, 1  # classes
+METHODS = {"GOAt": "goat", "IntegratedGradients": "integrated_gradients"}
 
 
 class Example(NamedTuple):
@@ -48,11 +51,20 @@ class Example(NamedTuple):
 
 def example(model: GraphClassifier, graphs: list[Data], suits: Callable[[Data], bool]) -> Example:
     """Explain the first graph that suits and is classified correctly."""
-    predicted = explained_outputs(model, graphs).predicted.tolist()
-    graph = next(each for each, label in zip(graphs, predicted, strict=True) if label == int(each.y) and suits(each))
-    explained = explained_outputs(model, [graph])
-    attributions = {name: method(model, explained) for name, method in METHODS.items()}
-    return Example(graph, model, float(explained.differences), attributions)
+    graph = next(graph for graph in graphs if suits(graph) and predicted_class(model, graph) == int(graph.y))
+    target = graph.y.view(1)
+    attributions = {title: EXPLAINERS[name]()(model, graph, target) for title, name in METHODS.items()}
+    arguments = (graph.x, graph.edge_index)
+    with torch.no_grad():
+        without_edges = EdgeMaskedModel(model)(torch.zeros(graph.num_edges), *arguments)
+        difference = (model(*arguments) - without_edges)[0, int(graph.y)]
+    return Example(graph, model, float(difference), attributions)
+
+
+@torch.no_grad()
+def predicted_class(model: GraphClassifier, graph: Data) -> int:
+    """Return the class that the model predicts."""
+    return int(model(graph.x, graph.edge_index).argmax())
 
 
 def house_example() -> Example:
@@ -75,9 +87,9 @@ def mutagen_example(data: Path, unpack_to: Path | None) -> Example:
     return example(model, test, lambda graph: int(graph.y) == MUTAGEN and bool(graph.edge_label.any()))
 
 
-def titles(explained: Example) -> list[str]:
-    """Say what the attributions add up to."""
-    return [f"{name}: adds up to {float(each.sum()):.2f}" for name, each in explained.attributions.items()]
+def with_sums(attributions: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return attributions by titles that say what they add up to."""
+    return {f"{name}: adds up to {float(values.sum()):.2f}": values for name, values in attributions.items()}
 
 
 def of_molecule(graph: Data) -> dict[str, Any]:
@@ -100,14 +112,19 @@ def hero(house: Example, mutagen: Example) -> Figure:
         (lower, "Which bonds tell a GIN that the molecule is mutagenic?", mutagen),
     ):
         row.suptitle(f"{question}  They change its output by {explained.output:.2f}.", fontsize=13, fontweight="bold")
-    options: dict[str, Any] = {"titles": titles(house), "ground_truth": house.graph.edge_label, "show_legend": False}
     axes = upper.subplots(1, 2)
     visualize_graph_attr_multiple(
-        house.attributions, house.graph, layout=roof_up(house.graph), plt_fig_axis=(upper, axes), **options
+        with_sums(house.attributions),
+        house.graph,
+        layout=roof_up(house.graph),
+        ground_truth=house.graph.edge_label,
+        plt_fig_axis=(upper, axes),
     )
-    options = {"titles": titles(mutagen), "show_legend": False, **of_molecule(mutagen.graph)}
     visualize_molecule_attr_multiple(
-        mutagen.attributions, mutagen.graph, plt_fig_axis=(lower, lower.subplots(1, 2)), **options
+        with_sums(mutagen.attributions),
+        mutagen.graph,
+        plt_fig_axis=(lower, lower.subplots(1, 2)),
+        **of_molecule(mutagen.graph),
     )
     handles, _ = axes[0].get_legend_handles_labels()
     fig.legend(
@@ -141,14 +158,20 @@ def pictures(house: Example, mutagen: Example) -> Iterator[tuple[str, Figure]]:
     graph, attributions = mutagen.graph, mutagen.attributions["GOAt"]
     options: dict[str, Any] = {"show_colorbar": True, "use_pyplot": False}
     known = of_molecule(graph)
-    fig, _ = visualize_molecule_attr(attributions, graph, **known, **options, fig_size=(7, 4), show_legend=True)
+    fig, _ = visualize_molecule_attr(attributions, graph, **known, **options, fig_size=(7, 4))
     yield "molecule_attr", fig
-    del known["bond_types"]
+    options["node_labels"] = known["atoms"]
     fig, _ = visualize_graph_attr(
-        attributions, graph, **known, **options, layout="molecule", fig_size=(7, 4), show_legend=True
+        attributions,
+        graph,
+        ground_truth=graph.edge_label,
+        node_colors="element",
+        layout="molecule",
+        fig_size=(7, 4),
+        **options,
     )
     yield "graph_attr", fig
-    options |= {"node_labels": known["atoms"], "cmap": "RdBu", "title": "GOAt on the same molecule"}
+    options |= {"cmap": "RdBu", "title": "GOAt on the same molecule"}
     fig, _ = visualize_adjacency_attr(attributions, graph.edge_index, **options, fig_size=(5, 5.6))
     yield "adjacency_attr", fig
 

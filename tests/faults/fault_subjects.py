@@ -104,14 +104,14 @@ def _explainer(model: Model) -> Callable[[], Tensor]:
 
 
 def _nodes(model: Model) -> Callable[[], Tensor]:
-    return lambda: explain_nodes(model, graph(0), [1, 2], progress=False).attributions
+    return lambda: explain_nodes(model, graph(0), [1, 2], show_progress=False).attributions
 
 
 def _dataset(model: Model) -> Callable[[], Tensor]:
     graphs = [graph(seed) for seed in range(3)]
 
     def run() -> Tensor:
-        found = explain_dataset(model, graphs, batch_size=2, progress=False)
+        found = explain_dataset(model, graphs, batch_size=2, show_progress=False)
         return torch.cat([each.edge_mask for each in found])
 
     return run

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 
 import captum_goat
-from captum_goat import interception
+from captum_goat.hooks import interception
 
 # Where interrupts may do harm: the package, and what torch and Python enter and leave contexts with.
 _WATCHED = (

@@ -14,7 +14,8 @@ from fault_subjects import MASK, SUBJECTS, Model, Subject, graph, passes_of, sub
 from injection import CallFault, InjectedError, Interrupt, nothing_left
 from torch import Tensor
 
-from captum_goat import GOAtAttribution, interception
+from captum_goat import GOAtAttribution
+from captum_goat.hooks import interception
 
 ERRORS = (InjectedError, KeyboardInterrupt, SystemExit)
 

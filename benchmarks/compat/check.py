@@ -1,0 +1,153 @@
+"""Try one model out: is it explained exactly, refused, or neither?"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.compat import frozen
+from benchmarks.compat.graphs import Example, examples
+from benchmarks.compat.networks import randomize
+from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
+
+EXACT, REFUSED, NOT_HERE, WRONG = "exact", "refused", "not here", "WRONG"
+# Exact, but the output is the same with and without edges.
+_UNMOVED = "unmoved"
+# How far the sum of the attributions may be from the difference of the outputs, relative to these.
+TOLERANCE = 1e-6
+
+
+class Case(NamedTuple):
+    """A model to be tried out.
+
+    Attributes:
+        section: The table in which it stands.
+        name: The class that is tried out.
+        variant: Its options; empty for the defaults.
+        build: Makes the model.
+        family: The family of examples it is tried on.
+    """
+
+    section: str
+    name: str
+    variant: str
+    build: Callable[[], nn.Module]
+    family: str = "graphs"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells the case from the others."""
+        return self.section, self.name, self.variant
+
+
+class Result(NamedTuple):
+    """What became of a case.
+
+    Attributes:
+        status: One of ``EXACT``, ``REFUSED``, ``NOT_HERE``, ``WRONG``.
+        detail: Why.
+    """
+
+    status: str
+    detail: str = ""
+
+
+class NotHere(Exception):  # noqa: N818
+    """There is nothing to be tried out."""
+
+
+def check(case: Case, *, describe: bool = False) -> Result:
+    """Build the model of a case, with random weights in double precision, and explain all of its examples.
+
+    Args:
+        case: The case.
+        describe: Whether to say of an exact one what was frozen.
+    """
+    with _surroundings():
+        try:
+            model, given = case.build(), examples(case.family)
+            _forward(model, given[0])  # lazy layers find their sizes
+            randomize(model.eval())
+            outputs = [_forward(model, each) for each in given]
+        except Exception as error:
+            return Result(NOT_HERE, str(error) if isinstance(error, NotHere) else _describe(error))
+        if not all(bool(each.isfinite().all()) for each in outputs):
+            return Result(NOT_HERE, "the output is not finite")
+        results = [_explain(model, each) for each in given]
+        what = frozen.describe(model, given[-1]) if describe and results[-1].status == EXACT else ""
+    if all(each.status == _UNMOVED for each in results):
+        return Result(WRONG, "the edges change nothing, so that nothing was tried")
+    by_status = {each.status: each for each in reversed(results)}
+    found = next(by_status[status] for status in (WRONG, REFUSED, EXACT) if status in by_status)
+    return found._replace(detail=what) if found.status == EXACT else found
+
+
+def _forward(model: nn.Module, example: Example) -> Tensor:
+    arguments = example.args if example.edges else (*example.inputs, *example.args)
+    with torch.no_grad():
+        output: Tensor = model(*arguments)
+    return output
+
+
+def _explain(model: nn.Module, example: Example) -> Result:
+    """Explain one example, and compare with the outputs at the two ends."""
+    inputs = example.inputs if len(example.inputs) > 1 else example.inputs[0]
+    try:
+        output = _forward(model, example)
+        target = 1 if output.size(1) > 1 else 0
+        found = GOAtAttribution(model).attribute(inputs, target=target, additional_forward_args=example.args)
+    except UnsupportedModelError as error:
+        return Result(REFUSED, first_sentence(str(error)))
+    except Exception as error:
+        return Result(WRONG, _describe(error))
+    zeros = tuple(torch.zeros_like(each) for each in example.inputs)
+    try:
+        end, start = (_masked(model, each, example)[:, target] for each in (example.inputs, zeros))
+    except Exception as error:
+        return Result(WRONG, f"with edges masked: {_describe(error)}")
+    sums = torch.zeros_like(end)
+    for scores, owner in zip(found if isinstance(found, tuple) else (found,), example.owners, strict=True):
+        sums.index_add_(0, owner, scores.flatten(1).sum(dim=1) if scores.dim() > 1 else scores)
+    delta = (sums - (end - start)).abs()
+    if (end - output[:, target]).abs().max() > TOLERANCE:
+        return Result(WRONG, "a mask of ones changes the output")
+    if not bool((delta <= TOLERANCE * (end.abs() + start.abs()).clamp(min=1.0)).all()):
+        return Result(WRONG, f"the sum is off by {float(delta.max()):.2g}")
+    return Result(EXACT if (end - start).abs().max() > TOLERANCE else _UNMOVED)
+
+
+def _masked(model: nn.Module, inputs: tuple[Tensor, ...], example: Example) -> Tensor:
+    with torch.no_grad():
+        if not example.edges:
+            return _forward(model, example._replace(inputs=inputs))
+        return EdgeMaskedModel(model)(*inputs, *example.args)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _surroundings() -> Iterator[None]:
+    """Double precision, no warnings, and the random numbers of the outside untouched."""
+    before = torch.get_default_dtype()
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        torch.set_default_dtype(torch.float64)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_sentence(str(error))}"
+
+
+def first_sentence(text: str) -> str:
+    """Return a text up to the end of its first sentence, on one line."""
+    line = " ".join(text.split())
+    end = line.find(". ")
+    return line[: end + 1] if end >= 0 else line

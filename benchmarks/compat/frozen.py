@@ -1,0 +1,22 @@
+"""Name the operations of a model at which GOAt freezes numbers."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from benchmarks.compat.graphs import Example
+from captum_goat.inputs.targets import Choice
+from captum_goat.method.explain import recorded_explanations
+from captum_goat.wrapped_model import ExplainedModel
+
+
+def describe(model: nn.Module, example: Example) -> str:
+    """Return which activations are gates, and which other operations have something that is frozen."""
+    inputs = example.inputs if len(example.inputs) > 1 else example.inputs[0]
+    request = ExplainedModel.of(model).request(inputs, example.args)
+    gates, frozen = set[str](), set[str]()
+    for call in filter(None, recorded_explanations(request, Choice([0]))[0].pattern.calls):
+        for kept in filter(None, call.kept):
+            (gates if kept.gates else frozen).add(call.operation.strip("_").lower())
+    parts = [f"{what} {', '.join(sorted(each))}" for what, each in (("gates:", gates), ("frozen:", frozen)) if each]
+    return "; ".join(parts) or "linear"

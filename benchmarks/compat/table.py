@@ -1,0 +1,122 @@
+"""The results as Markdown, and the statuses read back from there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch_geometric
+from torch_geometric.nn import conv, models
+
+from benchmarks.compat import convs, grids
+from benchmarks.compat import models as model_cases
+from benchmarks.compat.check import EXACT, NOT_HERE, REFUSED, TOLERANCE, WRONG, Case, Result
+
+Results = Sequence[tuple[Case, Result]]
+Key = tuple[str, str, str]
+
+_INTRODUCTION = f"""# What of PyTorch Geometric is explained exactly
+
+Every layer and every model of torch_geometric {{pyg}} (torch {{torch}}), tried out by
+`python -m benchmarks.compat --write docs/compat.md`, with random weights, on random directed graphs: without and with
+some self-loops, with a self-loop at every node, with duplicate edges and isolated nodes, alone and in a batch.
+
+- **{EXACT}**: on every graph the attributions add up to the difference of the output with and without edges, to
+  {TOLERANCE:g} of the outputs in double precision. Shown are the activations that are gates, and the other operations
+  of which something is frozen: `div` is the size by which a softmax or a norm divides.
+- **{REFUSED}**: `attribute` raises an `UnsupportedModelError`, which begins as shown.
+- **{NOT_HERE}**: it does not run here at all, for the reason shown.
+
+Convolutions stand between GCN, ReLU and ReLU, mean, linear; models of nodes have a mean and a linear layer after them;
+aggregations, norms and activations follow a GCN layer. Class names without options are tried with their defaults.
+"""
+_LIST_HEAD = "| name | variant | status | what |\n|---|---|---|---|"
+
+
+def versions() -> str:
+    """Return the line that names the installed versions."""
+    return f"torch_geometric {torch_geometric.__version__} (torch {torch.__version__.split('+')[0]})"
+
+
+def write(results: Results) -> str:
+    """Return the document."""
+    introduction = _INTRODUCTION.format(pyg=torch_geometric.__version__, torch=torch.__version__.split("+")[0])
+    parts = [introduction]
+    for section in dict.fromkeys(case.section for case, _ in results):
+        rows = [(case, result) for case, result in results if case.section == section]
+        body = _grid(rows) if section in grids.SECTIONS else _list(rows)
+        parts.append(f"## {section}\n\n{body}\n")
+    parts.append("## Summary\n\n" + "\n".join(f"- {line}" for line in summary(results)) + "\n")
+    return "\n".join(parts)
+
+
+def read(text: str) -> dict[Key, str]:
+    """Return the status of every case in a document."""
+    found: dict[Key, str] = {}
+    section, columns = "", list[str]()
+    for line in text.splitlines():
+        if line.startswith("## "):
+            section, columns = line[3:], []
+        elif line.startswith("|") and not line.startswith("|---"):
+            cells = [each.strip() for each in line.strip("|").split(" | ")]
+            if not columns:
+                columns = cells
+            elif columns[0] == "name":
+                found[section, cells[0], cells[1]] = cells[2]
+            else:
+                found.update(
+                    {(section, name, cells[0]): status for name, status in zip(columns[1:], cells[1:], strict=True)}
+                )
+    return found
+
+
+def counts(results: Results, section: str, names: Sequence[str]) -> Counter[str]:
+    """Return how many of the names have which status: that of their first row."""
+    first: dict[str, str] = {}
+    for case, result in results:
+        if case.section == section:
+            first.setdefault(case.name, result.status)
+    return Counter(first[name] for name in names if name in first)
+
+
+def summary(results: Results) -> Iterator[str]:
+    """Yield what is to be said of convolutions, of models and of everything."""
+    kinds = (
+        ("convolution classes", convs.SECTION, conv.__all__),
+        ("models", model_cases.SECTION, models.__all__),
+    )
+    for what, section, names in kinds:
+        count = counts(results, section, names)
+        exact = {case.name for case, result in results if case.section == section and result.status == EXACT}
+        some = len(exact.intersection(names)) - count[EXACT]
+        others = ", ".join(f"{count[status]} {status}" for status in (REFUSED, NOT_HERE, WRONG) if count[status])
+        yield f"{sum(count.values())} {what}: {count[EXACT]} {EXACT}, {others}; {some} more {EXACT} with other options"
+    total = Counter(result.status for _, result in results)
+    yield f"{len(results)} rows in all: " + ", ".join(f"{total[each]} {each}" for each in sorted(total))
+
+
+def _list(rows: Results) -> str:
+    lines = [
+        f"| {case.name} | {case.variant} | {result.status} | {result.detail.replace('|', '/')} |"
+        for case, result in rows
+    ]
+    return "\n".join([_LIST_HEAD, *lines])
+
+
+def _grid(rows: Results) -> str:
+    names = list(dict.fromkeys(case.name for case, _ in rows))
+    status = {(case.variant, case.name): result.status for case, result in rows}
+    lines = [
+        f"| {variant} | " + " | ".join(status.get((variant, name), "") for name in names) + " |"
+        for variant in dict.fromkeys(case.variant for case, _ in rows)
+    ]
+    reasons: dict[tuple[str, str], list[Case]] = {}
+    for case, result in rows:
+        if result.status != EXACT:
+            reasons.setdefault((result.status, result.detail), []).append(case)
+    notes = []
+    for (found, detail), each in reasons.items():
+        which = [", ".join(dict.fromkeys(getattr(case, part) for case in each)) for part in ("name", "variant")]
+        notes.append(f"- {which[0]} with {which[1]}: {found}. {detail}")
+    return "\n".join(["| option | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|", *lines, "", *notes])

@@ -1,0 +1,98 @@
+"""One adapter per explainer, all with one signature: a model, graphs and their classes in; signed edge scores out.
+
+:data:`EXPLAINERS` has them by name. Each is a class that makes an :class:`EdgeExplainer`; its attributes say what it
+is::
+
+    >>> import torch
+    >>> from benchmarks.explainers import EXPLAINERS
+    >>> from captum_goat.datasets import ba_2motifs
+    >>> from captum_goat.models import GraphClassifier
+    >>> EXPLAINERS["occlusion"].batched, EXPLAINERS["occlusion"].complete, EXPLAINERS["kernel_shap"].slow
+    (True, False, True)
+    >>> (graph,) = ba_2motifs(num_graphs=1)
+    >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
+    >>> EXPLAINERS["occlusion"]()(model, graph, target=torch.tensor([0])).shape
+    torch.Size([50])
+
+Every explainer works on its own copy of the model, and gives a graph the same scores alone and in a batch, whatever
+random numbers were drawn before. Where one does not apply, or is not installed, it raises
+:class:`ExplainerSkippedError`.
+"""
+
+from benchmarks.explainers.adjacency import (
+    AdjacencyGOAt,
+    AdjacencyOcclusion,
+    LeaningUpperHalfAdjacencyGradients,
+    PeeledAdjacencyGOAt,
+    PeeledUpperHalfAdjacencyGradients,
+    ProportionalAdjacencyGOAt,
+)
+from benchmarks.explainers.counterfactual import CFGNNExplainer
+from benchmarks.explainers.degree import DEGREE
+from benchmarks.explainers.edge_weights import WeightIntegratedGradients
+from benchmarks.explainers.gradients import Deconvolution, GradientShap, GuidedBackprop, InputXGradient
+from benchmarks.explainers.peeled import (
+    LeaningUpperHalfGradients,
+    PeeledGOAt,
+    PeeledRandom,
+    PeeledUpperHalfGradients,
+)
+from benchmarks.explainers.pgm import PGMExplainerOfPyG
+from benchmarks.explainers.pyg import AttentionOfPyG, GraphMaskOfPyG, PGExplainerOfPyG
+from benchmarks.explainers.reinforced import RGExplainer
+from benchmarks.explainers.relevance import GNNLRP
+from benchmarks.explainers.repeated import RepeatedGOAt
+from benchmarks.explainers.robust_counterfactual import RCExplainer
+from benchmarks.explainers.sampling import KernelShap, ShapleyValueSampling
+from benchmarks.explainers.subgraphx import SubgraphX
+from captum_goat.compare.explainers.interface import EdgeExplainer, Explainer, ExplainerSkippedError
+from captum_goat.compare.explainers.standard import (
+    EdgeOcclusion,
+    GNNExplainer,
+    GOAt,
+    IntegratedGradients,
+    Random,
+    Saliency,
+)
+
+__all__ = ["EXPLAINERS", "EdgeExplainer", "Explainer", "ExplainerSkippedError"]
+
+EXPLAINERS: dict[str, type[Explainer]] = {
+    each.name: each
+    for each in (
+        GOAt,
+        RepeatedGOAt,
+        AdjacencyGOAt,
+        ProportionalAdjacencyGOAt,
+        PeeledGOAt,
+        PeeledAdjacencyGOAt,
+        PeeledUpperHalfGradients,
+        LeaningUpperHalfGradients,
+        PeeledUpperHalfAdjacencyGradients,
+        LeaningUpperHalfAdjacencyGradients,
+        Random,
+        PeeledRandom,
+        EdgeOcclusion,
+        AdjacencyOcclusion,
+        Saliency,
+        InputXGradient,
+        IntegratedGradients,
+        WeightIntegratedGradients,
+        GradientShap,
+        GuidedBackprop,
+        Deconvolution,
+        ShapleyValueSampling,
+        KernelShap,
+        GNNExplainer,
+        PGExplainerOfPyG,
+        PGMExplainerOfPyG,
+        GraphMaskOfPyG,
+        AttentionOfPyG,
+        CFGNNExplainer,
+        RCExplainer,
+        RGExplainer,
+        DEGREE,
+        GNNLRP,
+        SubgraphX,
+    )
+}

@@ -1,0 +1,12 @@
+"""GOAt with the receptive fields of the authors' code."""
+
+from __future__ import annotations
+
+from captum_goat.compare.explainers.standard import GOAt
+
+
+class RepeatedGOAt(GOAt):
+    """GOAt, as in the authors' code: an edge counts once for every hop in which it reaches a gate."""
+
+    name = "goat_repeated"
+    field = "repeated"

@@ -1,0 +1,34 @@
+"""What the pages of the report are put together with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmarks.paper.study import Results
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Put paragraphs, tables and pictures one below the other, without empty ones."""
+    return "\n\n".join(each for each in parts if each)
+
+
+def picture(path: Path | None, text: str) -> str:
+    """Show a picture from the page's own folder; nothing if there is none."""
+    return "" if path is None else f"![{text}]({path.name})"
+
+
+def policies(results: Results, dataset: str) -> list[str]:
+    """Return what becomes of nodes without edges in a data set's results; the authors' policy comes last."""
+    found = {row.nodes for row in results.rows if row.dataset == dataset}
+    return [each for each in ("stay", "leave") if each in found]
+
+
+def measured(results: Results) -> list[str]:
+    """Return the data sets of which explanations were measured; others have models only."""
+    return [dataset for dataset in results.values("dataset") if policies(results, dataset)]
+
+
+def of_graphs(results: Results) -> list[str]:
+    """Return the data sets whose graphs, and not nodes, are classified."""
+    return [dataset for dataset in results.values("dataset") if "leave" in policies(results, dataset)]

@@ -1,0 +1,104 @@
+"""Graphs without some of their edges, and whether a model is on them what it is with these edges masked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
+from torch_geometric.data.data import BaseData
+
+from captum_goat.inputs.copies import graphs_in
+from captum_goat.inputs.graph_inputs import GraphInputs
+from captum_goat.tracking import UnsupportedModelError
+
+
+@contextmanager
+def running_without_edges(graph: GraphInputs) -> Iterator[None]:
+    """Say of whatever a model raises that it does so without edges."""
+    try:
+        yield
+    except UnsupportedModelError:
+        raise
+    except Exception as error:  # of the user's model, so of any kind
+        raise UnsupportedModelError(
+            f"{type(graph.model).__name__} does not run on the graph without some of its edges "
+            f"({type(error).__name__}: {error}), so it is not known what they do to the output. Use at='message'."
+        ) from error
+
+
+def check_same(graph: GraphInputs, masked: Tensor, deleted: Tensor, before: Tensor) -> None:
+    """Check that an output with edges masked to 0 is the one with them deleted.
+
+    Args:
+        graph: The graph.
+        masked: The output with edges masked.
+        deleted: The output with the same edges deleted.
+        before: The output with all edges, which tells how large a difference may be.
+
+    Raises:
+        ValueError: If they differ where some of the inputs are not finite.
+        UnsupportedModelError: If they differ otherwise.
+    """
+    if not nearly_equal(masked, deleted, before):
+        graph.check_finite()
+        raise UnsupportedModelError(
+            f"With some of the edges masked to 0, the output of {type(graph.model).__name__} is not what it is without "
+            f"them, so something in it depends on the edges by other ways than sums over them. Use at='message'."
+        )
+
+
+def nearly_equal(one: Tensor, other: Tensor, *more: Tensor) -> bool:
+    """Return whether two outputs are equal up to rounding, relative to the largest numbers in them or in ``more``."""
+    if one.shape != other.shape:
+        return False
+    largest = max(float(each.nan_to_num(0.0, 0.0, 0.0).abs().max()) if each.numel() else 0.0 for each in (one, *more))
+    near = torch.finfo(one.dtype).eps ** 0.5
+    return torch.allclose(one, other, rtol=near, atol=near * largest, equal_nan=True)
+
+
+def with_edges(graph: GraphInputs, kept: Tensor) -> GraphInputs:
+    """Return a graph with some of its edges only, bool ``[E]``, and what belongs to them."""
+    arguments = dict(graph.arguments)
+    for each, keep in zip(graph.edges, kept.split([each.size(1) for each in graph.edge_sets]), strict=True):
+        value = arguments[each.name]
+        if isinstance(value, BaseData):
+            arguments[each.name] = _data_with(value, each.key, keep)
+        elif each.key is not None:
+            for name, entry in arguments.items():
+                if isinstance(entry, dict) and isinstance(entry.get(each.key), Tensor):
+                    arguments[name] = entry | {each.key: _chosen(entry[each.key], name == each.name, keep)}
+        else:
+            same = {name for name, entry in arguments.items() if entry is value}
+            of_edges = {name for name in arguments if len(graph.edges) == 1 and _is_of_edges(graph, name, keep)}
+            arguments |= {name: _chosen(arguments[name], name in same, keep) for name in same | of_edges}
+    return replace(graph, arguments=arguments)
+
+
+def _is_of_edges(graph: GraphInputs, name: str, keep: Tensor) -> bool:
+    """Return whether an argument has one row per edge: by size, or by name where nodes or graphs are as many."""
+    value = graph.arguments[name]
+    if not isinstance(value, Tensor) or value.dim() == 0 or value.size(0) != keep.numel():
+        return False
+    first = next(each for each in graph.arguments.values() if isinstance(each, Tensor))
+    return "edge" in name or keep.numel() not in (first.size(0), graphs_in(graph.arguments.get("batch")))
+
+
+def _chosen(value: Tensor, is_edges: bool, keep: Tensor) -> Tensor:
+    return value[:, keep] if is_edges else value[keep]
+
+
+def _data_with(data: BaseData, key: Any, keep: Tensor) -> BaseData:
+    data = copy(data)
+    store = data[key] if isinstance(data, HeteroData) else data
+    name = "edge_index" if isinstance(data, HeteroData) else key
+    for each in list(store.keys()):
+        if each != name and isinstance(store[each], Tensor) and store.is_edge_attr(each):
+            store[each] = store[each][keep]
+    store[name] = store[name][:, keep]
+    return data

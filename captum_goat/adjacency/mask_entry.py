@@ -1,0 +1,341 @@
+"""How an edge mask enters a model: as a factor of the messages, or as the presence of the edges.
+
+``at=`` chooses one of the two classes in :data:`ENTRIES`. An object of such a class puts a mask into one forward pass
+and notes its sites, the calls where the mask entered, so that replays can put other factors there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+
+from captum_goat.adjacency.deletion import check_same, nearly_equal, running_without_edges, with_edges
+from captum_goat.adjacency.presence import SUMMING, EdgeSums, Gathering, Presence, entered
+from captum_goat.hooks.interception import intercepted, unchanged
+from captum_goat.inputs.copied_edges import CopiedEdges
+from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
+from captum_goat.rules.frozen_calls import changed_steps
+from captum_goat.tracking import EdgeTracker, Messages, RowTracker
+
+
+class Watcher(Protocol):
+    """What watches a pass into which a mask is put.
+
+    Attributes:
+        integrates: Whether the pass is the end of a path over which is integrated, whose start is then needed.
+    """
+
+    integrates: bool
+
+    def before_masking(self, messages: Tensor) -> None:
+        """Look at messages before the mask enters."""
+
+    def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
+        """Say of masked messages which edges they cross, and to which nodes they go."""
+
+    def after_presence(self, factor: Tensor, edges: Tensor) -> None:
+        """Say of a factor of summands which edges it is the presence of."""
+
+
+@dataclass(frozen=True)
+class MessageSites:
+    """Where a mask entered a pass, in call order: calls of message functions.
+
+    Attributes:
+        sites: The calls.
+    """
+
+    sites: tuple[Messages | Presence, ...] = ()
+
+    @property
+    def is_polynomial(self) -> bool:
+        """Whether a replay is a polynomial of the factors."""
+        return True
+
+    @property
+    def dtypes(self) -> list[torch.dtype]:
+        """The dtypes in which edges are counted."""
+        return []
+
+    def factors(self, mask: Tensor, t: float = 1.0) -> list[Tensor]:
+        """Return what the mask is at every site, scaled by t."""
+        return [site.factor(mask, t) for site in self.sites]
+
+    def without_starts(self) -> MessageSites:
+        """Return the sites with 0 as the start of every path (see :class:`Presence`)."""
+        return self
+
+    def replayed(
+        self, factors: Sequence[Tensor], check: Callable[[], None]
+    ) -> tuple[dict[str, Any], Callable[[], None]]:
+        """Return the hooks by which factors enter at the sites, and what raises if some of them did not.
+
+        Args:
+            factors: One factor per site.
+            check: Called before one enters.
+        """
+        remaining = iter(factors)
+
+        def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
+            check()
+            for factor in remaining:
+                return messages * factor
+            raise changed_steps("more messages")
+
+        def check_done() -> None:
+            for _ in remaining:
+                raise changed_steps("fewer messages")
+
+        return {"on_message": on_message} if self.sites else {}, check_done
+
+
+@dataclass(frozen=True)
+class PresenceSites(MessageSites):
+    """Where the presence of edges entered a pass, in call order: sums over edges.
+
+    Attributes:
+        enters: Whether presence entered, for every sum at places that an index names.
+    """
+
+    enters: tuple[bool, ...] = ()
+
+    @property
+    def is_polynomial(self) -> bool:
+        """Whether presence enters sums of messages only, no normalisations."""
+        return all(isinstance(site, Presence) and site.linear for site in self.sites)
+
+    @property
+    def dtypes(self) -> list[torch.dtype]:
+        """The dtypes of the sums."""
+        return [site.dtype for site in self.sites]
+
+    def without_starts(self) -> MessageSites:
+        """Return the sites with 0 as the start of every path."""
+        sites = (site._replace(start=None) if isinstance(site, Presence) else site for site in self.sites)
+        return replace(self, sites=tuple(sites))
+
+    def replayed(
+        self, factors: Sequence[Tensor], check: Callable[[], None]
+    ) -> tuple[dict[str, Any], Callable[[], None]]:
+        """Return the hooks by which factors enter at the sites, and what raises if some of them did not."""
+        remaining, sums = iter(factors), iter(self.enters)
+
+        def on_sum(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            enters = next(sums, None)
+            if enters is None:
+                raise changed_steps("more sums")
+            if not enters:
+                return func(*args, **kwargs)
+            check()
+            return entered(Gathering.of(func, args, kwargs), next(remaining))
+
+        def check_done() -> None:
+            for _ in (*remaining, *sums):
+                raise changed_steps("fewer messages")
+
+        return {"on_sum": on_sum, "summing": SUMMING}, check_done
+
+
+class AtMessages:
+    """A mask that multiplies the messages of one pass.
+
+    Args:
+        tracker: The tracker that is entered while the model runs.
+        edge_sets: The user's edges, the very tensors that the model will receive.
+        mask: The mask, ``[E]``.
+        watcher: What watches the pass.
+
+    Attributes:
+        over_edges: Whether the presence of edges entered the last sum.
+    """
+
+    can_batch = True  # whether replays can run as replicas under torch.vmap
+
+    def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor], mask: Tensor, watcher: Watcher) -> None:
+        self.over_edges = False
+        self._tracker, self._mask, self._watcher = tracker, mask, watcher
+        self._edges = EdgeTracker(tracker, edge_sets)
+        self._sites: list[Messages | Presence] = []
+
+    def hooks(self) -> dict[str, Any]:
+        """Return what :func:`intercepted` has to call."""
+        around = self._tracker.around_propagate
+        return {"on_message": self.on_message, "on_layer": self._edges.enter, "around_propagate": around}
+
+    def on_message(self, layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
+        """Let the mask enter messages."""
+        self._watcher.before_masking(messages)
+        call = self._edges.follow(layer, edge_index, messages)
+        masked = self._masked(messages, call)
+        with self._tracker.paused():
+            nodes = edge_index[1 if layer.flow == "source_to_target" else 0]
+        self._watcher.after_masking(masked, messages, call, nodes)
+        return masked
+
+    def _masked(self, messages: Tensor, call: Messages) -> Tensor:
+        self._sites.append(call)
+        return messages * call.factor(self._mask)
+
+    def sites(self) -> MessageSites:
+        """Return where the mask entered.
+
+        Raises:
+            UnsupportedModelError: If it entered nowhere, because no message passing was seen.
+        """
+        self._edges.check_seen()
+        return MessageSites(tuple(self._sites))
+
+    @staticmethod
+    def check_deletion(graph: GraphInputs) -> bool:
+        """Check that masking edges is deleting them, if the mask means that; return whether the model is checked."""
+        return True
+
+    @staticmethod
+    def check_base(
+        graph: GraphInputs, masked: Tensor, before: Tensor, output_of: Callable[[GraphInputs], Tensor]
+    ) -> None:
+        """Check that the output with all edges masked is that without them, if the mask means that.
+
+        Args:
+            graph: The graph.
+            masked: The output with all edges masked to 0.
+            before: The output with all edges.
+            output_of: Runs the model on another graph.
+        """
+
+    @staticmethod
+    def owners(owner: Tensor, edge_sets: Sequence[Tensor]) -> Tensor:
+        """Return the explained number that every edge belongs to, given that of edges whose messages reach it."""
+        return owner
+
+
+class AtAdjacency(AtMessages):
+    """A mask that is the presence of the edges: it multiplies the summands of every sum over edges in one pass."""
+
+    can_batch = False
+
+    def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor], mask: Tensor, watcher: Watcher) -> None:
+        super().__init__(tracker, edge_sets, mask, watcher)
+        self._sums = EdgeSums(tracker)
+        self._enters: list[bool] = []
+
+    def hooks(self) -> dict[str, Any]:
+        """Return what :func:`intercepted` has to call."""
+        own = {"on_sum": self.on_sum, "summing": SUMMING, "around_propagate": self._sums.around_propagate}
+        return super().hooks() | own
+
+    def _masked(self, messages: Tensor, call: Messages) -> Tensor:
+        self._sums.pass_messages()
+        return messages.clone()
+
+    def on_sum(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let presence enter a sum, if it is one over edges."""
+        call = Gathering.of(func, args, kwargs)
+        site = self._sums.find(call)
+        self.over_edges = site is not None
+        self._enters.append(self.over_edges)
+        if site is None:
+            return func(*args, **kwargs)
+        if self._watcher.integrates:
+            with self._tracker.paused():
+                site = site.started(call, self._mask)
+        self._sites.append(site)
+        factor = site.factor(self._mask)
+        self._watcher.after_presence(factor, site.edges)
+        return entered(call, factor)
+
+    def sites(self) -> MessageSites:
+        """Return where presence entered."""
+        self._edges.check_seen()
+        return PresenceSites(tuple(self._sites), tuple(self._enters))
+
+    @staticmethod
+    @torch.no_grad()
+    def check_deletion(graph: GraphInputs) -> bool:
+        """Raise UnsupportedModelError if the model with some edges masked to 0 is not what it is without them.
+
+        Half of the edges, chosen at random, are masked, and deleted.
+
+        Returns:
+            Whether the check proves something: edges are deleted and others left, and that changes the output.
+        """
+        count = sum(edges.size(1) for edges in graph.edge_sets)
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+        kept = (order < count // 2).to(graph.edge_sets[0].device)
+        before = tensor_output(unchanged(graph.model, graph))
+        with running_without_edges(graph):
+            deleted = tensor_output(unchanged(graph.model, with_edges(graph, kept)))
+        check_same(graph, masked_output(graph, kept.to(before.dtype), AtAdjacency), deleted, before)
+        return count > 1 and not nearly_equal(before, deleted)
+
+    @staticmethod
+    def check_base(
+        graph: GraphInputs, masked: Tensor, before: Tensor, output_of: Callable[[GraphInputs], Tensor]
+    ) -> None:
+        """Raise UnsupportedModelError if the output with all edges masked to 0 is not that without them."""
+        none = torch.zeros(sum(edges.size(1) for edges in graph.edge_sets), dtype=torch.bool, device=masked.device)
+        graph = with_edges(graph, none)
+        with running_without_edges(graph):
+            deleted = output_of(graph)
+        check_same(graph, masked, deleted, before)
+
+    @staticmethod
+    def owners(owner: Tensor, edge_sets: Sequence[Tensor]) -> Tensor:
+        """Give edges that reach no explained number by messages, but may by degrees, to that of their neighbours."""
+        if len(edge_sets) != 1:
+            return owner
+        edge_index, count = edge_sets[0], edge_sets[0].size(1)
+        edges = owner[:count].clone()
+        of_node = torch.full((int(edge_index.max()) + 1,), -1, device=owner.device) if count else edges
+        for _ in range(count):
+            known = of_node.scatter_reduce(0, edge_index.reshape(-1), edges.repeat(2), "amax")
+            edges = edges.where(edges >= 0, known[edge_index].amax(dim=0))
+            if torch.equal(known, of_node):
+                break
+            of_node = known
+        return torch.cat([edges, owner[count:]])
+
+
+Entry = type[AtMessages]
+ENTRIES: dict[str, Entry] = {"message": AtMessages, "adjacency": AtAdjacency}
+
+
+class _CopiesWatcher:
+    """Follows copies of a graph, to check that they do not reach each other."""
+
+    integrates = False
+
+    def __init__(self, tracker: RowTracker, copies: CopiedEdges) -> None:
+        self._copies = copies
+        self.before_masking = tracker.check_by_layers
+        self.after_presence = copies.mark_presence
+
+    def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
+        self._copies.mark(masked, messages, call)
+
+
+def masked_output(graph: GraphInputs, mask: Tensor, entry: Entry = AtMessages, count: int = 1) -> Tensor:
+    """Call a model with a mask ``[E]`` on its edges.
+
+    Args:
+        graph: The graph, or copies of it side by side.
+        mask: The mask.
+        entry: How the mask enters.
+        count: The number of copies.
+
+    Raises:
+        ValueError: If the output for one copy depends on the edges of another one.
+    """
+    tracker = RowTracker({module: name for name, module in graph.model.named_modules()})
+    copies = CopiedEdges(tracker, graph.edge_sets, count)
+    masks = entry(tracker, graph.edge_sets, mask, _CopiesWatcher(tracker, copies))
+    output = tensor_output(intercepted(graph, graph.model, tracker=tracker, **masks.hooks()))
+    masks.sites()
+    tracker.check_by_layers(output)
+    copies.check(output)
+    return output

@@ -1,0 +1,209 @@
+"""Models and graphs from files, read without executing what is in them unless the user trusts them."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import GlobalStorage
+from torch_geometric.io import read_tu_data
+
+WEIGHTS_KEYS = ("state_dict", "model_state_dict", "model")  # of the weights in checkpoints of training scripts
+GRAPH_CLASSES = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]  # allowed in a file of graphs
+
+
+def load_model(
+    path: Path, class_name: str | None = None, arguments: str | None = None, *, trust_pickle: bool = False
+) -> Module:
+    """Load a model to the CPU, in evaluation mode.
+
+    Args:
+        path: A file with the model's weights (its ``state_dict()``, alone or in a checkpoint); or, without
+            ``class_name``, with the whole model.
+        class_name: The model's class, ``module:ClassName``.
+        arguments: The arguments of the class in JSON: an object for keyword arguments, or a list.
+        trust_pickle: Whether to unpickle a whole model, which executes whatever code is in the file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file contains something else, or does not fit the class.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected a model in {path} (got no such file).")
+    _check_no_program(path)
+    if class_name is None:
+        if not trust_pickle:
+            raise ValueError(
+                f"Expected the class of the model whose weights are in {path} (got none). Pass --class "
+                "module:ClassName; or --trust-pickle if the file has the whole model and you trust its source."
+            )
+        model = torch.load(path, map_location="cpu", weights_only=False)
+        if not isinstance(model, Module):
+            raise ValueError(f"Expected a whole model in {path} (got {type(model).__name__}). Pass its --class, too.")
+        return model.eval()
+    model_class = find_class(class_name)
+    if not issubclass(model_class, Module):
+        raise ValueError(f"Expected {class_name} to be a torch.nn.Module (got another class). It was not called.")
+    weights = _load_weights(path)
+    positional, keywords = _class_arguments(arguments)
+    try:
+        made: Module = model_class(*positional, **keywords)
+    except TypeError as error:
+        raise ValueError(f"Expected --arguments that {class_name} takes (got {arguments}). {error}") from error
+    try:
+        made.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"Expected the weights of {class_name} in {path} (got others). {error}") from error
+    return made.eval()
+
+
+def load_graphs(path: Path, *, trust_pickle: bool = False) -> Sequence[Data]:
+    """Load graphs, without changing or downloading anything.
+
+    Args:
+        path: A ``.pt`` file with a graph, a list of graphs, or what PyG's ``InMemoryDataset`` saves; or a folder with
+            such a file as ``processed/data.pt``, or with the text files ``<name>_A.txt``, ... of the TU collection,
+            there or in ``raw``.
+        trust_pickle: Whether to unpickle other objects, too, which executes whatever code is in the file.
+
+    Returns:
+        The graphs. For the TU collection, features are the node and edge labels without the attributes, as
+        ``TUDataset`` has them by default.
+
+    Raises:
+        FileNotFoundError: If there is no such file or folder.
+        ValueError: If it contains something else.
+    """
+    if path.is_file():
+        if trust_pickle:
+            return _graphs(torch.load(path, map_location="cpu", weights_only=False), path)
+        advice = (
+            "Save a list of them (of a Batch, batch.to_data_list()); or pass --trust-pickle if you trust the file's "
+            "source."
+        )
+        return _graphs(_safe_load(path, "graphs, torch_geometric.data.Data,", advice, GRAPH_CLASSES), path)
+    if (path / "processed" / "data.pt").is_file():
+        return load_graphs(path / "processed" / "data.pt", trust_pickle=trust_pickle)
+    edge_files = [file for folder in (path / "raw", path) for file in sorted(folder.glob("*_A.txt"))]
+    if not edge_files:
+        raise FileNotFoundError(
+            f"Expected {path} to be a file, or a folder with processed/data.pt or raw/<name>_A.txt (got neither)."
+        )
+    return _in_memory(*read_tu_data(str(edge_files[0].parent), edge_files[0].name.removesuffix("_A.txt")))
+
+
+def find_class(name: str) -> type[Any]:
+    """Import a class ``module:ClassName``, without calling it.
+
+    Raises:
+        ValueError: If it cannot be imported, or is not a class.
+    """
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise ValueError(f"Expected a class as module:ClassName (got {name!r}).")
+    try:
+        imported = reduce(getattr, attribute.split("."), import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"Expected {name} to be importable (got: {error}). The current folder and PYTHONPATH are searched."
+        ) from error
+    if not isinstance(imported, type):
+        raise ValueError(f"Expected {name} to be a class (got a {type(imported).__name__}). It was not called.")
+    return imported
+
+
+def _load_weights(path: Path) -> dict[str, Any]:
+    content = _safe_load(path, "weights and nothing else", "Save model.state_dict().")
+    for key in WEIGHTS_KEYS:
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict):
+        raise ValueError(f"Expected a state_dict() in {path} (got {type(content).__name__}).")
+    return content
+
+
+def _class_arguments(arguments: str | None) -> tuple[list[Any], dict[str, Any]]:
+    """Return arguments in JSON by position and by name."""
+    try:
+        parsed = json.loads(arguments or "{}")
+    except json.JSONDecodeError as error:
+        raise ValueError(f"Expected --arguments in JSON (got {arguments!r}: {error}).") from error
+    if not isinstance(parsed, dict | list):
+        raise ValueError(f"Expected --arguments to be a JSON object or list (got {arguments!r}).")
+    return (parsed, {}) if isinstance(parsed, list) else ([], parsed)
+
+
+def _check_no_program(path: Path) -> None:
+    """Raise ValueError for TorchScript and exported programs, which have operations but no message passing layers."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as file:
+        names = {name.rpartition("/")[2] for name in file.namelist()}
+    kind = "a TorchScript program" if "constants.pkl" in names else "an exported program"
+    if "constants.pkl" in names or "data.pkl" not in names:
+        raise ValueError(
+            f"Expected a model in {path} (got {kind}). GOAt follows the messages of MessagePassing layers, and a "
+            "program has only their operations. Save model.state_dict() of the model it was made from."
+        )
+
+
+def _graphs(content: Any, path: Path) -> Sequence[Data]:
+    """Return the content of a file as a sequence of graphs."""
+    if isinstance(content, Batch):
+        graphs: list[Data] = content.to_data_list()
+        return graphs
+    if isinstance(content, Data):
+        return [content]
+    if isinstance(content, tuple) and len(content) > 1 and isinstance(content[0], dict | Data):
+        first, slices, *others = content
+        sizes = next((part for part in others if isinstance(part, dict)), {})
+        data = Data.from_dict(first) if isinstance(first, dict) else first
+        return [data] if slices is None else _in_memory(data, slices, sizes)
+    if isinstance(content, Sequence) and content and all(isinstance(graph, Data) for graph in content):
+        return content
+    raise ValueError(f"Expected graphs, torch_geometric.data.Data, in {path} (got {type(content).__name__}).")
+
+
+def _in_memory(data: Data, slices: dict[str, Any], sizes: dict[str, int]) -> Sequence[Data]:
+    """Return graphs, stored one after the other, as a dataset; without the attributes of the TU collection."""
+    for name, columns in (("x", sizes.get("num_node_attributes")), ("edge_attr", sizes.get("num_edge_attributes"))):
+        if columns and data[name] is not None:
+            data[name] = data[name][:, columns:]
+    dataset = InMemoryDataset()
+    dataset.data, dataset.slices = data, slices
+    graphs: Sequence[Data] = dataset
+    return graphs
+
+
+def _safe_load(path: Path, expected: str, advice: str, classes: Sequence[type] = ()) -> Any:
+    """Read tensors, plain values and objects of some classes, to the CPU; raise ValueError for anything else."""
+    try:
+        with _allowed(classes):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except (EOFError, RuntimeError, UnpicklingError) as error:
+        culprit = re.search(r"(?:GLOBAL|function|class) <?([\w.]*\.\w+)", str(error))
+        got = culprit.group(1) if culprit else "something else"
+        raise ValueError(f"Expected {expected} in {path} (got {got}). {advice}") from error
+
+
+def _allowed(classes: Sequence[type]) -> AbstractContextManager[object]:
+    """Allow objects of some classes in files; for good in torch 2.4, where this cannot be undone."""
+    # Classes that are allowed already, by PyG, would no longer be after the context.
+    missing: list[Any] = [one for one in classes if one not in torch.serialization.get_safe_globals()]
+    if hasattr(torch.serialization, "safe_globals"):
+        context: AbstractContextManager[object] = torch.serialization.safe_globals(missing)
+        return context
+    torch.serialization.add_safe_globals(missing)
+    return nullcontext()

@@ -1,0 +1,396 @@
+"""The result of a comparison: its rows, and the same as tables and files."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+from torch import Tensor
+
+from captum_goat.compare.explanation import TimedScores
+from captum_goat.compare.measures import BETTER, TINY, Key, Verdict, judge, mean_and_error
+from captum_goat.metrics import NodePolicy
+
+ROUNDING = 1e-6  # of sparsities
+LEAST_SECONDS = 0.01  # of fitting: less is not shown
+EMPTY = "-"
+LEGEND = """fid+: how far the probability of the class drops without the edges with the highest scores (more is better).
+fid-: how far it drops if only these edges are left (less is better). Gain: fid+ minus fid-. All are means over the
+sparsities, the shares of edges that are not among the highest. Better, worse: on the same graphs, the gain differs from
+the reference's by more than two standard errors. Robust gain: the same if only a few random edges of those are removed.
+Characterization: the harmonic mean of fid+ and 1 - fid-. AUC: how well scores tell the true edges from the others.
+Infidelity: how badly scores predict the change of the logit when random messages are lost, with scores multiplied by
+the factor that fits best (less is better). Completeness error: the largest difference between the sum of the scores and
+the change of the logit, for explainers whose scores are meant to add up to it."""
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One value of a comparison.
+
+    Attributes:
+        explainer: The name of the explainer.
+        metric: The name of the metric.
+        sparsity: The share of edges that is not selected; empty for metrics without sparsity, and for means over all
+            sparsities.
+        value: The mean over graphs; the median for ``seconds_alone``.
+        error: The standard error of the mean; nan for values that are not means over graphs.
+        n: The number of graphs.
+        difference: The mean difference to the reference's values on the same graphs; nan if there is none.
+        difference_error: Its standard error.
+        verdict: ``"better"`` or ``"worse"`` than the reference if the difference exceeds two standard errors, else
+            ``"alike"``; empty if there is no standard error.
+
+    Examples::
+
+        >>> from captum_goat.compare import ComparisonRow
+        >>> row = ComparisonRow("occlusion", "area_gain", "", value=0.5, error=0.1, n=9)
+        >>> row.value, row.verdict
+        (0.5, '')
+    """
+
+    explainer: str
+    metric: str
+    sparsity: str
+    value: float
+    error: float = math.nan
+    n: int = 0
+    difference: float = math.nan
+    difference_error: float = math.nan
+    verdict: Verdict | Literal[""] = ""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Comparison:
+    """The result of :func:`~captum_goat.compare.compare`; ``print`` shows it as a table.
+
+    Attributes:
+        rows: All values, one row per explainer, metric and, for fidelities, sparsity.
+        scores: The edge scores of each explainer, one tensor ``[E]`` per graph. An explainer that ran out of time has
+            scores for the first graphs only.
+        values: The values of each explainer by metric and sparsity, one per graph, ``[G]``:
+            ``values["goat"]["area_gain", ""]``, ``values["goat"]["fidelity_plus", "0.7"]``.
+        skipped: The reasons why explainers were skipped, by name.
+        failed: The errors of explainers that failed, by name; raise one to see its traceback.
+        reference: The explainer that the others are compared with; ``None`` if it did not explain anything.
+        num_graphs: G, the number of graphs.
+        sparsities: The shares of edges that are not selected.
+        node_policy: What happens to nodes without edges.
+        notes: Further remarks.
+
+    Examples::
+
+        >>> from captum_goat.compare import Comparison, compare
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
+        >>> comparison: Comparison = compare(model, ba_2motifs(3), ("goat", "random"), show_progress=False)
+        >>> comparison
+        Comparison(goat, random: 3 graphs)
+        >>> comparison.get("goat", "area_gain").n, len(comparison.scores["random"])
+        (3, 3)
+        >>> comparison.best("completeness_error"), comparison.skipped
+        ('goat', {})
+    """
+
+    rows: tuple[ComparisonRow, ...]
+    scores: Mapping[str, list[Tensor]]
+    values: Mapping[str, Mapping[Key, Tensor]]
+    skipped: Mapping[str, str]
+    failed: Mapping[str, Exception]
+    reference: str | None
+    num_graphs: int
+    sparsities: tuple[float, ...]
+    node_policy: NodePolicy
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return _text(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.scores)}: {self.num_graphs} graphs)"
+
+    def _repr_markdown_(self) -> str:
+        """Return the tables for notebooks."""
+        return str(self)
+
+    def get(self, explainer: str, metric: str, sparsity: float | None = None) -> ComparisonRow | None:
+        """Return a row; ``None`` if there is no such row.
+
+        Args:
+            explainer: The name of an explainer.
+            metric: The name of a metric.
+            sparsity: The sparsity, for ``fidelity_plus`` and ``fidelity_minus``.
+        """
+        rows = (row for row in self.rows if (row.explainer, row.metric) == (explainer, metric))
+        return next((row for row in rows if _has_sparsity(row, sparsity)), None)
+
+    def best(self, metric: str = "area_gain", sparsity: float | None = None) -> str:
+        """Return the explainer with the best mean, among those that explained the most graphs.
+
+        Others may be as good: the verdicts, with this one as the reference, tell.
+
+        Args:
+            metric: The name of a metric.
+            sparsity: As for :meth:`get`.
+
+        Raises:
+            ValueError: If the metric was not measured.
+        """
+        rows = [row for name in self.scores if (row := self.get(name, metric, sparsity)) is not None]
+        if not rows:
+            known = ", ".join(sorted({row.metric for row in self.rows})) or "nothing"
+            raise ValueError(f"Expected a metric that was measured: {known} (got {metric!r}).")
+        sign = 1.0 if BETTER[metric] == "more" else -1.0
+        most = max(len(self.scores[row.explainer]) for row in rows)
+        complete = [row for row in rows if len(self.scores[row.explainer]) == most]
+        return max(complete, key=lambda row: sign * row.value).explainer
+
+    def write(self, folder: str | PathLike[str]) -> Path:
+        """Write ``comparison.md``, ``comparison.csv`` and, if matplotlib is installed, the curves as ``fidelity.png``.
+
+        Args:
+            folder: The folder to write to; it is created if necessary.
+
+        Returns:
+            The path of ``comparison.md``.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "comparison.csv").open("w", newline="", encoding="utf-8") as file:
+            write_rows(file, self.rows, ComparisonRow)
+        sections = ["# Explainers compared", str(self), LEGEND]
+        try:
+            from captum_goat.compare.figures import draw_curves
+        except ImportError:  # matplotlib is not installed
+            pass
+        else:
+            sections.append(f"![fid+ and fid- over sparsities]({draw_curves(self, folder / 'fidelity.png').name})")
+        path = folder / "comparison.md"
+        path.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
+        return path
+
+
+def _has_sparsity(row: ComparisonRow, sparsity: float | None) -> bool:
+    if sparsity is None or not row.sparsity:
+        return sparsity is None and not row.sparsity
+    return math.isclose(float(row.sparsity), sparsity, rel_tol=ROUNDING, abs_tol=ROUNDING)
+
+
+def rows_of(
+    name: str, explanation: TimedScores, values: Mapping[Key, Tensor], reference: Mapping[Key, Tensor] | None
+) -> Iterator[ComparisonRow]:
+    """Yield all rows of an explainer.
+
+    Args:
+        name: Its name.
+        explanation: Its times.
+        values: Its values, one per graph.
+        reference: The reference's values; ``None`` if this is the reference, or if there is none. Differences are taken
+            on the first graphs, which both have explained.
+    """
+    for (metric, sparsity), numbers in values.items():
+        value, error, n = mean_and_error(numbers)
+        if n:
+            others = None if reference is None else reference.get((metric, sparsity))
+            difference = difference_error = math.nan
+            if others is not None:
+                both = min(len(numbers), len(others))
+                difference, difference_error, _ = mean_and_error(numbers[:both] - others[:both])
+            judged = verdict(metric, difference, difference_error)
+            yield ComparisonRow(name, metric, sparsity, value, error, n, difference, difference_error, judged)
+    errors = values.get(("completeness_error", ""))
+    if errors is not None:
+        yield ComparisonRow(name, "largest_completeness_error", "", float(errors.max()), n=len(errors))
+    alone = explanation.seconds_alone
+    _, error, n = mean_and_error(alone)
+    yield ComparisonRow(name, "seconds_alone", "", float(alone.median()), error, n)
+    if not math.isnan(explanation.seconds_in_batch):
+        yield ComparisonRow(name, "seconds_in_batch", "", explanation.seconds_in_batch, n=explanation.count)
+    yield ComparisonRow(name, "seconds_to_fit", "", explanation.seconds_to_fit)
+
+
+def verdict(metric: str, difference: float, error: float) -> Verdict | Literal[""]:
+    """Return the verdict on a mean paired difference to the reference; empty if there is no standard error.
+
+    Examples::
+
+        >>> from captum_goat.compare.comparison import verdict
+        >>> verdict("area_plus", 0.3, 0.1), verdict("area_minus", 0.3, 0.1), verdict("area_minus", 0.3, 0.2)
+        ('better', 'worse', 'alike')
+    """
+    if math.isnan(difference) or math.isnan(error):
+        return ""
+    return judge(difference if BETTER[metric] == "more" else -difference, error)
+
+
+def _text(comparison: Comparison) -> str:
+    """Return a comparison as text, the explainer with the best gain first."""
+
+    def gain(name: str) -> float:
+        row = comparison.get(name, "area_gain")
+        return -math.inf if row is None else row.value
+
+    names, sparsities = sorted(comparison.scores, key=gain, reverse=True), comparison.sparsities
+    sections = [
+        f"{len(names)} explainer(s) on {comparison.num_graphs} graph(s), sparsities from {sparsities[0]:g} to "
+        f"{sparsities[-1]:g}. Edges are removed, as many for every explainer; nodes without edges "
+        f"{comparison.node_policy}."
+    ]
+    if names:
+        sections += [_fidelity_table(comparison, names), _other_table(comparison, names)]
+    if comparison.skipped:
+        lines = (f"- `{name}`: {reason}" for name, reason in comparison.skipped.items())
+        sections.append("Skipped:\n\n" + "\n".join(lines))
+    if comparison.failed:
+        errors = comparison.failed.items()
+        lines = (f"- `{name}`: {type(error).__name__}: {' '.join(str(error).split())[:300]}" for name, error in errors)
+        sections.append("Failed:\n\n" + "\n".join(lines))
+    return "\n\n".join([*sections, *comparison.notes])
+
+
+def _fidelity_table(comparison: Comparison, names: Sequence[str]) -> str:
+    """Return the table of fidelities, with the differences of gains."""
+    reference = comparison.reference
+    header = ["explainer", "fid+", "fid-", "gain"]
+    if reference is not None:
+        header += [f"gain - `{reference}`'s", "verdict"]
+    lines = []
+    for name in names:
+        rows = [comparison.get(name, metric) for metric in ("area_plus", "area_minus", "area_gain")]
+        line = [f"`{name}`", *(number(None if row is None else row.value) for row in rows)]
+        gain = rows[-1]
+        if reference is not None and gain is not None:
+            line += [signed(gain.difference, gain.difference_error), gain.verdict or EMPTY]
+        elif reference is not None:
+            line += [EMPTY, EMPTY]
+        lines.append([*line, str(len(comparison.scores[name]))])
+    return _aligned(markdown([*header, "graphs"], lines))
+
+
+def _other_table(comparison: Comparison, names: Sequence[str]) -> str:
+    """Return the table of the other metrics; columns without any value are left out."""
+
+    def significant(value: float) -> str:
+        return f"{value:.2g}"
+
+    def seconds_to_fit(value: float) -> str:
+        return seconds(value) if value >= LEAST_SECONDS else EMPTY
+
+    columns: dict[str, tuple[str, Callable[[float], str]]] = {
+        "robust gain": ("robust_gain", number),
+        "characterization": ("characterization_score", number),
+        "AUC": ("ground_truth_auc", number),
+        "infidelity": ("infidelity", significant),
+        "completeness error": ("largest_completeness_error", significant),
+        "time alone": ("seconds_alone", seconds),
+        "in batches": ("seconds_in_batch", seconds),
+        "to fit": ("seconds_to_fit", seconds_to_fit),
+    }
+    table: dict[str, list[str]] = {}
+    for title, (metric, formatted) in columns.items():
+        rows = [comparison.get(name, metric) for name in names]
+        cells = [EMPTY if row is None else formatted(row.value) for row in rows]
+        if any(cell != EMPTY for cell in cells):
+            table[title] = cells
+    lines = [[f"`{name}`", *cells] for name, *cells in zip(names, *table.values(), strict=True)]
+    return _aligned(markdown(["explainer", *table], lines))
+
+
+def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; columns of numbers are aligned to the right.
+
+    Examples::
+
+        >>> from captum_goat.compare.comparison import markdown
+        >>> print(markdown(["explainer", "n"], [["`goat`", "3"]]))
+        | explainer | n |
+        |---|--:|
+        | `goat` | 3 |
+    """
+    lines = list(lines)
+
+    def is_number(cell: str) -> bool:
+        return cell.strip("*")[:1] in "+-0123456789"
+
+    right = [all(map(is_number, column)) for column in zip(*lines, strict=True)] or [False] * len(header)
+    rule = "|" + "".join("--:|" if is_right else "---|" for is_right in right)
+    return "\n".join([_line(header), rule, *map(_line, lines)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _aligned(table: str) -> str:
+    """Pad the cells of a Markdown table to the widths of their columns, so that it is readable as plain text."""
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    right = [rule.endswith(":") for rule in cells[1]]
+    rules = ("-" * (width + 1) + (":" if is_right else "-") for width, is_right in zip(widths, right, strict=True))
+    padded = [
+        _line([c.rjust(w) if is_right else c.ljust(w) for c, w, is_right in zip(line, widths, right, strict=True)])
+        for line in cells
+    ]
+    return "\n".join([padded[0], "|" + "|".join(rules) + "|", *padded[2:]])
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number with a fixed number of decimals; a dash for ``None`` and nan."""
+    return EMPTY if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def seconds(value: float | None) -> str:
+    """Return a time in a readable unit; a dash for ``None`` and nan.
+
+    Examples::
+
+        >>> from captum_goat.compare.comparison import seconds
+        >>> seconds(0.00123), seconds(2.5)
+        ('1.23 ms', '2.50 s')
+    """
+    if value is None or math.isnan(value):
+        return EMPTY
+    return f"{value:.3g} s" if value >= 10 else f"{value:.2f} s" if value >= 1 else f"{1e3 * value:.3g} ms"
+
+
+def signed(difference: float, error: float) -> str:
+    """Return a difference with its standard error; a dash for nan.
+
+    Examples::
+
+        >>> from captum_goat.compare.comparison import signed
+        >>> signed(0.25, 0.1), signed(-0.00002, 0.00001)
+        ('+0.250 ± 0.100', '-2e-05 ± 1e-05')
+    """
+    if math.isnan(difference):
+        return EMPTY
+    digits = ".0e" if 0 < abs(difference) < TINY else ".3f"
+    return f"{difference:+{digits}}" + ("" if math.isnan(error) else f" ± {error:{digits}}")
+
+
+def write_rows(file: TextIO, rows: Iterable[Any], row_type: type) -> None:
+    """Write rows as CSV, numbers with four significant digits (differences three, errors two), nan as empty cells.
+
+    Args:
+        file: The text file, opened with ``newline=""``.
+        rows: The rows.
+        row_type: Their dataclass.
+    """
+    writer = csv.writer(file, lineterminator="\n")
+    names = [field.name for field in fields(row_type)]
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow([_cell(name, value) for name, value in zip(names, astuple(row), strict=True)])
+
+
+def _cell(name: str, value: object) -> object:
+    if isinstance(value, float):
+        digits = 2 if name.endswith("error") else 3 if name == "difference" else 4
+        return "" if math.isnan(value) else f"{value:.{digits}g}"
+    return value

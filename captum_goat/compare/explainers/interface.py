@@ -1,0 +1,163 @@
+"""The signature of all explainers: a model, graphs and their target classes in; signed edge scores out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.data import Batch, Data
+
+from captum_goat.compare.explainers.graphs import Graphs
+
+
+class ExplainerSkippedError(Exception):
+    """Raised by an explainer that does not apply to a model, or whose packages are not installed.
+
+    :func:`~captum_goat.compare.compare` skips such an explainer and shows the message.
+
+    Examples::
+
+        >>> from captum_goat.compare import compare
+        >>> from captum_goat.compare.explainers import Explainer, ExplainerSkippedError
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> class Attention(Explainer):
+        ...     name, citation = "attention", "none"
+        ...     def scores(self, model, graphs):
+        ...         raise ExplainerSkippedError("Expected a model with attention layers (got none).")
+        >>> model = GraphClassifier("gcn", 10, 8, 2).eval()
+        >>> compare(model, ba_2motifs(2), ("random", Attention()), show_progress=False).skipped
+        {'attention': 'Expected a model with attention layers (got none).'}
+    """
+
+
+class EdgeExplainer(Protocol):
+    """What :func:`~captum_goat.compare.compare` needs of an explainer.
+
+    Examples::
+
+        >>> from captum_goat.compare.explainers import EXPLAINERS, EdgeExplainer
+        >>> explainer: EdgeExplainer = EXPLAINERS["integrated_gradients"]()
+        >>> explainer.name, explainer.complete
+        ('integrated_gradients', True)
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in tables."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the scores are meant to add up to ``f(graph) - f(graph without edges)``."""
+
+    def fit(self, model: Module, graphs: Sequence[Data]) -> None:
+        """Learn what the explainer has to learn before it explains; most have nothing to learn."""
+
+    def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
+        """Return signed edge scores ``[E]``, given the class of each graph ``[G]``."""
+
+
+class Explainer(ABC):
+    """Base class of explainers: checks the arguments, copies the model, and splits batches where needed.
+
+    Subclasses set the class attributes and compute scores in :meth:`scores`.
+
+    Attributes:
+        name: See :class:`EdgeExplainer`.
+        citation: The publication of the method.
+        complete: See :class:`EdgeExplainer`.
+        baseline: What "without edges" means for a complete method: messages ``"masked"`` to 0, which leaves degrees as
+            they are, or edges ``"removed"`` from the graph.
+        batched: Whether :meth:`scores` takes a whole batch; if not, it gets one graph at a time.
+        trained: Whether :meth:`fit` must be called first.
+        slow: Whether the method is too slow for more than a sample of the graphs.
+        copies: The number of copies of a batch that the method lays side by side; it gets fewer graphs at once if that
+            is large.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.utils import degree
+        >>> from captum_goat.compare.explainers import Explainer
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> class Hubs(Explainer):  # scores edges by the degrees of their target nodes
+        ...     name, citation = "hubs", "none"
+        ...     def scores(self, model, graphs):
+        ...         targets = graphs.edge_index[1]
+        ...         return degree(targets)[targets]
+        >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(1)
+        >>> Hubs()(model, graph, target=torch.tensor([0])).shape
+        torch.Size([50])
+    """
+
+    name: ClassVar[str]
+    citation: ClassVar[str]
+    complete: ClassVar[bool] = False
+    baseline: ClassVar[Literal["masked", "removed"] | None] = None
+    batched: ClassVar[bool] = False
+    trained: ClassVar[bool] = False
+    slow: ClassVar[bool] = False
+    copies: int = 1
+
+    def fit(self, model: Module, graphs: Sequence[Data]) -> None:  # noqa: B027 (most have nothing to learn)
+        """Learn from graphs what the explainer has to learn before it explains; by default, nothing.
+
+        Args:
+            model: The model to explain.
+            graphs: The graphs to learn from; not the ones to explain.
+        """
+
+    def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
+        """Explain one class of every graph.
+
+        Args:
+            model: A model in evaluation mode, called as ``model(x, edge_index, batch)``, that returns logits
+                ``[G, C]``. It is copied and does not change.
+            data: A graph, or a batch of G graphs.
+            target: The class to explain of each graph, ``[G]``.
+
+        Returns:
+            Signed scores ``[E]``, one per column of ``edge_index``.
+
+        Raises:
+            ValueError: If the arguments do not fit together.
+            ExplainerSkippedError: If the explainer does not apply, or is not installed.
+        """
+        if model.training:
+            raise ValueError("Expected a model in evaluation mode (got one in training mode). Call model.eval() first.")
+        graphs = Graphs.of(data, target)
+        scores = torch.zeros(graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
+        with torch.inference_mode(False), torch.enable_grad():
+            for part, columns in graphs.parts(self.copies if self.batched else 0):
+                if len(columns):
+                    scores[columns] = self._checked(self.scores(own_copy(model), part), part)
+        return scores
+
+    @abstractmethod
+    def scores(self, model: Module, graphs: Graphs) -> Tensor:
+        """Return the scores ``[E]`` of graphs with edges, or of one such graph if not ``batched``.
+
+        Args:
+            model: A copy of the model, which may be changed.
+            graphs: The graphs and their classes.
+        """
+
+    def _checked(self, scores: Tensor, graphs: Graphs) -> Tensor:
+        scores = scores.detach().to(graphs.x)
+        if scores.shape != (graphs.num_edges,) or not bool(scores.isfinite().all()):
+            raise RuntimeError(
+                f"Expected {graphs.num_edges} finite scores from '{self.name}' (got shape {list(scores.shape)} with "
+                f"{int((~scores.isfinite()).sum())} non-finite values). Check the model's output for non-finite values."
+            )
+        return scores
+
+
+def own_copy(model: Module) -> Module:
+    """Return a copy of a model that an explainer may change; its weights require no gradients."""
+    return deepcopy(model).requires_grad_(False).train(model.training)  # PyG 2.6 forgets the mode of its Linear

@@ -1,0 +1,179 @@
+"""What is measured of edge scores: metrics of every graph, their means, and verdicts on paired differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Generator, Tensor
+from torch_geometric.data import Batch
+
+from captum_goat.compare.subject import Subject, chunks
+from captum_goat.metrics import (
+    NodePolicy,
+    area_under_curve,
+    characterization_score,
+    fidelity_curve,
+    graph_infidelity,
+    ground_truth_auc,
+    robust_fidelity,
+    select_edges,
+)
+from captum_goat.tracking import UnsupportedModelError
+
+INFIDELITY_SAMPLES = 20
+DECISIVE = 2.0  # standard errors
+TINY = 0.0005  # smaller than what three digits show
+SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9)
+
+# A metric and a sparsity, which is empty for metrics that have none and for means over all sparsities.
+Key: TypeAlias = tuple[str, str]
+Verdict: TypeAlias = Literal["better", "alike", "worse"]
+
+# Whether more or less of a metric is better.
+BETTER: dict[str, Literal["more", "less"]] = {
+    "fidelity_plus": "more",
+    "fidelity_minus": "less",
+    "area_plus": "more",
+    "area_minus": "less",
+    "area_gain": "more",
+    "robust_fidelity_plus": "more",
+    "robust_fidelity_minus": "less",
+    "robust_gain": "more",
+    "characterization_score": "more",
+    "ground_truth_auc": "more",
+    "infidelity": "less",
+    "completeness_error": "less",
+    "largest_completeness_error": "less",
+    "seconds_alone": "less",
+    "seconds_in_batch": "less",
+    "seconds_to_fit": "less",
+}
+
+
+class Conditions(NamedTuple):
+    """How explanations are measured, the same for every explainer.
+
+    Attributes:
+        sparsities: The shares of edges that are not selected, in ascending order.
+        node_policy: What happens to nodes without edges.
+        seed: The seed of robust fidelities and infidelity.
+    """
+
+    sparsities: tuple[float, ...] = SPARSITIES
+    node_policy: NodePolicy = "stay"
+    seed: int = 0
+
+    @property
+    def middle(self) -> float:
+        """The sparsity at which robust fidelities are measured."""
+        return self.sparsities[len(self.sparsities) // 2]
+
+    def check(self) -> None:
+        """Raise ValueError if the sparsities or the node policy are invalid."""
+        values = self.sparsities
+        if len(values) < 2 or sorted(set(values)) != list(values) or not 0.0 <= values[0] <= values[-1] <= 1.0:
+            raise ValueError(f"Expected two or more sparsities from 0 to 1 in ascending order (got {values}).")
+        if self.node_policy not in ("stay", "leave"):
+            raise ValueError(f"Expected node_policy to be 'stay' or 'leave' (got {self.node_policy!r}).")
+
+
+def measure(subject: Subject, scores: Sequence[Tensor], conditions: Conditions) -> dict[Key, Tensor]:
+    """Measure the scores of the first graphs.
+
+    Args:
+        subject: The model, the graphs and their classes.
+        scores: The edge scores of each of the first graphs, ``[E]`` each.
+        conditions: How to measure.
+
+    Returns:
+        One value per graph that has scores, ``[G]``, by metric and sparsity; nan where a metric does not apply.
+    """
+    measured: dict[Key, list[Tensor]] = {}
+    for part in chunks(subject.graphs):
+        if part.start >= len(scores):
+            break
+        graphs = subject.graphs[part]
+        # Graphs without scores get zeros, so that random numbers do not depend on how many graphs have scores.
+        missing = [graph.x.new_zeros(graph.num_edges) for graph in graphs[len(scores[part]) :]]
+        joined = torch.cat([*scores[part], *missing])
+        for key, values in _measure(subject, Batch.from_data_list(list(graphs)), joined, part, conditions).items():
+            measured.setdefault(key, []).append(values)
+    return {key: torch.cat(values)[: len(scores)] for key, values in measured.items()}
+
+
+def _measure(subject: Subject, batch: Batch, scores: Tensor, part: slice, conditions: Conditions) -> dict[Key, Tensor]:
+    model, target, (sparsities, node_policy, seed) = subject.model, subject.target[part], conditions
+    curve = fidelity_curve(model, batch, scores, sparsities, target, node_policy)
+    values: dict[Key, Tensor] = {}
+    for sparsity, plus, minus in zip(sparsities, curve.plus, curve.minus, strict=True):
+        values["fidelity_plus", str(sparsity)], values["fidelity_minus", str(sparsity)] = plus, minus
+    curves = {
+        "area_plus": curve.plus,
+        "area_minus": curve.minus,
+        "area_gain": curve.plus - curve.minus,
+        "characterization_score": characterization_score(curve.plus, curve.minus),
+    }
+    for metric, heights in curves.items():
+        values[metric, ""] = area_under_curve(heights, curve.sparsities, normalize=True)
+    # Every explainer gets the same random numbers: they are seeded anew for each part.
+    selected, random = select_edges(batch, scores, conditions.middle), Generator().manual_seed(seed + part.start)
+    robust = robust_fidelity(model, batch, selected, target, node_policy, generator=random)
+    values["robust_fidelity_plus", ""], values["robust_fidelity_minus", ""] = robust.plus, robust.minus
+    values["robust_gain", ""] = robust.delta
+    if "edge_label" in batch:
+        values["ground_truth_auc", ""] = ground_truth_auc(batch, scores)
+    values["infidelity", ""] = _infidelity(subject, batch, scores, target, seed + part.start)
+    return values
+
+
+def _infidelity(subject: Subject, batch: Batch, scores: Tensor, target: Tensor, seed: int) -> Tensor:
+    """Return the infidelity of scores multiplied by the factor that fits best, so that scores of any unit compare."""
+    random = Generator().manual_seed(seed)
+    try:
+        return graph_infidelity(
+            subject.model, batch, scores, target, samples=INFIDELITY_SAMPLES, normalize=True, generator=random
+        )
+    except UnsupportedModelError:  # the model has no messages that could be masked
+        return scores.new_full((batch.num_graphs,), torch.nan)
+
+
+def mean_and_error(values: Tensor) -> tuple[float, float, int]:
+    r"""Return the mean, its standard error :math:`s / \sqrt n` and the number of values, ignoring nan.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.compare.measures import mean_and_error
+        >>> mean_and_error(torch.tensor([1.0, 3.0, torch.nan]))
+        (2.0, 1.0, 2)
+    """
+    values = values[~values.isnan()].double()
+    n = len(values)
+    if n == 0:
+        return math.nan, math.nan, 0
+    return float(values.mean()), float(values.std() / math.sqrt(n)) if n > 1 else math.nan, n
+
+
+def judge(difference: float, error: float) -> Verdict:
+    """Return the verdict on a mean paired difference of which more is better.
+
+    Args:
+        difference: The mean difference.
+        error: Its standard error.
+
+    Returns:
+        ``"better"`` or ``"worse"`` if the difference exceeds two standard errors and is visible in three digits, else
+        ``"alike"``.
+
+    Examples::
+
+        >>> from captum_goat.compare.measures import judge
+        >>> judge(0.3, 0.1), judge(-0.3, 0.2), judge(-0.3, 0.1)
+        ('better', 'alike', 'worse')
+    """
+    if abs(difference) <= max(TINY, DECISIVE * error):
+        return "alike"
+    return "better" if difference > 0 else "worse"

@@ -1,0 +1,234 @@
+"""Compare explainers: explain, measure, and put the results side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.data import Data
+
+from captum_goat.compare.comparison import Comparison, ComparisonRow, rows_of
+from captum_goat.compare.explainers import EXPLAINERS, EdgeExplainer, ExplainerSkippedError
+from captum_goat.compare.explainers.randomness import seeded
+from captum_goat.compare.explanation import Advance, TimedScores, explain, make_explainer
+from captum_goat.compare.measures import SPARSITIES, Conditions, Key, measure
+from captum_goat.compare.subject import UserSubject
+from captum_goat.metrics import NodePolicy
+from captum_goat.metrics.reduced_graphs import reads_roots
+from captum_goat.runs.progress import progress_bar
+from captum_goat.tracking import UnsupportedModelError
+
+DEFAULT = ("goat", "integrated_gradients", "saliency", "occlusion", "random")  # GNNExplainer is much slower
+BUDGET = 60.0  # seconds
+
+
+class Outcome(NamedTuple):
+    """The times of an explainer, its scores graph by graph, and their values by metric."""
+
+    explanation: TimedScores
+    scores: list[Tensor]
+    values: dict[Key, Tensor]
+
+
+def compare(
+    model: Module,
+    graphs: Iterable[Data] | Data,
+    explainers: Sequence[str | EdgeExplainer] = DEFAULT,
+    *,
+    target: Tensor | Sequence[int] | int | None = None,
+    nodes: Tensor | Sequence[int] | None = None,
+    num_hops: int | None = None,
+    training_graphs: Iterable[Data] = (),
+    sparsities: Sequence[float] = SPARSITIES,
+    node_policy: NodePolicy = "stay",
+    reference: str | None = "goat",
+    budget: float = BUDGET,
+    seed: int = 0,
+    show_progress: bool = True,
+) -> Comparison:
+    """Compare explainers on a model and graphs.
+
+    All explainers explain the same classes of the same graphs, each on its own copy of the model. At every sparsity the
+    same number of edges is selected from each, those with the highest scores, and edges are really removed.
+
+    Args:
+        model: A classifier in evaluation mode, called as ``model(x, edge_index, batch)``, that returns logits
+            ``[G, C]``. It does not change. With ``nodes``, one called as ``model(x, edge_index)`` that returns logits
+            ``[N, C]``.
+        graphs: Graphs that the model was not trained on, in random order: an explainer that runs out of time explains
+            the first ones. They need ``x`` and ``edge_index``; ``edge_label``, bool ``[E]``, is the ground truth if it
+            is known. With ``nodes``, one graph.
+        explainers: Explainers, or names of :data:`~captum_goat.compare.explainers.EXPLAINERS`. An explainer of one's
+            own is an object of a subclass of :class:`~captum_goat.compare.explainers.Explainer`, or any object with
+            the attributes of :class:`~captum_goat.compare.explainers.EdgeExplainer`.
+        target: The class to explain, for all graphs or one per graph; ``None`` for the predicted class.
+        nodes: The nodes to explain, as numbers or as a mask ``[N]``, each in its computation graph
+            (:func:`~captum_goat.compare.computation_graphs`).
+        num_hops: For ``nodes``, the number of message-passing layers; one more if degrees matter, as in GCN.
+        training_graphs: Other graphs, for explainers that have to learn; without any, they are skipped. For ``nodes``,
+            computation graphs.
+        sparsities: The shares of edges that are not selected, in ascending order.
+        node_policy: What happens to nodes without edges, as for :func:`~captum_goat.metrics.fidelity_plus`: they
+            ``"stay"`` in the graph, or ``"leave"`` the pool. With ``nodes``, they stay.
+        reference: The name of the explainer that the others are compared with. If it is not among them, there are no
+            differences.
+        budget: The seconds after which an explainer starts no further graphs; infinity for no limit.
+        seed: The seed of explainers and metrics.
+        show_progress: Whether to show a progress bar (if tqdm is installed).
+
+    Returns:
+        The result; ``print`` shows it. Explainers that do not apply, or whose packages are not installed, are in its
+        ``skipped``, and those that raised another error in its ``failed``.
+
+    Raises:
+        ValueError: If the arguments do not fit together.
+        RuntimeError: If every explainer failed.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.compare import compare
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> class Hubs:  # an explainer of one's own
+        ...     name, complete = "hubs", False
+        ...     def fit(self, model, graphs):
+        ...         pass
+        ...     def __call__(self, model, data, target):
+        ...         degrees = torch.bincount(data.edge_index[1], minlength=data.num_nodes)
+        ...         return degrees[data.edge_index[1]].float()
+        >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
+        >>> comparison = compare(model, ba_2motifs(4), explainers=("goat", "saliency", Hubs()), show_progress=False)
+        >>> list(comparison.scores), comparison.scores["hubs"][0].shape
+        (['goat', 'saliency', 'hubs'], torch.Size([50]))
+        >>> comparison.get("hubs", "area_gain").verdict in ("better", "alike", "worse")
+        True
+        >>> comparison.get("goat", "largest_completeness_error").value < 1e-3
+        True
+    """
+    if not budget > 0.0:
+        raise ValueError(f"Expected a budget of more than 0 seconds (got {budget}).")
+    conditions = Conditions(tuple(float(sparsity) for sparsity in sparsities), node_policy, seed)
+    conditions.check()
+    made = _make_explainers(explainers, seed)
+    with torch.inference_mode(False):  # which the caller may be in, and which forbids gradients
+        subject = UserSubject.of(
+            model, graphs, target=target, nodes=nodes, num_hops=num_hops, training_graphs=list(training_graphs)
+        )
+        if node_policy == "leave" and reads_roots(subject.model):
+            raise ValueError(
+                "Expected node_policy='stay' for nodes (got 'leave'). The output is that of one node: there is no pool "
+                "that others could leave."
+            )
+        return _compare(made, subject, conditions, budget, reference, show_progress)
+
+
+def _make_explainers(explainers: Sequence[str | EdgeExplainer], seed: int) -> list[EdgeExplainer]:
+    """Create the explainers that are given by name, and check the others."""
+    if isinstance(explainers, str) or not explainers:
+        raise ValueError(f"Expected a sequence of one or more explainers (got {explainers!r}).")
+    made: list[EdgeExplainer] = []
+    for explainer in explainers:
+        if isinstance(explainer, str):
+            if explainer not in EXPLAINERS:
+                raise ValueError(f"Expected names of explainers, {', '.join(EXPLAINERS)} (got {explainer!r}).")
+            explainer = make_explainer(EXPLAINERS[explainer], seed)
+        _check_explainer(explainer)
+        made.append(explainer)
+    names = [explainer.name for explainer in made]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"Expected explainers with different names (got {', '.join(repeated)} more than once).")
+    return made
+
+
+def _check_explainer(explainer: EdgeExplainer) -> None:
+    missing = [name for name in ("name", "complete", "fit", "__call__") if not hasattr(explainer, name)]
+    if isinstance(explainer, type) or missing:
+        kind = explainer.__name__ if isinstance(explainer, type) else None
+        got = f"an object without {', '.join(missing)}" if kind is None else f"the class {kind}"
+        raise ValueError(
+            f"Expected an explainer as an object with name, complete, fit(model, graphs) and __call__(model, data, "
+            f"target) (got {got}). Subclass captum_goat.compare.explainers.Explainer, and pass an object of it."
+        )
+    name = explainer.name
+    if not isinstance(name, str) or "|" in name or name.splitlines() != [name]:
+        raise ValueError(f"Expected names of explainers that fit into a table, one line without | (got {name!r}).")
+
+
+def _compare(
+    explainers: Sequence[EdgeExplainer],
+    subject: UserSubject,
+    conditions: Conditions,
+    budget: float,
+    reference: str | None,
+    show_progress: bool,
+) -> Comparison:
+    """Run all explainers and measure their scores; an error of one does not affect the others."""
+    outcomes: dict[str, Outcome] = {}
+    skipped: dict[str, str] = {}
+    failed: dict[str, Exception] = {}
+    with progress_bar(len(explainers) * len(subject.graphs), "graph", show_progress) as advance:
+        for explainer in explainers:
+            try:
+                outcomes[explainer.name] = _outcome(explainer, subject, conditions, budget, advance)
+            except (ExplainerSkippedError, UnsupportedModelError, ImportError) as error:
+                skipped[explainer.name] = " ".join(str(error).split())
+            except Exception as error:  # of an explainer, which may be the user's: it is reported
+                failed[explainer.name] = error
+    if failed and not outcomes:
+        first = next(iter(failed.values()))
+        reasons = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
+        raise RuntimeError(f"Expected an explainer that works (got errors from all: {reasons}).") from first
+    return _side_by_side(outcomes, skipped, failed, subject, conditions, reference)
+
+
+def _outcome(
+    explainer: EdgeExplainer, subject: UserSubject, conditions: Conditions, budget: float, advance: Advance
+) -> Outcome:
+    """Run an explainer on copies, with random numbers independent of other explainers, and measure its scores."""
+    if getattr(explainer, "trained", False) and not subject.training_graphs:
+        raise ExplainerSkippedError("It has to learn first (got no graphs to learn from). Pass training_graphs.")
+    with seeded(conditions.seed), torch.enable_grad():
+        explanation = explain(explainer, subject.copied(), len(subject.graphs), budget, advance)
+    sizes = [graph.num_edges for graph in subject.graphs[: explanation.count]]
+    scores = list(explanation.scores.split(sizes))
+    values = measure(subject, scores, conditions)
+    if explainer.complete:
+        values["completeness_error", ""] = explanation.completeness_error
+    return Outcome(explanation, scores, values)
+
+
+def _side_by_side(
+    outcomes: dict[str, Outcome],
+    skipped: dict[str, str],
+    failed: dict[str, Exception],
+    subject: UserSubject,
+    conditions: Conditions,
+    reference: str | None,
+) -> Comparison:
+    notes = list(subject.notes)
+    of_reference = outcomes.get(reference) if reference is not None else None
+    if reference is not None and of_reference is None and outcomes:
+        notes.append(f"There are no differences: the reference `{reference}` is not among the explainers above.")
+    if any(len(outcome.scores) < len(subject.graphs) for outcome in outcomes.values()):
+        notes.append("An explainer with fewer graphs ran out of time; its differences are those on its graphs.")
+    rows: list[ComparisonRow] = []
+    for name, outcome in outcomes.items():
+        others = None if of_reference is None or name == reference else of_reference.values
+        rows += rows_of(name, outcome.explanation, outcome.values, others)
+    return Comparison(
+        rows=tuple(rows),
+        scores={name: outcome.scores for name, outcome in outcomes.items()},
+        values={name: outcome.values for name, outcome in outcomes.items()},
+        skipped=skipped,
+        failed=failed,
+        reference=None if of_reference is None else reference,
+        num_graphs=len(subject.graphs),
+        sparsities=conditions.sparsities,
+        node_policy=conditions.node_policy,
+        notes=tuple(notes),
+    )

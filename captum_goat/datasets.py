@@ -1,0 +1,99 @@
+"""A generated dataset whose explanations are known."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import to_undirected
+
+__all__ = ["ba_2motifs"]
+
+Edges: TypeAlias = "list[tuple[int, int]]"  # undirected
+
+BASE_NODES = 20
+MOTIF_NODES = 5
+NUM_FEATURES = 10
+FEATURE_VALUE = 0.1  # the same for every node: only the structure tells the classes apart
+
+# Every motif is attached to the base graph by its node 0.
+CYCLE: Edges = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)]
+HOUSE: Edges = [(0, 1), (1, 2), (2, 3), (0, 3), (0, 4), (1, 4)]  # the walls are 0 to 3, the roof is 4
+MOTIFS = (CYCLE, HOUSE)  # by class
+
+
+def ba_2motifs(num_graphs: int = 1000, seed: int = 0) -> list[Data]:
+    """Generate BA-2Motifs: random trees with a cycle (class 0) or a house (class 1) attached.
+
+    Every graph has 25 nodes: a Barabasi-Albert graph of 20 nodes with one edge per new node, the motif in nodes 20 to
+    24, and one edge from node 0, one of the two oldest, to node 20. That makes 25 undirected edges with a cycle and
+    26 with a house. All features are 0.1. Classes alternate, so that every slice is balanced.
+
+    Sizes, node numbers and labels are those of the published file, with one difference: in 40 of its 1000 graphs the
+    connecting edge is a self-loop at node 20, which disconnects the motif; here the motif is always connected.
+
+    Reference: Luo, Cheng, Xu, Yu, Zong, Chen, Zhang: *Parameterized Explainer for Graph Neural Network*, NeurIPS 2020.
+
+    Args:
+        num_graphs: The number of graphs.
+        seed: The seed of the random numbers. The global random states are neither read nor changed.
+
+    Returns:
+        The graphs, each with ``x`` ``[25, 10]``, ``edge_index`` (both directions, sorted), the label ``y`` ``[1]``
+        and the ground truth ``edge_label`` ``[E]``, which is True for the edges of the motif.
+
+    Examples::
+
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> cycle, house = ba_2motifs(num_graphs=2)
+        >>> cycle
+        Data(x=[25, 10], edge_index=[2, 50], y=[1], edge_label=[50])
+        >>> int(cycle.edge_label.sum()) // 2, int(house.edge_label.sum()) // 2
+        (5, 6)
+    """
+    generator = np.random.default_rng(seed)
+    return [_graph_with_motif(index % len(MOTIFS), generator) for index in range(num_graphs)]
+
+
+def _graph_with_motif(label: int, generator: np.random.Generator) -> Data:
+    motif = [(BASE_NODES + source, BASE_NODES + target) for source, target in MOTIFS[label]]
+    edges = [*barabasi_albert(BASE_NODES, 1, generator), (0, BASE_NODES), *motif]
+    edge_index = to_undirected(torch.tensor(edges).t())  # sorts, too
+    return Data(
+        x=torch.full((BASE_NODES + MOTIF_NODES, NUM_FEATURES), FEATURE_VALUE),
+        edge_index=edge_index,
+        y=torch.tensor([label]),
+        edge_label=(edge_index >= BASE_NODES).all(dim=0),
+    )
+
+
+def barabasi_albert(num_nodes: int, edges_per_node: int, generator: np.random.Generator) -> Edges:
+    """Grow a graph in which a new node joins old ones with probability proportional to their degrees.
+
+    The graph begins as a star: node ``edges_per_node`` in the middle of the nodes before it. Every later node brings
+    ``edges_per_node`` edges to different nodes. With one edge per node the graph is a tree.
+
+    Reference: Barabasi, Albert: *Emergence of Scaling in Random Networks*, Science 286, 1999.
+
+    Args:
+        num_nodes: The number of nodes, more than ``edges_per_node``.
+        edges_per_node: The number of edges of a new node.
+        generator: The random number generator.
+
+    Returns:
+        The edges, the older node first: ``edges_per_node * (num_nodes - edges_per_node)`` of them.
+    """
+    if not 0 < edges_per_node < num_nodes:
+        raise ValueError(f"Expected more nodes than edges per node (got {num_nodes} and {edges_per_node}).")
+    edges = [(node, edges_per_node) for node in range(edges_per_node)]
+    for node in range(edges_per_node + 1, num_nodes):
+        neighbours: list[int] = []
+        while len(neighbours) < edges_per_node:
+            # A node is an end of as many edges as its degree says, so a random end of a random edge has the right odds.
+            edge, end = generator.integers(len(edges)), generator.integers(2)
+            if edges[edge][end] not in neighbours:
+                neighbours.append(edges[edge][end])
+        edges += [(neighbour, node) for neighbour in neighbours]
+    return edges

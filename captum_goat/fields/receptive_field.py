@@ -1,0 +1,251 @@
+"""Which edges and inputs reach which rows, and spreading the gates' shares over them (Eq. 11 of GOAt).
+
+The field of a row is found by walking the row graph: a row has the edges that its messages crossed and what is in the
+fields of the rows it reads. Equal fields are kept once (see :mod:`captum_goat.fields.field_sets`), never as a dense
+matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from captum_goat.fields.edge_groups import edge_groups
+from captum_goat.fields.field_sets import NO_SET, FieldSets
+from captum_goat.tracking import Block, RowGraph
+
+_SEVERAL = -1  # the node of a row that stands for several nodes
+
+
+class Elements(NamedTuple):
+    """What an output is attributed to: edges, and rows of inputs.
+
+    Attributes:
+        num_edges: How many of the elements are edges; they come first.
+        weights: How many shares of a gate each element takes: one per edge, one per non-zero feature of an input's row.
+    """
+
+    num_edges: int
+    weights: Tensor
+
+
+class ReceptiveFields:
+    """The receptive fields of all rows of a forward pass.
+
+    Args:
+        graph: Which rows read which.
+        elements: The edges and inputs.
+        repeated: Whether an edge is listed once for every hop in which it appears, else only once.
+        own_features: Whether, of the inputs, a row has only those of the nodes that it stands for (its own node, or the
+            nodes that were pooled into it), else those of every node that reaches it.
+        wanted: The blocks whose fields will be asked for.
+    """
+
+    def __init__(
+        self,
+        graph: RowGraph,
+        elements: Elements,
+        *,
+        wanted: Iterable[int],
+        repeated: bool = False,
+        own_features: bool = False,
+    ) -> None:
+        self._own_features = own_features
+        self._graph = graph
+        self._fine = elements
+        self._group_of = _groups(graph, elements, wanted)
+        self._elements = elements = _grouped(elements, self._group_of)
+        self._count = max(elements.weights.numel(), 1)
+        self._repeated = repeated
+        # With hops told apart, element e in hop k (counted from 0) is the entry ``k * count + e``.
+        hops = 1 + sum(each.crosses for each in graph.blocks) if repeated else 1
+        self._sets = FieldSets(self._count, self._count * hops, elements.weights.device)
+        self._fields: dict[int, Tensor] = {}
+        self._nodes_at: dict[int, Tensor] = {}  # by the offset of the block
+        self._found: dict[frozenset[int], Tensor] = {}
+
+    def __copy__(self) -> ReceptiveFields:
+        """Return fields that have what these have found so far; what either finds from now on is its own."""
+        other = object.__new__(ReceptiveFields)
+        vars(other).update(vars(self))
+        other._sets = copy(self._sets)
+        other._fields, other._nodes_at, other._found = dict(self._fields), dict(self._nodes_at), dict(self._found)
+        return other
+
+    def find(self, sources: frozenset[int]) -> None:
+        """Find the fields of the rows of some blocks."""
+        self._fields_of(sources)
+
+    def spread(self, shares: Tensor, sources: Iterable[int], weights: Tensor | None = None) -> Tensor:
+        """Share each row's number among the elements in its field, in proportion to their weights.
+
+        Args:
+            shares: One number per row, by row id.
+            sources: The blocks whose rows have a share.
+            weights: Other weights of the elements; 0 only where their own are.
+        """
+        fine, coarse = self._fine.weights.to(shares.dtype), self._elements.weights.to(shares.dtype)
+        if weights is not None:
+            fine, coarse = weights, shares.new_zeros(self._count).index_add_(0, self._group_of, weights)
+        total = shares.new_zeros(self._count)
+        fields = self._fields_of(sources)
+        shared = shares.new_zeros(len(self._sets)).index_add_(0, fields[fields >= 0], shares[fields >= 0])
+        used = torch.nonzero(shared).view(-1)
+        of_set, entries = self._sets.entries_of(used)
+        element = entries % self._count
+        weight = torch.zeros_like(shared[used]).index_add_(0, of_set, coarse[element])
+        total.index_add_(0, element, (shared[used] / weight)[of_set])
+        return total[self._group_of] * fine
+
+    def row_weights(self, sources: Iterable[int]) -> Tensor:
+        """Return the weight of each row's whole field, by row id; 0 where nothing is attributed."""
+        weights, fields = self._elements.weights, self._fields_of(sources)
+        of_set, entries = self._sets.entries_of(torch.arange(len(self._sets), device=fields.device))
+        of_sets = weights.new_zeros(len(self._sets) + 1).index_add_(0, of_set, weights[entries % self._count])
+        return of_sets[fields]  # the last entry, 0, for rows without a field
+
+    def owners(self, rows: Tensor, sources: Iterable[int]) -> Tensor | None:
+        """Return the position in ``rows`` of the one row whose field has each element (-1: none).
+
+        Returns ``None`` if some element is in the fields of several of the rows.
+        """
+        fields = self._fields_of(sources)[rows].where(rows >= 0, NO_SET)
+        kept = torch.nonzero(fields >= 0).view(-1)
+        of_row, entries = self._sets.entries_of(fields[kept])
+        pairs = torch.unique(kept[of_row] * self._count + entries % self._count)
+        position, element = pairs // self._count, pairs % self._count
+        owner = torch.full((self._count,), -1, device=rows.device)
+        owner[element] = position
+        if (owner[element] != position).any() or torch.unique(rows[rows >= 0]).numel() != int((rows >= 0).sum()):
+            return None
+        return owner[self._group_of]
+
+    def _fields_of(self, sources: Iterable[int]) -> Tensor:
+        """Return the set that is the field of each row of some blocks, by row id (-1: none, or another block)."""
+        key = frozenset(sources)
+        if key not in self._found:
+            found = torch.full((self._graph.num_rows,), NO_SET, device=self._elements.weights.device)
+            for index in sorted(key):
+                block = self._graph.blocks[index]
+                found[block.offset : block.offset + block.size] = self._field(index)
+            self._found[key] = found
+        return self._found[key]
+
+    def _field(self, index: int) -> Tensor:
+        """Return the fields of a block, after finding those of the blocks that it reads."""
+        wanted, reading = set(), [index]
+        while reading:
+            current = reading.pop()
+            if current not in self._fields and current not in wanted:
+                wanted.add(current)
+                reading += self._graph.blocks[current].sources
+        for current in sorted(wanted):  # a block reads only blocks made before it
+            self._fields[current] = self._compose(self._graph.blocks[current])
+        return self._united(index)
+
+    def _united(self, index: int) -> Tensor:
+        columns = self._fields[index]
+        if columns.size(1) > 1:
+            rows = torch.arange(len(columns), device=columns.device)
+            return self._sets.unite(rows.repeat(columns.size(1)), columns.t().reshape(-1), len(columns))
+        return columns[:, 0]
+
+    def _compose(self, block: Block) -> Tensor:
+        """Return sets for each row, ``[rows, columns]``, whose union is its field.
+
+        A message has what it brings and the edge that it crosses, as two sets: they are united where messages meet.
+        """
+        children, sets = [block.child[:0]], [block.parent[:0]]
+        for source in block.sources:
+            child, found = self._read(block, source)
+            for column in found.unbind(1):
+                children.append(child)
+                sets.append(self._inherited(block, child, column))
+        if block.crosses and block.element is not None:
+            inherited = self._sets.unite(torch.cat(children), torch.cat(sets), block.size)
+            return torch.stack([inherited, self._grouped(block.element)], dim=1)
+        for child, element in self._own(block):
+            children.append(child)
+            sets.append(element)
+        return self._sets.unite(torch.cat(children), torch.cat(sets), block.size).view(-1, 1)
+
+    def _own(self, block: Block) -> list[tuple[Tensor, Tensor]]:
+        """Return the elements that rows of a block cross, are, or have for their node, as sets of one."""
+        found = []
+        if block.element is not None:
+            found.append((torch.arange(block.size, device=block.child.device), self._grouped(block.element)))
+        if self._own_features and block.node is not None:
+            own = self._elements.num_edges + block.node[block.child]
+            found.append((block.child, own.masked_fill(own >= self._count, NO_SET)))
+        return found
+
+    def _grouped(self, elements: Tensor) -> Tensor:
+        """Return the groups of elements (-1: none)."""
+        return self._group_of[elements].where(elements >= 0, NO_SET) if self._group_of.numel() else elements
+
+    def _inherited(self, block: Block, child: Tensor, sets: Tensor) -> Tensor:
+        """Return what the rows of a block take over of the sets of the rows that they read."""
+        if self._own_features and (block.crosses or block.node is not None):
+            limit = self._elements.num_edges
+            sets = self._sets.changed(sets, lambda entry: entry.where(entry % self._count < limit, -1))
+        if self._repeated and block.crosses:
+            return self._sets.changed(sets, lambda entry: entry + self._count)  # one hop further away
+        if self._repeated:
+            # A row that stands for several nodes, a pooled one, has every edge of its graph once, whatever the hop.
+            several = ~self._single_node(block)[child]
+            if several.any():
+                sets = sets.where(~several, self._sets.changed(sets, lambda entry: entry % self._count))
+        return sets
+
+    def _single_node(self, block: Block) -> Tensor:
+        """Return which rows of a block stand for one node, or for a part of one."""
+        return self._nodes(block) != _SEVERAL
+
+    def _nodes(self, block: Block) -> Tensor:
+        """Return the node that each row of a block stands for."""
+        if block.offset not in self._nodes_at:
+            self._nodes_at[block.offset] = self._find_nodes(block)
+        return self._nodes_at[block.offset]
+
+    def _find_nodes(self, block: Block) -> Tensor:
+        if block.node is not None:
+            return block.node
+        if not block.sources:  # inputs: one row each
+            return torch.arange(block.size, device=block.child.device)
+        of_parent = torch.full_like(block.parent, _SEVERAL)
+        for source in block.sources:
+            read = self._graph.blocks[source]
+            here = (block.parent >= read.offset) & (block.parent < read.offset + read.size)
+            of_parent[here] = self._nodes(read)[block.parent[here] - read.offset]
+        least = of_parent.new_full((block.size,), torch.iinfo(torch.long).max)
+        least.scatter_reduce_(0, block.child, of_parent, "amin")
+        most = of_parent.new_full((block.size,), _SEVERAL).scatter_reduce_(0, block.child, of_parent, "amax")
+        return least.where(least == most, _SEVERAL)
+
+    def _read(self, block: Block, source: int) -> tuple[Tensor, Tensor]:
+        """Return the rows of a block that read one of its sources, and the sets of what they read."""
+        read = self._graph.blocks[source]
+        child, parent = block.child, block.parent - read.offset
+        if len(block.sources) > 1:
+            here = (parent >= 0) & (parent < read.size)
+            child, parent = child[here], parent[here]
+        return child, self._fields[source][parent]
+
+
+def _groups(graph: RowGraph, elements: Elements, wanted: Iterable[int]) -> Tensor:
+    """Return the group of each element: edges that go together are one, every input's row is one of its own."""
+    device = elements.weights.device
+    of_edges = edge_groups(graph, elements.num_edges, wanted, device)
+    others = torch.arange(elements.weights.numel() - elements.num_edges, device=device)
+    return torch.cat([of_edges, others + (of_edges.max() + 1 if of_edges.numel() else 0)])
+
+
+def _grouped(elements: Elements, group_of: Tensor) -> Elements:
+    """Return groups as elements."""
+    num_groups = int(group_of.max()) + 1 if group_of.numel() else 0
+    weights = elements.weights.new_zeros(num_groups).index_add_(0, group_of, elements.weights)
+    return Elements(num_groups - (elements.weights.numel() - elements.num_edges), weights)

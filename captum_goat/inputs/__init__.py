@@ -1,0 +1,1 @@
+"""From what users pass to graphs, masks and targets."""

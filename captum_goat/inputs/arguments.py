@@ -1,0 +1,237 @@
+"""The arguments of a call of a model: what they are called, and what they were before Captum repeated them."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.data import BaseData
+
+from captum_goat.inputs.edge_sets import EdgeSet, candidate_sets, describe, is_edge_dict, is_edge_index
+
+# What the arguments of a model are taken to be when its `forward` does not name them.
+_USUAL_NAMES = ("x", "edge_index", "batch")
+
+
+def named_arguments(
+    model: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], leading: int = 0
+) -> tuple[dict[str, Any], int]:
+    """Return the arguments of a call by name, in order, and how many of them are passed by position.
+
+    Args:
+        model: The model.
+        args: Its arguments without the first ones; or one graph that has them.
+        kwargs: Its keyword arguments.
+        leading: How many first arguments are left out of ``args``.
+    """
+    if args and all(isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) for each in args):
+        args = (Data.from_dict(dict(args)),)  # some methods of Captum take a Data object for a sequence
+    first = dict.fromkeys(_argument_names(model, leading))
+    if len(args) == 1 and isinstance(args[0], BaseData) and (unpacked := _unpacked(model, args[0])):
+        named, positional = first | unpacked | dict(kwargs), leading
+    else:
+        positional = leading + len(args)
+        names = _argument_names(model, positional)
+        named = first | dict(zip(names[leading:], args, strict=True)) | dict(kwargs)
+    known: dict[int, Any] = {}
+    return {name: _plain(name, value, known) for name, value in named.items()}, positional
+
+
+def number_of_masks(model: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """Return how many masks, one per set of edges, stand before the arguments of a model's own."""
+    numbers = [isinstance(each, Tensor) and each.is_floating_point() and each.dim() in (1, 2) for each in args]
+    possible = [each for each in range(1, [*numbers, False].index(False) + 1) if _binds(model, args[each:], kwargs)]
+    sets = {each: candidate_sets(named_arguments(model, args[each:], kwargs)[0], each) for each in possible}
+    fitting = [number for number, found in sets.items() if len(found) == number]
+    typed = [number for number, found in sets.items() if any(isinstance(each.key, tuple) for each in found)]
+    return max(fitting or typed or possible[:1], default=1)
+
+
+def _binds(model: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a model's forward takes these arguments."""
+    if len(args) == 1 and isinstance(args[0], BaseData):
+        return True
+    try:
+        inspect.signature(model.forward).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def attributes_for(model: Module, data: Data) -> list[str]:
+    """Return the attributes of a graph that a model's forward takes by name; all if it takes the graph itself.
+
+    Raises:
+        ValueError: If the graph lacks an attribute that the forward needs.
+    """
+    parameters = inspect.signature(model.forward).parameters.values()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [one.name for one in parameters if one.default is one.empty and one.kind not in variadic]
+    everything = list(data.keys())
+    taken = [name for name in everything if any(one.name == name for one in parameters)]
+    if not taken and len(required) <= 1:
+        return everything
+    if missing := [name for name in required if name not in everything]:
+        raise ValueError(
+            f"Expected graphs with {', '.join(missing)}, which {type(model).__name__}.forward needs (got "
+            f"{', '.join(everything)}). Pass arguments=..., a function of a graph that returns the model's arguments."
+        )
+    return taken
+
+
+def fresh(value: Any) -> Any:
+    """Return an argument that a model may put other tensors into without changing the original."""
+    if isinstance(value, dict):
+        return dict(value)
+    return copy.copy(value) if isinstance(value, BaseData) else value
+
+
+def tensors_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Return all tensors among arguments, with the arguments' names."""
+    for name, value in arguments.items():
+        inside = [value]
+        if isinstance(value, dict):
+            inside = list(value.values())
+        elif isinstance(value, BaseData):
+            inside = [each for store in value.stores for each in store.values()]
+        yield from ((name, each) for each in inside if isinstance(each, Tensor))
+
+
+def _argument_names(model: Module, count: int) -> list[str]:
+    """Return the names of the first ``count`` positional arguments of the model."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(model.forward).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind in kinds]
+    variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
+    if count > len(names) and not variadic:
+        raise TypeError(
+            f"Expected at most {len(names)} arguments for {type(model).__name__}.forward({', '.join(names)}) "
+            f"(got {count}). Pass them in this order; an edge mask is not one of them."
+        )
+    usual = [name for name in _USUAL_NAMES if name not in names]
+    unnamed = range(len(names), count)
+    names += [usual[k] if variadic and k < len(usual) else f"argument_{n}" for k, n in enumerate(unnamed)]
+    return names[:count]
+
+
+def _unpacked(model: Module, data: BaseData) -> dict[str, Any]:
+    """Return what a model's forward takes of a graph; nothing if it takes the graph itself."""
+    parameters = inspect.signature(model.forward).parameters
+    if isinstance(data, HeteroData):
+        found = _collected(data, list(parameters))
+    else:
+        found = {name: data[name] for name in parameters if name in data}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _collected(data: HeteroData, names: list[str]) -> dict[str, Any]:
+    """Return the attributes of a heterogeneous graph by the names of a model's arguments.
+
+    ``x_dict`` is the dictionary of every node type's ``x``; and so is ``x`` for a model, made by PyG's ``to_hetero``,
+    that calls its dictionaries as a homogeneous model calls its tensors.
+    """
+    dictionaries = any(name.endswith("_dict") for name in names)
+    shared = data.stores[0]  # what is not of any type
+    found = {}
+    for name in names:
+        if name in shared:
+            found[name] = shared[name]
+        elif name.endswith("_dict") or not dictionaries:
+            found[name] = data.collect(name.removesuffix("_dict"), allow_empty=True) or None
+    return found
+
+
+def _plain(name: str, value: Any, known: dict[int, Any]) -> Any:
+    """Return an argument of the kinds that can be followed; the same one for the same one."""
+    if isinstance(value, Tensor):
+        if id(value) not in known:
+            known[id(value)] = _plain_tensor(value)
+        return known[id(value)]
+    if isinstance(value, dict):
+        value = {key: _plain(name, each, known) for key, each in value.items()}
+        return _one_tensor_each(value) if is_edge_dict(name, value) else value
+    if isinstance(value, HeteroData):
+        edges = {key: _plain_tensor(each) for key, each in value.collect("edge_index", allow_empty=True).items()}
+        value = copy.copy(value)
+        for key, each in _one_tensor_each(edges).items():
+            value[key].edge_index = each
+    return value
+
+
+def _plain_tensor(value: Tensor) -> Tensor:
+    if isinstance(value, EdgeIndex):
+        value = value.as_tensor()
+    if value.dtype == torch.int32 and is_edge_index(value):
+        return value.long()  # torch's scatter_add has no gradient for an index of 32 bits
+    # Autograd cannot save tensors that were made in inference mode.
+    return value.clone() if value.is_inference() else value
+
+
+def _one_tensor_each(edges: dict[Any, Tensor]) -> dict[Any, Tensor]:
+    """Give edge types that share one tensor a tensor each: edges are told apart by their tensors."""
+    seen: set[int] = set()
+    found = {}
+    for key, each in edges.items():
+        found[key] = each.clone() if id(each) in seen else each
+        seen.add(id(each))
+    return found
+
+
+def without_expansion(arguments: dict[str, Any], edges: EdgeSet | None, count: int) -> dict[str, Any]:
+    """Return the arguments as they were before Captum repeated them for several masks, if it did.
+
+    Args:
+        arguments: The arguments of a model.
+        edges: A set of edges among them; ``None`` if there is none.
+        count: How many masks there are.
+    """
+    if edges is None:
+        return arguments
+    if edges.key is None:
+        times = arguments[edges.name].size(0) // 2
+        return _repeated_once(arguments, times) if times > 1 else arguments
+    # Captum leaves graphs and dictionaries as they are, but not the tensors beside them.
+    inside = {each.size(0) for name, each in tensors_in(arguments) if each.dim() > 0 and each is not arguments[name]}
+    beside = [each.size(0) for each in arguments.values() if isinstance(each, Tensor) and each.dim() > 0]
+    for times in (each for each in range(count, 1, -1) if count % each == 0):
+        if any(size not in inside | {2} and size / times in inside | {2} for size in beside):
+            with suppress(ValueError):
+                return _repeated_once(arguments, times)
+    return arguments
+
+
+def _repeated_once(arguments: dict[str, Any], times: int) -> dict[str, Any]:
+    """Undo Captum's expansion of additional arguments along dimension 0.
+
+    Every tensor has been repeated row by row, or as a whole, or, by a wrapper around a method, first one and then the
+    other: its rows then stand as [as a whole, row, row by row].
+    """
+    expanded = {name: value for name, value in arguments.items() if isinstance(value, Tensor) and value.dim() > 0}
+    found = []
+    if all(value.size(0) % times == 0 for value in expanded.values()):
+        for inner in (n for n in range(1, times + 1) if times % n == 0):
+            parts = {
+                name: value.reshape(times // inner, value.size(0) // times, inner, *value.shape[1:])
+                for name, value in expanded.items()
+            }
+            if all(bool((part == part[:1, :, :1]).all()) for part in parts.values()):
+                found.append({name: part[0, :, 0] for name, part in parts.items()})
+    if not found:
+        raise ValueError(
+            f"Expected edges of shape [2, num_edges], or all arguments repeated {times} times as Captum does it (got "
+            f"{describe(arguments)})."
+        )
+    if any(not torch.equal(value, other[name]) for other in found[1:] for name, value in found[0].items()):
+        raise ValueError(  # possible only where every edge is a self-loop
+            "Expected arguments whose repetition by Captum can be undone (got some that may have been repeated as a "
+            "whole or row by row). Pass the graph as one torch_geometric Data."
+        )
+    return arguments | found[0]

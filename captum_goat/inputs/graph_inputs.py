@@ -1,0 +1,153 @@
+"""The arguments of a graph model: which of them are the edges, and how to call the model with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.data.data import BaseData
+
+from captum_goat.inputs.arguments import fresh, named_arguments, tensors_in, without_expansion
+from captum_goat.inputs.copies import side_by_side
+from captum_goat.inputs.edge_sets import EdgeSet, MaskSizes, find_edge_sets
+from captum_goat.tracking import UnsupportedModelError
+
+
+@dataclass(frozen=True)
+class GraphInputs:
+    """One graph, or one batch of graphs, as the arguments of a model; or the arguments of a model without a graph.
+
+    Attributes:
+        model: The model.
+        arguments: Its arguments by name, in order.
+        positional: How many of them are passed by position.
+        edges: Where the edges are among the arguments: one place per mask; empty if there are no edges.
+        node_types: The node types of the attributed features, if they are the entries of a dictionary that is the
+            model's first argument; ``None`` if they are its first arguments themselves.
+    """
+
+    model: Module
+    arguments: dict[str, Any]
+    positional: int
+    edges: tuple[EdgeSet, ...]
+    node_types: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any] | None = None,
+        num_edges: MaskSizes | None = None,
+        *,
+        leading: int | tuple[str, ...] = 0,
+        count: int = 1,
+    ) -> GraphInputs:
+        """Name the arguments of a call of the model and find the edges among them.
+
+        Args:
+            model: The model.
+            args: Its arguments; or one :class:`torch_geometric.data.Data`, ``HeteroData`` or ``Batch`` that has them.
+                Arguments that Captum has expanded are brought back to one graph.
+            kwargs: Its keyword arguments.
+            num_edges: How many edges there must be, for one mask or for each of several; ``None`` if the edges are not
+                masked.
+            leading: How many first arguments ``args`` lacks, because they come with every call; or the node types of
+                a dictionary that is the first argument and comes with every call.
+            count: How many masks of the graph there are.
+        """
+        node_types = None if isinstance(leading, int) else leading
+        missing = leading if isinstance(leading, int) else 1
+        arguments, positional = named_arguments(model, args, kwargs or {}, missing)
+        edges = find_edge_sets(arguments, num_edges)
+        arguments = without_expansion(arguments, edges[0] if edges else None, count)
+        return cls(model, arguments, positional, edges, node_types)
+
+    @property
+    def edge_sets(self) -> tuple[Tensor, ...]:
+        """The edges, one tensor ``[2, E]`` per set of edges that has a mask of its own."""
+        return tuple(each.of(self.arguments) for each in self.edges)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All tensors among the arguments."""
+        return [each for _, each in tensors_in(self.arguments)]
+
+    @property
+    def layout(self) -> tuple[tuple[EdgeSet, ...], list[tuple[str, Any]]]:
+        """Where the edges are, and the names of the arguments and of what is in dictionaries and graphs, in order."""
+        return self.edges, [(name, _names_in(value)) for name, value in self.arguments.items()]
+
+    def __call__(self, leading: Sequence[Tensor] = ()) -> Any:
+        """Call the model, with its first arguments replaced."""
+        first = self._packed(leading)
+        rest = list(self.arguments.items())[len(first) :]
+        by_position = max(self.positional - len(first), 0)
+        tensors = list(tensors_in(dict(rest)))
+        versions = [value._version for _, value in tensors]
+        args = [fresh(value) for _, value in rest[:by_position]]
+        output = self.model(*first, *args, **{name: fresh(value) for name, value in rest[by_position:]})
+        for (name, value), version in zip(tensors, versions, strict=True):
+            if value._version != version:
+                raise UnsupportedModelError(
+                    f"The model changes its argument '{name}' in place, so that every call would see another one. Let "
+                    f"its forward work on a copy."
+                )
+        return output
+
+    def output_rows(self, leading: Sequence[Tensor] = ()) -> Any:
+        """Call the model, with its first arguments replaced; an output of one number is one row."""
+        output = self(leading)
+        return output.view(1) if isinstance(output, Tensor) and output.dim() == 0 else output
+
+    def with_leading(self, values: Sequence[Tensor]) -> GraphInputs:
+        """Return the inputs with the first arguments replaced."""
+        packed = self._packed(values)
+        names = list(self.arguments)[: len(packed)]
+        return replace(self, arguments=self.arguments | dict(zip(names, packed, strict=True)))
+
+    def copies(self, count: int) -> GraphInputs:
+        """Return ``count`` copies of the graph side by side, as PyG would batch them.
+
+        Raises:
+            ValueError: If it cannot be told how the arguments are to be copied.
+        """
+        if count == 1:
+            return self
+        return replace(self, arguments=side_by_side(self.model, self.arguments, self.edges, count))
+
+    def check_finite(self, **others: Tensor) -> None:
+        """Raise ValueError if an argument, a number of the model's own or one of ``others`` is infinite or nan."""
+        own = (*self.model.named_parameters(), *self.model.named_buffers())
+        places = [*others.items(), *((f"'{name}'", each) for name, each in tensors_in(self.arguments))]
+        places += [(f"the model's '{name}'", each) for name, each in own]
+        wrong = dict.fromkeys(name for name, each in places if not each.isfinite().all())
+        if wrong:
+            raise ValueError(f"Expected finite numbers (got some that are infinite or nan in {', '.join(wrong)}).")
+
+    def _packed(self, leading: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Return attributed features as first arguments of the model."""
+        if self.node_types is None or not leading:
+            return tuple(leading)
+        return (dict(zip(self.node_types, leading, strict=True)),)
+
+
+def _names_in(value: Any) -> Any:
+    if isinstance(value, dict):
+        return list(value)
+    if isinstance(value, BaseData):
+        return [(store._key, list(store.keys())) for store in value.stores]
+    return None
+
+
+def tensor_output(output: Any) -> Tensor:
+    """Return the model's output if it is one tensor of numbers."""
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
+        raise TypeError(
+            f"Expected a model that returns one floating point tensor (got {kind}). Wrap it in one that does."
+        )
+    return output

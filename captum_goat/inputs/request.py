@@ -1,0 +1,140 @@
+"""What one call of ``attribute`` asks for: which inputs are attributed, in which layout, on which graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from captum_goat.inputs.attributed_inputs import AttributedInputs, Metadata
+from captum_goat.inputs.edge_sets import has_edges
+from captum_goat.inputs.feature_masks import sum_features
+from captum_goat.inputs.graph_inputs import GraphInputs
+
+# The mask ``[E]``, one set of edges after the other (``None`` if edges are constants), and the attributed features.
+Part = tuple[Tensor | None, tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Edges and features to be attributed, and the graph they belong to.
+
+    Attributes:
+        graph: The other arguments of the model.
+        inputs: The edge masks and the attributed features.
+        count: B, if there are B masks (or features) of one graph; ``None`` for inputs as the model takes them.
+        rows_are_examples: Whether the model has no graph, so that every row of an input is an example.
+        finish: Applied to the model's output.
+        at: How an edge mask enters: ``"message"`` or ``"adjacency"``.
+    """
+
+    graph: GraphInputs
+    inputs: AttributedInputs
+    count: int | None
+    rows_are_examples: bool
+    finish: Callable[[Any], Any] | None
+    at: str = "message"
+
+    @classmethod
+    def of(
+        cls,
+        model: Module,
+        inputs: Any,
+        arguments: tuple[Any, ...],
+        *,
+        mask_type: str | None = None,
+        metadata: Metadata | None = None,
+        finish: Callable[[Any], Any] | None = None,
+        at: str = "message",
+    ) -> Request:
+        """Read the arguments of ``attribute``.
+
+        Args:
+            model: The user's model.
+            inputs: What is attributed, as the user passes it.
+            arguments: The model's other arguments.
+            mask_type: ``"edge"``, ``"node"`` or ``"node_and_edge"``; ``None`` where the arguments must tell.
+            metadata: The node and edge types in whose order inputs are given; ``None`` where the arguments must tell.
+            finish: Applied to the model's output.
+            at: How an edge mask enters.
+        """
+        plain = mask_type is None and not has_edges(arguments)
+        attributed = AttributedInputs.of(mask_type or ("input" if plain else "edge"), inputs, arguments, metadata)
+        attributed.check(rows_are_examples=plain)
+        count = None if plain else attributed.count
+        leading = len(attributed.features) if attributed.node_types is None else attributed.node_types
+        graph = GraphInputs.of(model, arguments, num_edges=attributed.num_edges, leading=leading, count=count or 1)
+        return cls(graph, attributed, count, plain, finish, at)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the inputs."""
+        return (*self.inputs.features, *self.inputs.masks)[0].device
+
+    @property
+    def whole(self) -> Part:
+        """The mask and features of all examples side by side."""
+        features = self.inputs.features
+        if self.count is not None:
+            features = tuple(feature.flatten(0, 1) for feature in features)
+        return _flat_mask(self.inputs.masks), features
+
+    @property
+    def singles(self) -> list[Part]:
+        """The mask and features of one example after the other."""
+        masks, features = self.inputs.masks, self.inputs.features
+        return [
+            (_flat_mask([mask[number] for mask in masks]), tuple(feature[number] for feature in features))
+            for number in range(self.count or 0)
+        ]
+
+    @property
+    def one_graph(self) -> GraphInputs:
+        """The graph with the features of the first example."""
+        features = self.inputs.features if self.count is None else [feature[0] for feature in self.inputs.features]
+        return self.graph.with_leading(features)
+
+    def joined(self, edges: Sequence[Tensor], features: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
+        """Return attributions of the inputs' shapes and dtypes, features first.
+
+        Args:
+            edges: The attributions of edges, of one part of the examples after the other.
+            features: Those of features.
+        """
+        sizes = [mask.numel() // len(edges) for mask in self.inputs.masks]
+        of_masks = zip(*(part.split(sizes) for part in edges), strict=True) if sizes else ()
+        results = [torch.cat(parts) for parts in (*zip(*features, strict=True), *of_masks)]
+        inputs = (*self.inputs.features, *self.inputs.masks)
+        return tuple(result.view_as(given).to(given.dtype) for result, given in zip(results, inputs, strict=True))
+
+    def parts(self, scores: Sequence[Tensor], count: int) -> list[tuple[Tensor, tuple[Tensor, ...]]]:
+        """Return scores of the inputs' shapes as edges and features of each of ``count`` parts of the examples."""
+        features, masks = scores[: len(self.inputs.features)], scores[len(self.inputs.features) :]
+        if self.count is not None:
+            features = [feature.flatten(0, 1) for feature in features]
+        chunks = [feature.chunk(count) for feature in features]
+        edges = [mask.reshape(count, mask.numel() // count) for mask in masks] or [features[0].new_empty(count, 0)]
+        return [
+            (part, tuple(chunk[number] for chunk in chunks))
+            for number, part in enumerate(torch.cat(edges, dim=1).unbind())
+        ]
+
+    def grouped(self, attributions: tuple[Tensor, ...], feature_masks: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return attributions in which every entry has the sum over its feature."""
+        if len(feature_masks) != len(attributions):
+            raise ValueError(
+                f"Expected one feature mask per input (got {len(feature_masks)} for {len(attributions)} inputs)."
+            )
+        if self.count is not None or self.rows_are_examples:
+            return tuple(sum_features(attributions, feature_masks))
+        totals = sum_features([attribution.unsqueeze(0) for attribution in attributions], feature_masks)
+        return tuple(total.squeeze(0) for total in totals)
+
+
+def _flat_mask(masks: Sequence[Tensor]) -> Tensor | None:
+    """Return masks ``[E]`` or ``[B, E]`` one set of edges after the other; ``None`` if edges are constants."""
+    return torch.cat([mask.reshape(-1) for mask in masks]) if masks else None

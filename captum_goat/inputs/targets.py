@@ -1,0 +1,135 @@
+"""Which numbers of a model's output are explained: Captum's forms of ``target``, and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Target:
+    """One number of the output for each example.
+
+    Attributes:
+        index: One tensor per dimension of the output, each with one entry per example.
+    """
+
+    index: tuple[Tensor, ...]
+
+    @property
+    def rows(self) -> Tensor:
+        """The row of the output that explains each example."""
+        return self.index[0]
+
+    def __call__(self, output: Tensor) -> Tensor:
+        """Return the explained numbers, one per example."""
+        return output[self.index]
+
+
+class Choice:
+    """Which targets are explained together: given ones, those of every class, or the predicted one.
+
+    Args:
+        targets: Targets as :func:`find_target` knows them, or ``"all"``, or ``"predicted"``.
+    """
+
+    def __init__(self, targets: Sequence[Any] | Literal["all", "predicted"]) -> None:
+        self._targets = targets
+
+    def __call__(self, output: Tensor) -> list[Any]:
+        """Return the targets, given the model's output."""
+        if not isinstance(self._targets, str):
+            return list(self._targets)
+        if output.dim() > 2:
+            raise ValueError(
+                f"Expected an output [rows] or [rows, classes], to tell its classes (got "
+                f"{list(output.shape)}). Name the targets."
+            )
+        if output.dim() < 2:
+            return [None]
+        return list(range(output.size(1))) if self._targets == "all" else [output.argmax(dim=1)]
+
+    def of_mask(self, number: int, count: int) -> Choice:
+        """Return the choice for one of ``count`` masks alone."""
+        return self if isinstance(self._targets, str) else Choice([_of_mask(t, number, count) for t in self._targets])
+
+
+def _of_mask(target: Any, number: int, count: int) -> Any:
+    per_mask = isinstance(target, list) or (isinstance(target, Tensor) and target.numel() > 1)
+    targets = list(target) if per_mask else [target]
+    if len(targets) not in (1, count):
+        raise ValueError(f"Expected one target per mask (got {len(targets)} targets for {count} masks).")
+    return targets[0 if len(targets) == 1 else number]
+
+
+def find_target(output: Tensor, target: Any, copies: int | None = None) -> Target:
+    """Find what a target means for an output.
+
+    Args:
+        output: The model's output: ``[rows]`` or ``[rows, ...]``.
+        target: ``None``, an int, a tuple, a list of ints or tuples, or a tensor, as in Captum: one target for all
+            examples or one per example. A tuple with an index for *every* dimension of the output names its row
+            too: ``(node, class)``.
+        copies: How many copies of one graph the output has (masks ``[B, E]``); ``None`` for masks ``[E]``.
+
+    Raises:
+        ValueError: If the target does not select one number per example.
+        IndexError: If it lies outside of the output.
+    """
+    table = _as_table(target, output)
+    names_row = table.size(1) == output.dim()
+    rows = output.size(0) // (copies or 1)
+    if not names_row and table.size(1) != output.dim() - 1:
+        raise ValueError(f"{_expected(output)} (got {target!r}).")
+    if not names_row and copies is not None and rows != 1:
+        raise ValueError(
+            f"{_expected(output)}. The model returns {rows} rows for one graph, so the target must name one of them, "
+            f"as (node, class) does (got {target!r})."
+        )
+    examples = copies or (1 if names_row else rows)
+    if len(table) not in (1, examples):
+        kind = "mask" if names_row else "graph"
+        raise ValueError(f"Expected one target per {kind} (got {len(table)} targets for {examples} {kind}(s)).")
+    table = table.expand(examples, -1)
+    example = torch.arange(examples, device=output.device)
+    if names_row:
+        row, *others = _inside(table, [rows, *output.shape[1:]], target)
+        return Target((example * rows + row, *others))
+    return Target((example, *_inside(table, output.shape[1:], target)))
+
+
+def _as_table(target: Any, output: Tensor) -> Tensor:
+    """Return the target as integers, one line for all examples or one per example."""
+    if target is None:
+        return torch.empty((1, 0), dtype=torch.long, device=output.device)
+    lines = target
+    if isinstance(target, Tensor) and target.dim() <= 1:
+        lines = target.reshape(-1, 1)
+    elif isinstance(target, list):
+        lines = [each if isinstance(each, tuple) else (each,) for each in target]
+    elif not isinstance(target, Tensor):
+        lines = [target if isinstance(target, tuple) else (target,)]
+    try:
+        table = torch.as_tensor(lines, device=output.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{_expected(output)} (got {target!r}).") from error
+    if table.dim() != 2 or table.is_floating_point() or table.is_complex() or table.dtype == torch.bool:
+        raise ValueError(f"{_expected(output)} (got {target!r}).")
+    return table.long()
+
+
+def _inside(table: Tensor, sizes: list[int] | torch.Size, target: Any) -> list[Tensor]:
+    limits = torch.tensor(list(sizes), dtype=torch.long, device=table.device)
+    if ((table < -limits) | (table >= limits)).any():
+        raise IndexError(f"Expected a target inside of the output's size {list(sizes)} (got {target!r}).")
+    return list(torch.where(table < 0, table + limits, table).unbind(1))
+
+
+def _expected(output: Tensor) -> str:
+    forms = {1: "None", 2: "an int, or one per graph in a list or tensor, or (node, class)"}
+    form = forms.get(output.dim(), f"a tuple of {output.dim() - 1} ints, or one per graph in a list")
+    return f"Expected a target that selects one number per graph from an output of shape {list(output.shape)}: {form}"

@@ -1,0 +1,276 @@
+"""One explanation: record, share, spread, calibrate, check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from captum_goat.adjacency.mask_entry import ENTRIES, AtMessages, Entry
+from captum_goat.fields.receptive_field import ReceptiveFields
+from captum_goat.inputs.edge_masks import copies_agree, fallback_to_single_runs
+from captum_goat.inputs.graph_cache import GraphCache
+from captum_goat.inputs.graph_inputs import GraphInputs
+from captum_goat.inputs.request import Request
+from captum_goat.inputs.targets import Choice, Target, find_target
+from captum_goat.method.record import record
+from captum_goat.method.replay import ActivationPattern, Subject
+from captum_goat.method.share import ReplicaPlan, Shares, contributions, fits_replicas, share_in_replicas
+from captum_goat.method.spread import Attributions, SharedEdgesError, Spreading, find_fields, find_owners, sums
+from captum_goat.tracking import UnsupportedModelError
+from captum_goat.tracking.call_trace import Steps
+
+# The numbers of points that are tried for a replay that is no polynomial, until the attributions add up.
+SMOOTH_POINTS = (8, 16, 32, 64, 128)
+
+
+class KnownRows(NamedTuple):
+    """What is known of a graph that was explained before, if the model takes the same steps again.
+
+    Attributes:
+        pattern: What was recorded; only what does not depend on values can be used again.
+        fields: The receptive fields of gates.
+        plan: What replicas of the pattern need.
+    """
+
+    pattern: ActivationPattern
+    fields: ReceptiveFields
+    plan: ReplicaPlan | None = None
+
+
+# The same graph often comes again, with other masks, features or targets: under NoiseTunnel, in metrics, for class
+# after class. What was found by following its rows still holds if the model takes the same steps, which is checked.
+RowCache = GraphCache[KnownRows]
+
+
+class GraphExplanation:
+    """The explanation of one number per graph, or of several, one after the other. Call :meth:`record` first.
+
+    Args:
+        graph: The graph or batch of graphs; or inputs without a graph.
+        choice: What to explain, given the model's output.
+        mask: The edge mask, ``[E]``; ``None`` if edges are not attributed.
+        features: The first arguments of the model, if they are attributed.
+        finish: Applied to the model's output.
+        copies: How many copies of one graph ``graph`` is made of; ``None`` for a graph as the user has it.
+        repeated: Whether receptive fields list an edge once per hop.
+        proportional: Whether gates are shared in proportion to the own shares of edges and features, else equally.
+        entry: How the mask enters.
+        cache: What is known of graphs that were explained before.
+
+    Attributes:
+        pattern: What was recorded.
+        targets: What is explained: one or several targets, each of one number per graph.
+    """
+
+    pattern: ActivationPattern
+    targets: list[Target]
+
+    def __init__(
+        self,
+        graph: GraphInputs,
+        choice: Callable[[Tensor], Sequence[Any]],
+        *,
+        mask: Tensor | None = None,
+        features: Sequence[Tensor] = (),
+        finish: Callable[[Any], Any] | None = None,
+        copies: int | None = None,
+        repeated: bool = False,
+        proportional: bool = False,
+        entry: Entry = AtMessages,
+        cache: RowCache | None = None,
+    ) -> None:
+        edge_sets = () if mask is None else graph.edge_sets
+        mask = features[0].new_empty(0) if mask is None else mask
+        self._subject = Subject(graph.model, graph.output_rows, tuple(features), edge_sets, mask, finish, entry)
+        self._graph, self._choice, self._copies = graph, choice, copies
+        self._repeated, self._proportional = repeated, proportional
+        self._cache = cache if entry.can_batch and not features else None
+        self._cache_key = repeated, mask.shape, mask.dtype, mask.device
+        self._fields: ReceptiveFields
+        self._owners: list[Tensor] = []
+        self._shares: Shares | None = None
+
+    def record(self) -> GraphExplanation:
+        """Run the model, and find out what is explained and which edges and gates have to do with it.
+
+        Raises:
+            SharedEdgesError: If some edge reaches several of the explained numbers.
+        """
+        reach = self._recall()
+        if reach is None:
+            self.pattern = record(self._subject, None if self._cache is None else Steps(self._graph.tensors))
+            self.targets = self._choose(self.output)
+            reach = self._find_fields(self._repeated)
+            self._fields = reach[-1]
+        for number, target in enumerate(self.targets):
+            last = self.targets[number - 1].rows if number else None
+            same = last is not None and torch.equal(last, target.rows)
+            self._owners.append(self._owners[-1] if same else self._find_owners(target, reach, self._copies))
+        if self._subject.features:
+            self._freeze_constants()
+        if self._shares is None:
+            self._keep()
+        return self
+
+    @property
+    def output(self) -> Tensor:
+        """The model's output."""
+        return self.pattern.output
+
+    def values(self, number: int = 0) -> Tensor:
+        """Return the explained numbers of one of the targets, one per graph."""
+        return self.targets[number](self.output)
+
+    def sums(self, edges: Tensor, features: Sequence[Tensor] = ()) -> Tensor:
+        """Return the sum of the scores of each graph's own edges and features, for the first target."""
+        return sums(self._owners[0], self.targets[0], edges, features)
+
+    def attribute(self) -> list[Attributions]:
+        """Return the attributions for each target, with the completeness error of each graph.
+
+        Raises:
+            UnsupportedModelError: If the attributions do not add up.
+        """
+        if not self.pattern.sites.is_polynomial:
+            return self._attribute_smoothly()
+        shares = self._shares
+        if shares is None and fits_replicas(self.pattern):
+            shares = share_in_replicas(self.pattern, lambda _: self.targets)
+        if shares is None:
+            base = self._base()
+            own = contributions(self.pattern, self.targets)
+            calibrations = contributions(base, self.targets, inputs=False)
+            shares = Shares(self.output, base.output, self.targets, own, calibrations)
+        self.pattern = replace(self.pattern, output=shares.output)
+        return self._spread(shares)
+
+    def _attribute_smoothly(self) -> list[Attributions]:
+        """Attribute with as many points as the sums need."""
+        pattern, base = self.pattern.with_starts(), self._base()
+        calibrations = contributions(base, self.targets, inputs=False)
+        for count in SMOOTH_POINTS:
+            own = contributions(pattern, self.targets, smooth=count)
+            shares = Shares(self.output, base.output, self.targets, own, calibrations)
+            with suppress(UnsupportedModelError):
+                return self._spread(shares, strictness=0.75)
+        return self._spread(shares)
+
+    def _spread(self, shares: Shares, strictness: float = 0.5) -> list[Attributions]:
+        """Give the gates' shares to edges and features, less what the gates contribute without edges."""
+        spread = Spreading(self._graph, self.pattern, self._fields, self._proportional)
+        parts = zip(self.targets, self._owners, shares.contributions, shares.calibrations, strict=True)
+        return [spread(*part, shares.base, strictness) for part in parts]
+
+    def _base(self) -> ActivationPattern:
+        """Return the pattern without edges.
+
+        Raises:
+            UnsupportedModelError: If masks stand for the presence of edges, and the model is not the same without them.
+        """
+        base = self.pattern.at_zero()
+        subject = base.subject._replace(features=(), edge_sets=())
+
+        def output_of(graph: GraphInputs) -> Tensor:
+            return record(subject._replace(forward=graph.output_rows)).output
+
+        graph = self._graph.with_leading(base.subject.features)
+        subject.entry.check_base(graph, base.output, self.output, output_of)
+        return base
+
+    def _choose(self, output: Tensor) -> list[Target]:
+        copies = self._copies
+        if copies is not None and output.size(0) % copies:
+            raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {output.size(0)} rows).")
+        return [find_target(output, target, copies) for target in self._choice(output)]
+
+    def _find_fields(self, repeated: bool) -> list[ReceptiveFields]:
+        return find_fields(self.pattern, repeated=repeated)
+
+    def _find_owners(self, target: Target, fields: Sequence[ReceptiveFields], copies: int | None) -> Tensor:
+        return find_owners(self.pattern, target, fields, copies)
+
+    def _freeze_constants(self) -> None:
+        """Make gates constants whose field has neither an edge nor a feature that is not zero."""
+        weights = self._fields.row_weights(self.pattern.gate_blocks)
+        self.pattern = self.pattern.with_variable(lambda gates: gates.variable & (weights[gates.rows.ids] > 0))
+
+    def _recall(self) -> list[ReceptiveFields] | None:
+        """Share the output of a graph whose rows are known; ``None`` if they are not, or the model's steps differ."""
+        cached = None if self._cache is None else self._cache.recall(self._graph, self._cache_key)
+        steps = None if cached is None else cached.value.pattern.steps
+        if self._cache is None or cached is None or steps is None or not steps.settled:
+            return None
+        pattern, fields, plan = cached.value
+        if plan is None:
+            plan = ReplicaPlan(pattern)
+            self._cache.update(cached, cached.value._replace(plan=plan))
+        pattern = replace(pattern, subject=self._subject)
+        self._shares = share_in_replicas(pattern, self._choose, steps.again(self._graph.tensors), plan)
+        if self._shares is None:
+            return None
+        self.pattern, self.targets = replace(pattern, output=self._shares.output), self._shares.targets
+        self._fields = copy(fields)
+        return [self._fields]
+
+    def _keep(self) -> None:
+        """Remember the rows of a small graph, but no tensor of the user's."""
+        if self._cache is None:
+            return
+        self._cache.clear()
+        if self.pattern.steps is None or not fits_replicas(self.pattern):
+            return
+        mask = torch.empty_like(self._subject.mask)
+        subject = self._subject._replace(forward=_gone, finish=None, edge_sets=(), mask=mask)  # no arguments
+        pattern = replace(self.pattern, subject=subject, steps=self.pattern.steps.own())
+        self._fields.find(pattern.gate_blocks)  # now, so that who uses the graph again need not
+        self._cache.keep(self._graph, self._cache_key, KnownRows(pattern, copy(self._fields)))
+
+
+def _gone(_: Any) -> Any:
+    raise AssertionError("The pass over a known graph is another one.")
+
+
+def recorded_explanations(
+    request: Request,
+    choice: Choice,
+    *,
+    repeated: bool = False,
+    proportional: bool = False,
+    cache: RowCache | None = None,
+) -> list[GraphExplanation]:
+    """Record the model: once for inputs as they are or for copies side by side, else once per mask.
+
+    Args:
+        request: The model, its inputs and what is attributed.
+        choice: What to explain.
+        repeated: Whether receptive fields list an edge once per hop.
+        proportional: Whether gates are shared in proportion to the own shares of edges and features, else equally.
+        cache: What is known of graphs that were explained before.
+    """
+    spreading: dict[str, Any] = {"repeated": repeated, "proportional": proportional}
+    entry: dict[str, Any] = {"finish": request.finish, "entry": ENTRIES[request.at]}
+
+    def explanation(graph: GraphInputs, choice: Choice, part: Any, **options: Any) -> GraphExplanation:
+        mask, features = part
+        graph = graph.with_leading(features)
+        return GraphExplanation(graph, choice, mask=mask, features=features, **entry, **options).record()
+
+    count = request.count
+    if count is None:
+        return [explanation(request.graph, choice, request.whole, cache=cache, **spreading)]
+    singles, choices = request.singles, [choice.of_mask(number, count) for number in range(count)]
+    if count > 1 and request.finish is None:
+        last = explanation(request.graph, choices[-1], singles[-1], copies=1)
+        with fallback_to_single_runs():
+            graph = request.graph.with_leading(singles[-1][1]).copies(count)
+            together = explanation(graph, choice, request.whole, copies=count, **spreading)
+            if copies_agree(together.output, last.output, count):
+                return [together]
+    parts = zip(choices, singles, strict=True)
+    return [explanation(request.graph, single, part, copies=1, **spreading) for single, part in parts]

@@ -1,0 +1,223 @@
+"""The gated replay: the model run again with its activation pattern frozen and all variables scaled.
+
+With every activation written as ``out = P * in`` and P frozen, and with other numbers frozen that the rules of
+:mod:`captum_goat.rules` name, the model is a polynomial in its variables: the edges and inputs that are attributed, and
+the gates P. Scaling all variables by t turns a scalar product z with c variable factors into ``z * t**c``, which is all
+that :mod:`captum_goat.method.share` needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from captum_goat.adjacency.mask_entry import AtMessages, Entry, MessageSites
+from captum_goat.hooks.interception import check_context, intercepted
+from captum_goat.inputs.graph_inputs import tensor_output
+from captum_goat.rules.activations import FrozenGates
+from captum_goat.rules.frozen_calls import FrozenCall, OnGate, OnKeep, ReplayedCalls
+from captum_goat.rules.recorded_calls import Factors
+from captum_goat.tracking import RowGraph, Rows
+from captum_goat.tracking.call_trace import Following, Steps
+
+
+class Replay(NamedTuple):
+    """One gated replay.
+
+    Attributes:
+        output: The model's output with all variables scaled by t.
+        masks: What the mask is at every site where it enters, as leaf tensors.
+        features: The attributed inputs, scaled, as leaf tensors.
+        factors: The frozen numbers that are scaled, with their scales, a leaf tensor with one number per row.
+    """
+
+    output: Tensor
+    masks: list[Tensor]
+    features: list[Tensor]
+    factors: list[tuple[Factors, Tensor]]
+
+
+class Subject(NamedTuple):
+    """What is run and which of its inputs are variables.
+
+    Attributes:
+        model: The user's model, in eval mode.
+        forward: Calls it with its attributed inputs.
+        features: The attributed inputs, if any.
+        edge_sets: The edges, the very tensors ``[2, E]`` with which ``forward`` calls the model: one, or one per edge
+            type; empty if edges are constants.
+        mask: The mask of each edge, one set after the other; empty if edges are constants.
+        finish: Applied to the model's output.
+        entry: How the mask enters.
+    """
+
+    model: Module
+    forward: Callable[[Sequence[Tensor]], Any]
+    features: tuple[Tensor, ...]
+    edge_sets: tuple[Tensor, ...]
+    mask: Tensor
+    finish: Callable[[Any], Any] | None = None
+    entry: Entry = AtMessages
+
+
+@dataclass(frozen=True)
+class ActivationPattern:
+    """The frozen numbers of one forward pass, in call order, and what was seen on the way.
+
+    Attributes:
+        subject: What was run.
+        sites: Where the mask entered.
+        calls: The calls of operations with a rule; ``None`` for those that are replayed as they are.
+        left_out: The number of the call of a softmax or sigmoid that was the model's last step and is left out;
+            ``None`` if there was no such step.
+        output: The model's output, without that step.
+        rows: The rows of the output; ``None`` when no variable reaches it.
+        graph: Which rows read which.
+        suspects: Where values that variables reach were taken out of torch.
+        steps: The steps of the pass, if another pass with the same steps has the same rows; else ``None``.
+    """
+
+    subject: Subject
+    sites: MessageSites
+    calls: list[FrozenCall | None]
+    left_out: int | None
+    output: Tensor
+    rows: Rows | None
+    graph: RowGraph
+    suspects: tuple[str, ...] = ()
+    steps: Steps | None = None
+
+    @property
+    def eps(self) -> float:
+        """The relative precision of the output: that of degrees, if they are counted less precisely."""
+        return max(torch.finfo(dtype).eps for dtype in (self.output.dtype, *self.sites.dtypes))
+
+    @property
+    def sum_dtype(self) -> torch.dtype:
+        """The dtype of sums of shares: neither a coarse mask nor a coarse model must make coarse sums."""
+        return torch.promote_types(torch.promote_types(self.subject.mask.dtype, self.output.dtype), torch.float32)
+
+    @property
+    def factors(self) -> list[Factors]:
+        """The frozen numbers that variables reach."""
+        return [factors for call in self.calls if call is not None for factors in call.kept if factors is not None]
+
+    @property
+    def gate_blocks(self) -> frozenset[int]:
+        """The blocks of the rows of these numbers."""
+        return frozenset[int]().union(*(factors.rows.sources for factors in self.factors))
+
+    @torch.no_grad()
+    def at_zero(self) -> ActivationPattern:
+        """Return the pattern P' of the same model with every edge masked to 0 and every attributed input 0."""
+        mask = torch.zeros_like(self.subject.mask)
+        features = tuple(torch.zeros_like(feature) for feature in self.subject.features)
+        frozen: list[Factors | None] = []
+
+        def keep(known: Factors | None, values: Callable[[], Tensor]) -> Tensor:
+            current = values()
+            frozen.append(known and known._replace(values=current))
+            return current
+
+        output = self.run(keep, self.sites.factors(mask), features)
+        remaining = iter(frozen)
+        calls = [call and call._replace(kept=tuple(next(remaining) for _ in call.kept)) for call in self.calls]
+        return replace(self, subject=self.subject._replace(mask=mask, features=features), calls=calls, output=output)
+
+    def with_variable(self, variable: Callable[[Factors], Tensor]) -> ActivationPattern:
+        """Return the pattern with other rows as variables."""
+
+        def changed(factors: Factors) -> Factors:
+            rows = factors.rows._replace(frozen=max(factors.rows.frozen, 0))
+            return factors._replace(variable=variable(factors), rows=rows)
+
+        calls = [
+            call and call._replace(kept=tuple(factors and changed(factors) for factors in call.kept))
+            for call in self.calls
+        ]
+        return replace(self, calls=calls)
+
+    @torch.no_grad()
+    def with_starts(self) -> ActivationPattern:
+        """Return the pattern, without the starts of the edges' presence if they do not fit.
+
+        They fit normalisations of messages, which are 0 at the start anyway. What else depends on the edges must start
+        as it is without them.
+        """
+        without = replace(self, sites=self.sites.without_starts())
+        first, second = (pattern.replay(0.0, inputs=False).output for pattern in (self, without))
+        near, largest = torch.finfo(first.dtype).eps ** 0.5, float(first.nan_to_num().abs().max())
+        return self if torch.allclose(first, second, rtol=near, atol=near * largest) else without
+
+    def replay(self, t: float, *, inputs: bool, frozen: float | None = None) -> Replay:
+        """Run the model with the pattern frozen and all variables scaled by t.
+
+        Args:
+            t: The scale of edges, features and gates.
+            inputs: Whether gradients with respect to edges and features are wanted.
+            frozen: The scale of frozen factors that are no gates, and then gradients are wanted with respect to them;
+                ``None`` to have gradients with respect to gates.
+        """
+        masks = [factor.requires_grad_(inputs) for factor in self.sites.factors(self.subject.mask, t)]
+        features = [(feature * t).requires_grad_(inputs) for feature in self.subject.features]
+        scaled: list[tuple[Factors, Tensor]] = []
+
+        def keep(known: Factors | None, values: Callable[[], Tensor]) -> Tensor:
+            if known is None:
+                return values()
+            if known.gates != (frozen is None):
+                return known.values * known.scale(t) if known.gates else known.values
+            return known.values * scale_of(known)
+
+        def scale_of(known: Factors) -> Tensor:
+            scale = known.scale(t if frozen is None else frozen).requires_grad_()
+            scaled.append((known, scale))
+            return scale
+
+        def gate(known: Factors, value: Tensor) -> Tensor:
+            arguments = value, scale_of(known), known.values, t, known.everywhere
+            result: Tensor = FrozenGates.apply(*arguments)  # type: ignore[no-untyped-call]
+            return result
+
+        output = self.run(keep, masks, features, gate=gate if frozen is None and t != 0.0 else None)
+        return Replay(output, masks, features, scaled)
+
+    def run(
+        self,
+        keep: OnKeep,
+        masks: Sequence[Tensor],
+        features: Sequence[Tensor],
+        steps: Following | None = None,
+        gate: OnGate | None = None,
+    ) -> Tensor:
+        """Run the model.
+
+        Args:
+            keep: Says what frozen numbers are this time.
+            masks: What the mask is at every site.
+            features: The attributed inputs.
+            steps: Sees every step of the model.
+            gate: Does what a ReLU with frozen gates does; ``None`` to multiply by what ``keep`` returns.
+        """
+        subject, differentiable = self.subject, torch.is_grad_enabled()
+        calls = ReplayedCalls(self.calls, self.left_out, keep, gate)
+        hooks, check_masks = self.sites.replayed(
+            masks, lambda: check_context(subject.mask.device.type, differentiable=differentiable)
+        )
+
+        def run() -> Tensor:
+            # A model may change its input in place, which a leaf does not bear: it gets a copy.
+            output = tensor_output(subject.forward([feature.clone() for feature in features]))
+            if steps is not None:
+                steps.note(tensor_output, (output,), {})
+            return output if subject.finish is None else tensor_output(subject.finish(output))
+
+        output = intercepted(run, subject.model, on_call=calls.on_call, steps=steps, **hooks)
+        calls.check_done()
+        check_masks()
+        return output

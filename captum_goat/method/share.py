@@ -1,0 +1,389 @@
+r"""Equal shares of edges, features and gates in the output, by exact quadrature.
+
+Theorem 5 of GOAt gives every occurrence of a variable v in a scalar product z the share :math:`z / c(z)`, with c(z)
+the number of variable occurrences in z. In the gated replay F, where all variables are scaled by t, a product
+becomes :math:`z\,t^{c(z)}`, so
+
+.. math:: I_v = \sum_z \frac{O(v, z)}{c(z)}\,z = \int_0^1 v\,\frac{\partial F}{\partial v}(t)\,dt .
+
+The integrand is a polynomial of degree D - 1, D the largest c(z), and Gauss-Legendre quadrature with
+:math:`\lceil D/2 \rceil` points integrates it without error: no product is ever written down.
+
+Where the presence of edges enters degrees (:mod:`captum_goat.adjacency.presence`), the integrand is no polynomial but
+smooth, and the number of points is chosen by whether the shares add up.
+
+Frozen factors that are no gates (the scale of a norm, attention) are constants in this. Only a product that has such
+factors but no variable is shared among them, in the same way: it changes with the edges, and they are why.
+
+There are two ways to run the points. :func:`share_in_replicas` runs all of them in one pass, as replicas of the model
+under ``torch.vmap``: the first replica is the model itself, the second the model without edges, and from these two the
+others take their frozen numbers. On a small graph such a pass costs what Python and the launching of operations cost,
+however many replicas it has. On a large graph replicas only take memory, and some operations cannot be batched: there
+:func:`contributions` runs one point after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from captum_goat.hooks.global_state import restores_state
+from captum_goat.hooks.replicas import CANNOT_BATCH, batched, is_batched, with_replicas
+from captum_goat.inputs.targets import Target
+from captum_goat.method.replay import ActivationPattern, Replay
+from captum_goat.rules.activations import FrozenGates
+from captum_goat.rules.recorded_calls import Factors
+from captum_goat.tracking import Rows
+from captum_goat.tracking.call_trace import Comparison, OtherStepsError
+
+_logger = logging.getLogger(__name__)
+
+_MOST_NUMBERS = 2**15  # in the largest frozen tensor of all replicas together; more are faster one after the other
+
+# How many explanations ago replicas of a model failed, from 1 on.
+_since_failure: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
+
+
+class Point(NamedTuple):
+    """One point of an integral.
+
+    Attributes:
+        t: The scale of edges, features and gates.
+        frozen: The scale of frozen factors that are no gates, which are the variables then; ``None`` for 1.
+        weight: The point's weight.
+    """
+
+    t: float
+    frozen: float | None
+    weight: float
+
+
+def quadrature(rows: Rows, *, inputs: bool, smooth: int | None = None) -> list[Point]:
+    """Return the points that are needed for an output.
+
+    Args:
+        rows: The rows of the output, which know its degree as a polynomial.
+        inputs: ``False`` if only gates are variables.
+        smooth: For an output that is no polynomial the number of points of the variables' integral.
+    """
+    pairs = gauss_legendre(rows.degree if inputs else rows.gates) if smooth is None else squares(smooth)
+    of_variables = [Point(t, None, weight) for t, weight in pairs]
+    return of_variables + [Point(0.0, s, weight) for s, weight in gauss_legendre(max(rows.frozen, 0))]
+
+
+@cache
+def gauss_legendre(degree: int) -> list[tuple[float, float]]:
+    """Return points and weights on [0, 1] that are exact for the derivative of a polynomial of this degree."""
+    if degree == 0:
+        return []
+    points, weights = np.polynomial.legendre.leggauss((degree + 1) // 2)
+    return [(float(t), float(w)) for t, w in zip((points + 1) / 2, weights / 2, strict=True)]
+
+
+@cache
+def squares(count: int) -> list[tuple[float, float]]:
+    """Return points and weights on [0, 1] for functions that are smooth, but change fast near 0.
+
+    A weight such as 1 / (1 + t * degree) does. With t the square of what is integrated over it changes more slowly.
+    """
+    return [(t * t, 2 * t * weight) for t, weight in gauss_legendre(2 * count)]
+
+
+class Contributions(NamedTuple):
+    """What lands on each variable, before the gates' part is spread over edges and features.
+
+    Attributes:
+        edges: The share of each edge, ``[E]``.
+        features: The share of each feature, of the shapes of the attributed inputs.
+        rows: The share of the gates of each row, summed over channels and calls, by row id.
+    """
+
+    edges: Tensor
+    features: list[Tensor]
+    rows: Tensor
+
+    @classmethod
+    def zeros(cls, pattern: ActivationPattern) -> Contributions:
+        """Return zeros for all variables of a pattern."""
+        mask, dtype = pattern.subject.mask, pattern.sum_dtype
+        features = [torch.zeros_like(feature, dtype=dtype) for feature in pattern.subject.features]
+        rows = mask.new_zeros(pattern.graph.num_rows, dtype=dtype)
+        return cls(torch.zeros_like(mask, dtype=dtype), features, rows)
+
+
+class Shares(NamedTuple):
+    """What is shared out, and to which variables.
+
+    Attributes:
+        output: The model's output.
+        base: Its output without edges.
+        targets: What is explained.
+        contributions: The shares of edges, features and gates in each target.
+        calibrations: The same without edges.
+    """
+
+    output: Tensor
+    base: Tensor
+    targets: list[Target]
+    contributions: list[Contributions]
+    calibrations: list[Contributions]
+
+
+@torch.enable_grad()
+def contributions(
+    pattern: ActivationPattern,
+    selects: Sequence[Callable[[Tensor], Tensor]],
+    *,
+    inputs: bool = True,
+    smooth: int | None = None,
+) -> list[Contributions]:
+    """Share parts of the output out to the edges, features and gates of a pattern.
+
+    Args:
+        pattern: The recorded pattern.
+        selects: Each picks something that is explained from the model's output.
+        inputs: ``False`` when the edges' and features' own shares are known to be 0, because they are.
+        smooth: For a replay that is no polynomial the number of points.
+
+    Returns:
+        The shares in each of the selected parts. The model runs as often as for one.
+    """
+    totals = [Contributions.zeros(pattern) for _ in selects]
+    if pattern.rows is None:
+        return totals
+    for point in quadrature(pattern.rows, inputs=inputs, smooth=smooth):
+        replay = pattern.replay(point.t, inputs=inputs and point.frozen is None, frozen=point.frozen)
+        _add_point(pattern, selects, replay, point.weight, to=totals)
+    for total in totals:
+        for share, feature in zip(total.features, pattern.subject.features, strict=True):
+            share *= feature
+    return [total._replace(edges=total.edges * pattern.subject.mask) for total in totals]
+
+
+def _add_point(
+    pattern: ActivationPattern,
+    selects: Sequence[Callable[[Tensor], Tensor]],
+    replay: Replay,
+    weight: float,
+    *,
+    to: Sequence[Contributions],
+) -> None:
+    """Add one point of the integral; the shares of edges and features still lack them as a factor."""
+    scales = [scale for _, scale in replay.factors]
+    inputs = [leaf for leaf in (*replay.masks, *replay.features) if leaf.requires_grad]
+    if not (scales or inputs) or not replay.output.requires_grad:
+        return
+    for number, (select, total) in enumerate(zip(selects, to, strict=True)):
+        explained, more = select(replay.output).sum(), number + 1 < len(selects)
+        gradients = torch.autograd.grad(explained, scales + inputs, allow_unused=True, retain_graph=more)
+        remaining = iter(gradients)
+        for factors, _ in replay.factors:
+            ids = factors.rows.ids if factors.everywhere else factors.rows.ids.masked_fill(~factors.variable, -1)
+            _scatter(next(remaining), ids, weight, total.rows)
+        for site in pattern.sites.sites if inputs else ():
+            _scatter(site.along_path(next(remaining)), site.edges, weight, total.edges)
+        for share, gradient in zip(total.features, remaining, strict=False):
+            if gradient is not None:
+                share.add_(gradient, alpha=weight)
+
+
+def _scatter(gradient: Tensor | None, ids: Tensor, weight: float, to: Tensor) -> None:
+    """Add a gradient to the entries ``ids`` (-1: constants)."""
+    if gradient is not None and to.numel():
+        flat, values = ids.reshape(-1), gradient.reshape(-1).to(to.dtype)
+        to.index_add_(0, flat.clamp(min=0), values.masked_fill(flat < 0, 0.0), alpha=weight)
+
+
+def _replicas_of(pattern: ActivationPattern) -> list[tuple[int, Point]]:
+    """Return the replicas: the model itself (0), the model without edges (1), and the points of both integrals."""
+    assert pattern.rows is not None
+    points = [(number, point) for number in (0, 1) for point in quadrature(pattern.rows, inputs=number == 0)]
+    whole = Point(1.0, None, 0.0)
+    return [(0, whole), (1, whole), *points]
+
+
+class ReplicaPlan:
+    """The scales and weights of all replicas, and where gradients go: what depends on the rows of a pattern alone.
+
+    Args:
+        pattern: The pattern.
+
+    Attributes:
+        nowhere_zero: Whether no replica has gates with scale 0.
+        which: The pattern of each replica ``[R]``, 0 or 1, which is also the number of the replica it takes numbers of.
+        own: The scale of edges and features in each replica ``[R]``.
+        weights: The weights of the points of the integrals over variables, and over frozen numbers, ``[2, R]`` each:
+            one line per pattern.
+        scales: The scales of the rows of each factor, ``[R, ...]``.
+        edges: The edges at each site of the mask; the number of edges where there is none.
+        rows: The rows of each factor; the number of rows where they are constants.
+    """
+
+    def __init__(self, pattern: ActivationPattern) -> None:
+        (numbers, points), mask = zip(*_replicas_of(pattern), strict=True), pattern.subject.mask
+        factors, dtype, device = pattern.factors, pattern.sum_dtype, mask.device
+        self.nowhere_zero = all(point.t != 0.0 for point in points)
+        self.which = torch.tensor(numbers, device=device)
+        t = torch.tensor([point.t for point in points], dtype=dtype, device=device)
+        s = t.new_tensor([1.0 if point.frozen is None else point.frozen for point in points])
+        weights = t.new_tensor([point.weight for point in points])
+        over_frozen = torch.tensor([point.frozen is not None for point in points], device=device)
+        of_pattern = self.which == torch.arange(2, device=device).view(2, 1)
+        self.weights = weights * of_pattern * ~over_frozen, weights * of_pattern * over_frozen
+        self.own = t * of_pattern[0]
+        self.scales = [_between(each.scale(0.0), each.scale(1.0), t if each.gates else s) for each in factors]
+        self.edges = [_places(site.edges, mask.numel()) for site in pattern.sites.sites]
+        ids = [each.rows.ids.masked_fill(~each.variable, -1) for each in factors]
+        self.rows = [_places(each, pattern.graph.num_rows) for each in ids]
+
+
+def _between(zero: Tensor, one: Tensor, scales: Tensor) -> Tensor:
+    """Return for each replica what is ``zero`` at scale 0 and ``one`` at scale 1."""
+    return zero + scales.to(zero.dtype).view(-1, *[1] * zero.dim()) * (one - zero)
+
+
+def _places(ids: Tensor, count: int) -> Tensor:
+    flat = ids.reshape(-1)
+    return flat.where(flat >= 0, count)
+
+
+def fits_replicas(pattern: ActivationPattern) -> bool:
+    """Return whether to run all points of a pattern in one pass."""
+    if pattern.rows is None or not pattern.subject.entry.can_batch:
+        return False
+    if torch.finfo(pattern.output.dtype).bits < 32:  # batched operations round otherwise, and so flip gates
+        return False
+    largest = max([factors.values.numel() for factors in pattern.factors] + [pattern.subject.mask.numel()])
+    return 0 < largest * len(_replicas_of(pattern)) <= _MOST_NUMBERS
+
+
+def share_in_replicas(
+    pattern: ActivationPattern,
+    choose: Callable[[Tensor], list[Target]],
+    steps: Comparison | None = None,
+    plan: ReplicaPlan | None = None,
+) -> Shares | None:
+    """Share the output out in one pass of replicas; ``None`` if that cannot be done.
+
+    Args:
+        pattern: The pattern, whose frozen numbers are not used, but found anew.
+        choose: Returns what is explained, given the model's output.
+        steps: Compares the steps of the model with those when it was recorded.
+        plan: What the replicas need, if it is known.
+    """
+    model = pattern.subject.model
+    if steps is None and not _is_tried(model):
+        return None
+    try:
+        shares = _Replicas(pattern, plan or ReplicaPlan(pattern)).share(choose, steps)
+    except OtherStepsError:
+        return None
+    except CANNOT_BATCH as error:  # what is not due to the replicas comes again without them
+        _logger.debug("Replicas of %s failed, so it runs once per point: %r", type(model).__name__, error)
+        if steps is None:
+            _since_failure.setdefault(model, 1)
+        return None
+    _since_failure.pop(model, None)
+    return shares
+
+
+def _is_tried(model: Module) -> bool:
+    """Return whether to try replicas: after failures only in the next explanation, the second, the fourth, ..."""
+    count = _since_failure.get(model, 0)
+    if count:
+        _since_failure[model] = count + 1
+    return count & (count - 1) == 0
+
+
+class _Replicas:
+    """Replicas with their scales, which are leaves: one tensor per site of the mask, input and factor."""
+
+    def __init__(self, pattern: ActivationPattern, plan: ReplicaPlan) -> None:
+        self._pattern, self._plan = pattern, plan
+        subject, sites = pattern.subject, pattern.sites
+        ends = zip(sites.factors(subject.mask, 0.0), sites.factors(subject.mask), strict=True)
+        self._masks = [_leaf(_between(zero, one, plan.own)) for zero, one in ends]
+        self._features = [_leaf(_between(torch.zeros_like(each), each, plan.own)) for each in subject.features]
+        self._scales = [_leaf(scale) for scale in plan.scales]
+
+    @restores_state
+    def share(self, choose: Callable[[Tensor], list[Target]], steps: Comparison | None) -> Shares:
+        def run(masks: list[Tensor], features: list[Tensor], scales: list[Tensor]) -> Tensor:
+            remaining = iter(zip(scales, self._scales, strict=True))
+
+            def keep(known: Factors | None, compute: Callable[[], Tensor]) -> Tensor:
+                if known is None:
+                    return compute()
+                with torch.no_grad():
+                    values = compute()
+                    if is_batched(values):  # the numbers of the first or of the second replica, for every one
+                        values = with_replicas(lambda every: every.index_select(0, self._plan.which), values)
+                return values * next(remaining)[0]
+
+            def gate(_: Factors, value: Tensor) -> Tensor:
+                scale, every_scale = next(remaining)
+                if not is_batched(value):
+                    return value * (value > 0).to(value.dtype) * scale
+                return with_replicas(partial(self._gated, every_scale), value)
+
+            return self._pattern.run(keep, masks, features, steps, gate if self._plan.nowhere_zero else None)
+
+        torch._C._set_grad_enabled(True)
+        outputs = batched(run, len(self._plan.which), self._masks, self._features, self._scales)
+        if steps is not None:
+            steps.check_done()
+        output, base = outputs[0].detach(), outputs[1].detach()
+        targets = choose(output)
+        leaves = self._masks + self._features + self._scales
+        totals = []
+        for number, target in enumerate(targets):
+            explained, more = target(outputs.movedim(0, -1)).sum(), number + 1 < len(targets)
+            totals.append(self._totals(torch.autograd.grad(explained, leaves, allow_unused=True, retain_graph=more)))
+        return Shares(output, base, targets, *map(list, zip(*totals, strict=True)))
+
+    def _gated(self, scales: Tensor, values: Tensor) -> Tensor:
+        """Return what a ReLU with the gates of the first or second replica lets pass, for all replicas."""
+        gates = (values.detach().index_select(0, self._plan.which) > 0).to(values.dtype)
+        scales = scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
+        passed: Tensor = FrozenGates.apply(values, scales, gates, 1.0, False)  # type: ignore[no-untyped-call]
+        return passed
+
+    def _totals(self, gradients: Sequence[Tensor | None]) -> tuple[Contributions, Contributions]:
+        """Return the weighted sums of the gradients of each pattern's replicas."""
+        remaining, pattern, weights = iter(gradients), self._pattern, self._plan.weights
+        none = Contributions.zeros(pattern)
+        edges, rows = none.edges.new_zeros(2, none.edges.numel() + 1), none.rows.new_zeros(2, none.rows.numel() + 1)
+        for places in self._plan.edges:
+            _add_totals(next(remaining), weights[0], places, edges)
+        features = []
+        for feature, zeros in zip(pattern.subject.features, none.features, strict=True):
+            gradient = next(remaining)
+            total = zeros if gradient is None else zeros + _total(gradient, weights[0][0]).view_as(zeros)
+            features.append(total * feature)
+        for factors, places, gradient in zip(pattern.factors, self._plan.rows, remaining, strict=True):
+            _add_totals(gradient, weights[0 if factors.gates else 1], places, rows)
+        own = Contributions(edges[0, :-1] * pattern.subject.mask, features, rows[0, :-1])
+        return own, none._replace(rows=rows[1, :-1])
+
+
+def _leaf(values: Tensor) -> Tensor:
+    return values.detach().requires_grad_()
+
+
+def _total(gradient: Tensor, weights: Tensor) -> Tensor:
+    """Return weighted sums over replicas; each line of weights gives one line of sums."""
+    return weights @ gradient.reshape(weights.size(-1), -1).to(weights.dtype)
+
+
+def _add_totals(gradient: Tensor | None, weights: Tensor, places: Tensor, to: Tensor) -> None:
+    """Add weighted sums of gradients to places, of which nobody reads the last."""
+    if gradient is not None:
+        to.index_add_(1, places, _total(gradient, weights))

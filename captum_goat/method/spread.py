@@ -1,0 +1,200 @@
+"""From the shares of gates to the edges and features of their receptive fields (Eq. 11 of GOAt), and the check of sums.
+
+What lands on a gate is shared among the distinct edges that can reach it, and, where features are attributed, among the
+features that are not zero. What the gates contribute without any edge (the calibration, Eq. 13) is subtracted first, so
+that attributions add up to the output minus the output without edges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from captum_goat.fields.receptive_field import Elements, ReceptiveFields
+from captum_goat.inputs.graph_inputs import GraphInputs
+from captum_goat.inputs.targets import Target
+from captum_goat.method.replay import ActivationPattern
+from captum_goat.method.share import Contributions
+from captum_goat.tracking import UnsupportedModelError
+
+
+class SharedEdgesError(ValueError):
+    """Some edge reaches several of the explained numbers, so it has no graph of its own."""
+
+
+class Attributions(NamedTuple):
+    """The attribution of each edge and each feature for one target.
+
+    Attributes:
+        edges: ``[E]``; empty if edges were not attributed.
+        features: Of the shapes of the attributed inputs.
+        delta: The completeness error of each explained number.
+    """
+
+    edges: Tensor
+    features: list[Tensor]
+    delta: Tensor
+
+
+def find_fields(pattern: ActivationPattern, *, repeated: bool) -> list[ReceptiveFields]:
+    """Return receptive fields: those of gates last, and all by which edges and inputs belong to rows of the output.
+
+    Args:
+        pattern: What was recorded.
+        repeated: Whether fields list an edge once per hop.
+    """
+    subject, rows = pattern.subject, pattern.rows
+    counts = (_row_sums(feature != 0) for feature in subject.features)
+    elements = Elements(subject.mask.numel(), torch.cat([torch.ones_like(subject.mask, dtype=torch.long), *counts]))
+    both = bool(subject.features) and bool(subject.edge_sets)
+    wanted = pattern.gate_blocks | (frozenset() if rows is None else rows.sources)
+    fields = ReceptiveFields(pattern.graph, elements, wanted=wanted, repeated=repeated, own_features=both)
+    return [ReceptiveFields(pattern.graph, elements, wanted=wanted), fields] if both else [fields]
+
+
+def find_owners(
+    pattern: ActivationPattern, target: Target, fields: Sequence[ReceptiveFields], copies: int | None
+) -> Tensor:
+    """Return the position of the one explained number to which each edge and input row belongs (-1: none).
+
+    Args:
+        pattern: What was recorded.
+        target: The explained numbers.
+        fields: Receptive fields of the output; an element may be in a field by reaching the row or by belonging to the
+            node or graph that the row stands for.
+        copies: How many copies of one graph there are; ``None`` for a graph as the user has it.
+
+    Raises:
+        SharedEdgesError: If some edge reaches several of the explained numbers.
+    """
+    rows, subject = pattern.rows, pattern.subject
+    sizes = [*(edges.size(1) for edges in subject.edge_sets), *(len(feature) for feature in subject.features)]
+    owner = torch.full((sum(sizes),), -1, dtype=torch.long, device=target.rows.device)
+    if rows is None:
+        return owner
+    if target.rows.numel() == 1:
+        return torch.zeros_like(owner)
+    wanted = rows.ids.expand(pattern.output.shape)[target.index]
+    for field in fields:
+        reached = field.owners(wanted, rows.sources)
+        if reached is None or ((owner >= 0) & (reached >= 0) & (owner != reached)).any():
+            raise SharedEdgesError(
+                f"Expected a target such as (node, class): the model's output {list(pattern.output.shape)} has rows "
+                f"that share edges or inputs, as rows of nodes do, so one of them must be chosen."
+            )
+        owner = owner.where(owner >= 0, reached[: owner.numel()])
+    owner = subject.entry.owners(owner, subject.edge_sets)
+    if copies is None:
+        return owner
+    number = torch.cat([torch.arange(size, device=owner.device) * copies // max(size, 1) for size in sizes])
+    if ((owner >= 0) & (owner != number)).any():
+        raise SharedEdgesError("Expected copies of a graph that do not reach each other.")
+    return number
+
+
+@dataclass(frozen=True)
+class Spreading:
+    """Gives the shares of gates to edges and features.
+
+    Attributes:
+        graph: The model's arguments.
+        pattern: What was recorded.
+        fields: The receptive fields of gates.
+        proportional: Whether gates are shared in proportion to the own shares of edges and features, else equally.
+    """
+
+    graph: GraphInputs
+    pattern: ActivationPattern
+    fields: ReceptiveFields
+    proportional: bool
+
+    def __call__(
+        self,
+        target: Target,
+        owner: Tensor,
+        shares: Contributions,
+        calibration: Contributions,
+        base: Tensor,
+        strictness: float = 0.5,
+    ) -> Attributions:
+        """Return the attributions for one target, after a check of their sums.
+
+        Args:
+            target: What is explained.
+            owner: To which of the explained numbers each edge and input row belongs.
+            shares: The shares of edges, features and gates.
+            calibration: The same without edges.
+            base: The model's output without edges.
+            strictness: The exponent of the precision to which sums must agree.
+
+        Raises:
+            UnsupportedModelError: If the attributions do not add up.
+        """
+        pairs = zip(self.pattern.subject.features, shares.features, strict=True)
+        sizes = [(feature != 0).to(share.dtype) for feature, share in pairs]
+        weights, num_edges = None, shares.edges.numel()
+        if self.proportional:
+            least = math.sqrt(torch.finfo(shares.rows.dtype).tiny)  # among edges without a share of their own: equally
+            sizes = [share.abs() + least * size for share, size in zip(shares.features, sizes, strict=True)]
+            weights = torch.cat([shares.edges.abs() + least, *map(_row_sums, sizes)]).to(shares.rows.dtype)
+        spread = self.fields.spread(shares.rows - calibration.rows, self.pattern.gate_blocks, weights)
+        edges = shares.edges + spread[:num_edges].to(shares.edges.dtype)
+        features = _with_gates(shares.features, sizes, spread[num_edges:])
+        value, start = (target(output).to(edges.dtype) for output in (self.pattern.output, base))
+        delta = sums(owner, target, edges, features) - (value - start)
+        magnitude = sums(owner, target, edges.abs(), [feature.abs() for feature in features])
+        rounding = shares.rows.abs().sum() + calibration.rows.abs().sum()
+        eps = self.pattern.eps
+        # Sums over very many rows are off in the model itself: over a million of them by 1e-3 in single precision. What
+        # that would be in half precision, where sums of shares are not half as coarse, would allow anything.
+        most = eps**0.5 if torch.finfo(self.pattern.output.dtype).bits < 32 else math.inf
+        many = min(eps * (64 + 32 * math.sqrt(shares.edges.numel() + shares.rows.numel())), most)
+        size = (value.abs() + start.abs()) * many + eps**strictness * magnitude
+        self._check(delta, size + min(100 * eps, most) * rounding + 16 * eps)
+        return Attributions(edges, features, delta)
+
+    def _check(self, delta: Tensor, rounding: Tensor) -> None:
+        """Raise UnsupportedModelError if the attributions miss the output by more than what rounding explains."""
+        if (delta.abs() <= rounding).all():
+            return
+        cause = "the model has a state that changes, or code that cannot be seen"
+        if not delta.isfinite().all():
+            self.graph.check_finite(**{"the edge mask": self.pattern.subject.mask})
+            cause = f"the model computes numbers that are infinite or nan in {self.pattern.output.dtype}"
+        elif self.pattern.suspects:
+            known = " or ".join(dict.fromkeys(self.pattern.suspects))
+            cause = f"{known} takes values out of torch, and what becomes of them cannot be seen"
+        elif not self.pattern.sites.is_polynomial:
+            cause = "degrees have to do with more than the weights of messages. Use at='message'"
+        raise UnsupportedModelError(
+            f"The attributions do not add up to the output (the sum is off by {float(delta.abs().max()):.2g}): {cause}."
+        )
+
+
+def sums(owner: Tensor, target: Target, edges: Tensor, features: Sequence[Tensor] = ()) -> Tensor:
+    """Return the sum of the scores of the edges and features that belong to each explained number."""
+    scores = torch.cat([edges, *(_row_sums(feature) for feature in features)])
+    owner = owner[: scores.numel()]
+    owned = owner >= 0
+    return scores.new_zeros(target.rows.numel()).index_add(0, owner[owned], scores[owned])
+
+
+def _with_gates(shares: list[Tensor], sizes: list[Tensor], spread: Tensor) -> list[Tensor]:
+    """Add to each feature its part, by its size, of what the gates gave to its row."""
+    attributions = []
+    for share, size in zip(shares, sizes, strict=True):
+        part, spread = spread[: len(share)], spread[len(share) :]
+        total = _row_sums(size)
+        per_size = torch.where(total > 0, part / total, 0.0).to(share.dtype)
+        attributions.append(share + per_size.view([-1] + [1] * (share.dim() - 1)) * size)
+    return attributions
+
+
+def _row_sums(values: Tensor) -> Tensor:
+    """Return the sum over everything in each row."""
+    return values.flatten(1).sum(dim=1) if values.dim() > 1 else values.unsqueeze(1).sum(dim=1)

@@ -1,0 +1,244 @@
+"""The computation graphs of many nodes, cut out of a large graph and put side by side."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+
+from captum_goat.fields.field_sets import repeated_positions
+
+# Which edges of a node count: those that end there, those that begin there, or all.
+Direction: TypeAlias = Literal["in", "out", "both"]
+_MOST_SURPLUS = 4  # how many times as many edges there may be that serve degrees only
+
+
+class NodeEdges(NamedTuple):
+    """The edges at some nodes, one node's after another's, in the graph's order."""
+
+    position: Tensor  # of the node among the given ones
+    edge: Tensor
+    neighbor: Tensor  # the node at the other end
+
+
+class NeighborIndex:
+    """The edges of a graph, sorted by the node at which they are looked up.
+
+    Only sorting takes time in proportion to the graph, a fraction of a second for ten million edges; sorted edges stay
+    as they are. After that, the edges at a node take time in proportion to their number.
+
+    Args:
+        edge_index: The edges, ``[2, E]``.
+        num_nodes: The number of nodes.
+        direction: Which edges of a node are looked up: ``"in"`` those that end there, ``"out"`` those that begin there,
+            ``"both"`` all. A self-loop counts twice in ``"both"``.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.nodes.cut_graphs import NeighborIndex
+        >>> index = NeighborIndex(torch.tensor([[0, 1, 2, 0], [1, 2, 1, 2]]), num_nodes=3)
+        >>> index.edges_at(torch.tensor([1])).neighbor
+        tensor([0, 2])
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int, direction: Direction = "in") -> None:
+        edges: Tensor = edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
+        edges = edges.long() if edges.dtype == torch.int32 else edges
+        if edges.dim() != 2 or edges.size(0) != 2 or edges.is_floating_point():
+            raise ValueError(f"Expected edges of shape [2, num_edges] (got {edges.dtype} {list(edges.shape)}).")
+        if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < num_nodes:
+            raise ValueError(
+                f"Expected edges between nodes 0 to {num_nodes - 1} (got nodes {int(edges.min())} to "
+                f"{int(edges.max())})."
+            )
+        self.num_nodes = num_nodes
+        self.num_edges = edges.size(1)
+        self.direction = direction
+        self.source, self.target = edges[0], edges[1]
+        ends = {"in": [self.target], "out": [self.source], "both": [self.target, self.source]}[direction]
+        here = ends[0] if len(ends) == 1 else torch.cat(ends)
+        counts = torch.bincount(here, minlength=num_nodes)
+        self._first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        is_sorted = len(ends) == 1 and bool((here[1:] >= here[:-1]).all())
+        small = here.int() if num_nodes <= torch.iinfo(torch.int32).max else here  # half the memory
+        self._order = None if is_sorted else small.argsort(stable=True)
+
+    def degree(self, nodes: Tensor) -> Tensor:
+        """Return the number of edges at some nodes."""
+        return self._first[nodes + 1] - self._first[nodes]
+
+    def edges_at(self, nodes: Tensor) -> NodeEdges:
+        """Return the edges at some nodes."""
+        first, counts = self._first[nodes], self.degree(nodes)
+        position = repeated_positions(counts)
+        place = torch.arange(len(position), device=nodes.device) + (first - counts.cumsum(0) + counts)[position]
+        if self._order is not None:
+            place = self._order[place]
+        if self.direction == "in":
+            return NodeEdges(position, place, self.source[place])
+        if self.direction == "out":
+            return NodeEdges(position, place, self.target[place])
+        edge = place % max(self.num_edges, 1)
+        return NodeEdges(position, edge, torch.where(place < self.num_edges, self.source[edge], self.target[edge]))
+
+
+class CutGraphs(NamedTuple):
+    """The computation graphs of some nodes, the roots, side by side.
+
+    Attributes:
+        roots: The row of each root, ``[B]``.
+        nodes: The node of the whole graph that each row is a copy of.
+        edge_index: The edges between rows: first those of the computation graphs, root by root and in the whole graph's
+            order; then those that are there only for the degrees of other nodes.
+        edges: The edge of the whole graph that each edge is a copy of.
+        owner: The position of the root whose computation graph each of the first edges is in.
+        distance: The number of hops from each row to a root; for shared rows, a lower bound.
+    """
+
+    roots: Tensor
+    nodes: Tensor
+    edge_index: Tensor
+    edges: Tensor
+    owner: Tensor
+    distance: Tensor
+
+
+def cut_graphs(
+    index: NeighborIndex, roots: Tensor, num_hops: int, margin: int = 0, max_edges: int | None = None
+) -> CutGraphs:
+    r"""Cut the computation graphs of as many roots, from the first on, as have few enough edges.
+
+    With edges looked up where they end, the computation graph of root :math:`v` after :math:`L` hops has the edges
+
+    .. math:: \{(j \to i) : d(i, v) \le L - 1\},
+
+    where :math:`d(i, v)` is the number of steps along the edges from :math:`i` to :math:`v`. Every root has its own
+    copies of these edges and of the nodes at which they end. Nodes :math:`L` steps away, the border, only send their
+    inputs; one copy serves all roots. With a ``margin`` of 1 the border has its incoming edges, too, for the degrees.
+    Their messages come too late to reach a root, so all but self-loops come from the first root.
+
+    If edges are looked up at both ends, nodes receive from copies as well as send to them, so nothing is shared: every
+    root has all edges of the nodes that are less than ``num_hops + margin`` steps away.
+
+    Args:
+        index: The edges of the whole graph.
+        roots: The nodes, ``[K]``.
+        num_hops: The number of hops :math:`L`, at least 1.
+        margin: 0 for the computation graphs alone, 1 for degrees at their border.
+        max_edges: How many edges the computation graphs may have together. The first is cut whatever its size.
+    """
+    size = max(index.num_nodes, 1)
+    shares = index.direction != "both"
+    reach = _reach(index, roots, num_hops if shares else num_hops + margin, max_edges)
+    roots = roots[: reach.number]
+    owner, edges = reach.edges // max(index.num_edges, 1), reach.edges % max(index.num_edges, 1)
+    own, distance, border = reach.nodes, reach.distance, roots[:0]
+    if shares:
+        border, inside = torch.unique(own[distance == num_hops] % size), distance < num_hops
+        own, distance = own[inside], distance[inside]
+    open_ended = border[:0] if margin == 0 else border
+    if max_edges is not None and len(roots) > 1 and int(index.degree(open_ended).sum()) > _MOST_SURPLUS * max_edges:
+        return cut_graphs(index, roots[: len(roots) // 2], num_hops, margin, max_edges)
+    root_rows = torch.searchsorted(own, torch.arange(len(roots), device=roots.device) * size + roots)
+
+    def rows_of(nodes: Tensor) -> Tensor:
+        place, is_own = _find(own, owner * size + nodes)
+        return place.where(is_own, len(own) + torch.searchsorted(border, nodes))
+
+    between = torch.stack([rows_of(index.source[edges]), rows_of(index.target[edges])])
+    surplus = index.edges_at(open_ended)
+    here = len(own) + surplus.position
+    there = here.where(surplus.neighbor == open_ended[surplus.position], root_rows[0])
+    around = torch.stack([here, there] if index.direction == "out" else [there, here])
+    return CutGraphs(
+        root_rows,
+        torch.cat([own % size, border]),
+        torch.cat([between, around], dim=1),
+        torch.cat([edges, surplus.edge]),
+        owner,
+        torch.cat([distance, torch.full_like(border, num_hops)]),
+    )
+
+
+def joint_surroundings(index: NeighborIndex, roots: Tensor, num_hops: int) -> CutGraphs:
+    """Cut one graph for all roots: the nodes that reach them in ``num_hops`` hops, and all edges at these."""
+    nodes = _surroundings(index, torch.unique(roots), num_hops)
+    near = torch.zeros(index.num_nodes, dtype=torch.bool, device=roots.device).index_fill_(0, nodes, True)
+    edges = (near[index.source] | near[index.target]).nonzero().view(-1)
+    ends = torch.stack([index.source[edges], index.target[edges]])
+    nodes, rows = torch.unique(torch.cat([roots, ends.view(-1)]), return_inverse=True)
+    return CutGraphs(rows[: len(roots)], nodes, rows[len(roots) :].view(2, -1), edges, edges[:0], nodes[:0])
+
+
+def spans_more(index: NeighborIndex, nodes: Tensor, num_hops: int, max_edges: int) -> bool:
+    """Return whether more than ``max_edges`` edges lead to some nodes in ``num_hops`` hops."""
+    seen, frontier, count = nodes, nodes, 0
+    for _ in range(num_hops):
+        count += int(index.degree(frontier).sum())
+        if count > max_edges:
+            return True
+        reached = torch.unique(index.edges_at(frontier).neighbor)
+        frontier = reached[~_find(seen, reached)[1]]
+        seen = torch.cat([seen, frontier]).sort().values
+    return False
+
+
+class _Reach(NamedTuple):
+    """What reaches the roots."""
+
+    number: int  # of roots
+    nodes: Tensor  # sorted keys root * num_nodes + node
+    distance: Tensor  # of these, in hops
+    edges: Tensor  # sorted keys root * num_edges + edge
+
+
+def _reach(index: NeighborIndex, roots: Tensor, num_hops: int, max_edges: int | None) -> _Reach:
+    size, num_edges = max(index.num_nodes, 1), max(index.num_edges, 1)
+    number = len(roots)
+    frontier = torch.arange(number, device=roots.device) * size + roots
+    nodes, distance, edges = frontier, torch.zeros_like(frontier), frontier[:0]
+    for hop in range(num_hops):
+        fitting = number if max_edges is None else _fitting(index, number, frontier, edges, max_edges)
+        if fitting < number:
+            number = fitting
+            frontier, edges = frontier[frontier < number * size], edges[edges < number * num_edges]
+            nodes, distance = nodes[nodes < number * size], distance[nodes < number * size]
+        incoming = index.edges_at(frontier % size)
+        owner = (frontier // size)[incoming.position]
+        edges = torch.cat([edges, owner * num_edges + incoming.edge])
+        reached = torch.unique(owner * size + incoming.neighbor)
+        frontier = reached[~_find(nodes, reached)[1]]
+        nodes, order = torch.cat([nodes, frontier]).sort()
+        distance = torch.cat([distance, torch.full_like(frontier, hop + 1)])[order]
+    edges = torch.unique(edges) if index.direction == "both" else edges.sort().values
+    return _Reach(number, nodes, distance, edges)
+
+
+def _fitting(index: NeighborIndex, number: int, frontier: Tensor, edges: Tensor, max_edges: int) -> int:
+    """Return how many of the first roots have at most ``max_edges`` edges after one more hop; at least one."""
+    size, num_edges = max(index.num_nodes, 1), max(index.num_edges, 1)
+    more = torch.zeros(number, dtype=torch.long, device=frontier.device)
+    more.index_add_(0, frontier // size, index.degree(frontier % size))
+    total = (torch.bincount(edges // num_edges, minlength=number) + more).cumsum(0)
+    return max(1, int((total <= max_edges).sum()))
+
+
+def _surroundings(index: NeighborIndex, nodes: Tensor, num_hops: int) -> Tensor:
+    """Return the nodes, sorted, that reach some nodes."""
+    frontier = nodes
+    for _ in range(num_hops):
+        reached = torch.unique(index.edges_at(frontier).neighbor)
+        frontier = reached[~_find(nodes, reached)[1]]
+        nodes = torch.cat([nodes, frontier]).sort().values
+    return nodes
+
+
+def _find(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the places of wanted keys among sorted ones, and whether they are there."""
+    if not keys.numel():
+        return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
+    place = torch.searchsorted(keys, wanted).clamp(max=keys.numel() - 1)
+    return place, keys[place] == wanted

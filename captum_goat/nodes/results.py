@@ -1,0 +1,151 @@
+"""The explanations of many nodes of one graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.explain import Explanation
+
+from captum_goat.bulk.files import SavedAttributions, load_attributions, merge
+from captum_goat.bulk.part_folder import PartFolder
+from captum_goat.bulk.ranks import Ranks
+
+
+class NodeAttributions(NamedTuple):
+    """The attributions of one node's output.
+
+    Attributes:
+        edges: The edges of the node's computation graph, as numbers in the whole graph, in ascending order.
+        attributions: The attribution of each of them, ``[edges]``, or ``[edges, C]`` for all classes.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.nodes import NodeAttributions
+        >>> edges, attributions = NodeAttributions(torch.tensor([3, 8]), torch.tensor([0.1, 0.7]))
+        >>> edges[attributions.argmax()]
+        tensor(8)
+    """
+
+    edges: Tensor
+    attributions: Tensor
+
+
+@dataclass(frozen=True)
+class NodeExplanations:
+    """The explanations of some nodes of one graph: ``explanations[k]`` is that of the k-th of them.
+
+    Only the edges of computation graphs are kept, as no other edge has an attribution.
+
+    Attributes:
+        data: The graph.
+        nodes: The explained nodes, ``[K]``.
+        targets: The explained class of every node, ``[K]``; ``None`` where all are explained or there are none.
+        outputs: The model's output for every node, ``[K, C]`` or ``[K]``, without a last softmax or sigmoid.
+        deltas: The convergence deltas, ``[K]``, or ``[K, C]`` for all classes.
+        ptr: Where the edges of each node begin and end, ``[K + 1]``.
+        edges: The edges, as numbers in the whole graph, one node's after another's, ``[M]``.
+        attributions: Their attributions, ``[M]``, or ``[M, C]`` for all classes.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.nn import GCN
+        >>> from captum_goat.nodes import explain_nodes
+        >>> data = Data(x=torch.ones(4, 2), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> explanations = explain_nodes(GCN(2, 8, num_layers=2, out_channels=2).eval(), data, nodes=[3, 1])
+        >>> explanations
+        NodeExplanations(2 nodes, 3 edges)
+        >>> explanations[0].edges, explanations[1].edges
+        (tensor([1, 2]), tensor([0]))
+        >>> explanations.edge_mask(1).shape, explanations.subgraph(0).n_id
+        (torch.Size([3]), tensor([3, 1, 2]))
+    """
+
+    data: Data
+    nodes: Tensor
+    targets: Tensor | None
+    outputs: Tensor
+    deltas: Tensor
+    ptr: Tensor
+    edges: Tensor
+    attributions: Tensor
+
+    def __len__(self) -> int:
+        return self.nodes.numel()
+
+    def __getitem__(self, position: int) -> NodeAttributions:
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"Expected the position of one of {len(self)} explained nodes (got {position}).")
+        begin, end = self.ptr[position % len(self) :][:2].tolist()
+        return NodeAttributions(self.edges[begin:end], self.attributions[begin:end])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} nodes, {self.edges.numel()} edges)"
+
+    def edge_mask(self, position: int) -> Tensor:
+        """Return one node's attributions of all edges of the graph, ``[E]`` or ``[E, C]``."""
+        edges, attributions = self[position]
+        mask = attributions.new_zeros(self.data.edge_index.size(1), *attributions.shape[1:])
+        return mask.index_copy_(0, edges, attributions)
+
+    def explanation(self, position: int) -> Explanation:
+        """Return one node's explanation on the whole graph, with ``edge_mask``, ``index`` (the node) and ``target``."""
+        explanation = Explanation(**self.data.to_dict() | {"edge_mask": self.edge_mask(position)})
+        return self._labelled(explanation, position)
+
+    def subgraph(self, position: int) -> Explanation:
+        """Return one node's explanation on its computation graph.
+
+        Beside what :meth:`explanation` has, nodes and edges have the numbers ``n_id`` and ``e_id`` in the whole graph.
+        The node itself is node 0.
+        """
+        edges, attributions = self[position]
+        root = self.nodes[position].view(1)
+        ends = self.data.edge_index[:, edges]
+        others = torch.unique(ends)
+        nodes = torch.cat([root, others[others != root]])
+        order = nodes.argsort()
+        edge_index = order[torch.searchsorted(nodes[order], ends)]
+        explanation = Explanation(edge_index=edge_index, edge_mask=attributions, n_id=nodes, e_id=edges)
+        explanation.num_nodes = len(nodes)
+        if self.data.x is not None:
+            explanation.x = self.data.x[nodes]
+        return self._labelled(explanation, position)
+
+    def _labelled(self, explanation: Explanation, position: int) -> Explanation:
+        explanation.index = 0 if "n_id" in explanation else int(self.nodes[position])
+        explanation.prediction = self.outputs[position].unsqueeze(0)
+        explanation.delta = self.deltas[position].unsqueeze(0)
+        if self.targets is not None:
+            explanation.target = self.targets[position].view(1)
+        return explanation
+
+
+def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, Any]) -> SavedAttributions:
+    """Write the attributions of nodes to a file, in the form of those of graphs.
+
+    The edges of a node are those of its computation graph, between nodes as the whole graph numbers them. ``meta`` has
+    the explained ``nodes``.
+
+    Args:
+        explanations: The explanations.
+        path: The file, ``.pt`` or ``.parquet``.
+        options: What else ``meta`` is to have.
+    """
+    folder = PartFolder.beside(path)
+    record = {**options, "graphs": len(explanations), "nodes": explanations.nodes.tolist()}
+    part = {name: getattr(explanations, name) for name in ("attributions", "targets", "outputs", "deltas")}
+    tensors = {name: None if value is None else value.cpu() for name, value in part.items()}
+    edges = explanations.data.edge_index.cpu()[:, explanations.edges.cpu()].int()
+    with folder.claimed(Ranks()):
+        folder.prepare(record, 1, resume=False)
+        folder.write(0, {**tensors, "edge_index": edges, "sizes": explanations.ptr.cpu().diff()}, record)
+        merge(folder, 1, record, path)
+    return load_attributions(path)

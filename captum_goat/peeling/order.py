@@ -1,0 +1,118 @@
+"""The order in which edges are removed from graphs, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from captum_goat.metrics.counted_edges import CountedEdges, position_in_graph
+
+Order: TypeAlias = Literal["most_important_first", "least_important_first", "both"]
+ORDERS: tuple[str, ...] = get_args(Order)
+# The attributions of all edges [M], given which of them are left, bool [M]; those of removed edges are ignored.
+Attribute: TypeAlias = Callable[[Tensor], Tensor]
+
+_ROUNDING = 32.0  # times eps and the largest attribution of a graph: differences that may be due to rounding
+_LONGEST_SPAN = 8.0  # times that: from the first to the last of attributions that count as equal
+
+
+def peel(
+    edges: CountedEdges, attribute: Attribute, rounds: int, order: Order, turns: tuple[int, int] = (1, 1)
+) -> Tensor:
+    """Return the place of each edge in its graph's order of importance, ``[M]``: 0 for the most important one.
+
+    Args:
+        edges: The edges; all graphs are peeled at once.
+        attribute: Attributes what is left; called once per round.
+        rounds: The number of rounds.
+        order: Which edges are removed first. With ``"both"`` each order has half of the rounds, they share the first
+            attributions, and they are merged by turns.
+        turns: The number of edges in a turn of the order from the top, and of the one from the bottom.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.metrics.counted_edges import CountedEdges
+        >>> from captum_goat.peeling.order import peel
+        >>> edges = CountedEdges(torch.arange(3), torch.zeros(3, dtype=torch.long), 1, torch.zeros(3, dtype=torch.long))
+        >>> def attribute(left):  # edge 2 matters as soon as edge 0 is removed
+        ...     return torch.tensor([1.0, 0.5, 0.0 if left[0] else 0.9])
+        >>> peel(edges, attribute, rounds=1, order="most_important_first")
+        tensor([0, 1, 2])
+        >>> peel(edges, attribute, rounds=3, order="most_important_first")
+        tensor([0, 2, 1])
+    """
+    if order != "both":
+        return _peel_from(order == "most_important_first", edges, attribute, rounds)
+    first = attribute(torch.ones_like(edges.graph, dtype=torch.bool))
+    top = _peel_from(True, edges, attribute, rounds // 2 + 1, first)
+    bottom = _peel_from(False, edges, attribute, (rounds + 1) // 2, first)
+    of_top, of_bottom = turns
+    both = of_top + of_bottom
+    # The turn of each edge: distinct in a graph, as there is one edge for each place of an order.
+    turn = torch.minimum(
+        both * (top // of_top) + top % of_top, both * (bottom // of_bottom) + of_top + bottom % of_bottom
+    )
+    return _ranks(edges, -turn.double(), torch.ones_like(turn, dtype=torch.bool))
+
+
+def share_bounds(edges: CountedEdges, rounds: int, order: Order) -> list[Tensor]:
+    """Return where the shares of each graph's order begin and end, ``rounds + 1`` times ``[G]``.
+
+    Share k has the places from ``bounds[k]`` to ``bounds[k + 1] - 1``. Shares differ by at most one edge; the larger
+    ones are removed first.
+    """
+    counts = edges.counts
+    spare = 0 if order == "least_important_first" else rounds - 1  # to round up
+    return [(counts * number + spare) // rounds for number in range(rounds + 1)]
+
+
+def _peel_from(
+    top: bool, edges: CountedEdges, attribute: Attribute, rounds: int, first: Tensor | None = None
+) -> Tensor:
+    """Peel from one end of the order, the top or the bottom."""
+    bounds = share_bounds(edges, rounds, "most_important_first" if top else "least_important_first")
+    left = torch.ones_like(edges.graph, dtype=torch.bool)
+    places = torch.zeros_like(edges.graph)
+    for number in range(rounds):
+        attributions = first if number == 0 and first is not None else attribute(left)
+        share = number if top else rounds - 1 - number
+        start, end = bounds[share][edges.graph], bounds[share + 1][edges.graph]
+        # Edges removed from the top stand above all that are left.
+        place = _ranks(edges, attributions, left) + (start if top else 0)
+        taken = left & (place >= start) & (place < end)
+        places = torch.where(taken, place, places)
+        left = left & ~taken
+    return places
+
+
+def _ranks(edges: CountedEdges, values: Tensor, left: Tensor) -> Tensor:
+    """Return the place of each edge among those left in its graph: 0 for the highest value, then for the first edge."""
+    section = 2 * edges.graph + (~left).long()
+    values = torch.where(left, values, 0.0)
+    order = torch.sort(values, descending=True, stable=True).indices
+    order = order[torch.sort(section[order], stable=True).indices]
+    largest = values.new_zeros(edges.num_graphs).scatter_reduce_(0, edges.graph, values.abs(), "amax")
+    rounding = _ROUNDING * torch.finfo(values.dtype).eps * largest[edges.graph[order]]
+    number = _numbers_of_equals(values[order], section[order], rounding)
+    order = torch.sort(torch.empty_like(order).scatter_(0, order, number), stable=True).indices
+    place = position_in_graph(edges.graph[order], edges.num_graphs)
+    return torch.empty_like(place).scatter_(0, order, place)
+
+
+def _numbers_of_equals(values: Tensor, section: Tensor, rounding: Tensor) -> Tensor:
+    """Number descending values from 0 on; those of a section that differ by rounding only have the same number.
+
+    Equivalent edges have equal attributions up to rounding, which differs between a graph alone and in a batch. In a
+    chain of values of which each is close to the next, but the first is not close to the last, all are distinct.
+    """
+    different = torch.ones_like(section, dtype=torch.bool)
+    different[1:] = (values[:-1] - values[1:] > rounding[1:]) | (section[:-1] != section[1:])
+    number = different.cumsum(0) - 1
+    first = values[different][number]
+    count = int(different.sum())
+    span = values.new_zeros(count).scatter_reduce_(0, number, first - values, "amax")[number]
+    return (different | (span > _LONGEST_SPAN * rounding)).cumsum(0) - 1

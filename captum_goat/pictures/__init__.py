@@ -1,1 +1,0 @@
-"""What :mod:`captum_goat.visualization` draws with: layouts, colours, lines and molecules."""

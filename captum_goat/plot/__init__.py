@@ -1,0 +1,21 @@
+"""Pictures of attributed graphs, with the parameter names of :mod:`captum.attr.visualization`.
+
+Blue supports the target and red opposes it in every picture. :mod:`captum_goat.plot.captum_visualizers` draws with
+Captum's own visualizers instead.
+"""
+
+from captum_goat.plot.graph import visualize_graph_attr, visualize_graph_attr_multiple
+from captum_goat.plot.molecule import molecule_svg, visualize_molecule_attr, visualize_molecule_attr_multiple
+from captum_goat.plot.molecule_graph import MUTAGENICITY_ELEMENTS, one_hot_atoms
+from captum_goat.plot.style import PictureOptions
+
+__all__ = [
+    "MUTAGENICITY_ELEMENTS",
+    "PictureOptions",
+    "molecule_svg",
+    "one_hot_atoms",
+    "visualize_graph_attr",
+    "visualize_graph_attr_multiple",
+    "visualize_molecule_attr",
+    "visualize_molecule_attr_multiple",
+]

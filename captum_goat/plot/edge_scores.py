@@ -1,0 +1,155 @@
+"""From attributions to what a picture shows: merged edges, the chosen sign, the strongest edges, the scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.utils import coalesce
+
+from captum_goat.inputs.feature_masks import average_features
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Sign = Literal["all", "positive", "negative", "absolute_value"]
+ROUNDING = 1e-5  # of attributions that are equal
+
+
+class EdgeScores(NamedTuple):
+    """The distinct edges of a graph, in the order of their nodes."""
+
+    edges: NDArray[Any]  # [M, 2]
+    scores: NDArray[Any]  # [M], float64
+    marked: NDArray[Any]  # bool [M]
+
+
+def edge_scores(
+    attributions: Tensor,
+    edge_index: Tensor,
+    ground_truth: Tensor | None = None,
+    *,
+    directed: bool = False,
+    feature_mask: Tensor | None = None,
+) -> EdgeScores:
+    """Merge repeated edges, and both directions of an edge unless ``directed``; add up their attributions.
+
+    Args:
+        attributions: One number per edge, ``[E]``.
+        edge_index: The edges, ``[2, E]``.
+        ground_truth: The edges to mark, bool ``[E]``; ``None`` for none. An edge is marked if any direction of it is.
+        directed: Whether the two directions of an edge are kept separate.
+        feature_mask: The feature mask that the attributions were computed with, ``[E]``; ``None`` if there was none.
+            All edges of a feature have its sum, which is shared equally among them before anything is added up.
+
+    Returns:
+        The merged edges. The smaller node of an undirected edge comes first.
+    """
+    check_edges(attributions, edge_index, ground_truth)
+    scores = attributions.detach().cpu().double()
+    if feature_mask is not None and len(scores):
+        scores = _share_features(scores, feature_mask.cpu())
+    marks = torch.zeros_like(scores) if ground_truth is None else ground_truth.to(scores)
+    edges = plain_edges(edge_index)
+    edges = edges if directed else edges.sort(dim=0).values
+    edges, values = coalesce(edges, torch.stack([scores, marks], dim=1), reduce="sum")
+    return EdgeScores(edges.t().numpy(), values[:, 0].numpy(), values[:, 1].numpy() > 0)
+
+
+def _share_features(scores: Tensor, feature_mask: Tensor) -> Tensor:
+    """Share the sum of each feature, which all of its edges have, equally among them."""
+    means, near = average_features(scores, feature_mask), ROUNDING * float(scores.abs().max())
+    if not torch.allclose(scores, means, ROUNDING, near):
+        raise ValueError(
+            "Expected attributions that were computed with this feature_mask, and so are equal within a feature (got "
+            "different ones). Leave feature_mask out if they were computed without it."
+        )
+    feature = feature_mask.expand(scores.shape)
+    return scores / feature.bincount()[feature]
+
+
+def plain_edges(edge_index: Tensor) -> Tensor:
+    """Return the edges as an ordinary integer tensor on the CPU; an empty ``edge_index`` may have a floating dtype."""
+    plain: Tensor = edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
+    return plain.cpu().long()
+
+
+def check_edges(attributions: Tensor, edge_index: Tensor, ground_truth: Tensor | None = None) -> None:
+    """Raise a ValueError unless every edge has one finite attribution (and one entry of the ground truth)."""
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise ValueError(f"Expected edge_index of shape [2, num_edges] (got {list(edge_index.shape)}).")
+    if edge_index.numel() and (edge_index.is_floating_point() or (edge_index < 0).any()):
+        raise ValueError(
+            f"Expected edge_index to hold node indices, integers from 0 (got {edge_index.dtype} "
+            f"from {edge_index.min().item()})."
+        )
+    for name, tensor in (("attributions", attributions), ("ground_truth", ground_truth)):
+        if tensor is not None and tensor.shape != edge_index.shape[1:]:
+            advice = "" if tensor.dim() == 1 else " Draw one row at a time."
+            raise ValueError(
+                f"Expected {name} of shape [{edge_index.size(1)}], one per edge (got {list(tensor.shape)}).{advice}"
+            )
+    if not attributions.isfinite().all():
+        wrong = int((~attributions.isfinite()).sum())
+        raise ValueError(
+            f"Expected finite attributions (got {wrong} of {len(attributions)} that are infinite or nan). "
+            "Check the model's output for infinite or nan values."
+        )
+
+
+def check_sign(sign: Sign) -> None:
+    """Raise a ValueError if there is no such sign."""
+    if sign not in get_args(Sign):
+        raise ValueError(f"Expected sign to be one of {', '.join(map(repr, get_args(Sign)))} (got {sign!r}).")
+
+
+def with_sign(scores: NDArray[Any], sign: Sign) -> NDArray[Any]:
+    """Return the scores of the chosen sign, as Captum does: zero in place of the others."""
+    check_sign(sign)
+    if sign == "positive":
+        return scores.clip(min=0)
+    if sign == "negative":
+        return scores.clip(max=0)
+    return np.abs(scores) if sign == "absolute_value" else scores
+
+
+def strongest(scores: NDArray[Any], top_k: int | None) -> NDArray[Any]:
+    """Return a mask of the ``top_k`` largest magnitudes (the first of equal ones); all True for ``None``."""
+    if top_k is None:
+        return np.ones(len(scores), dtype=bool)
+    if top_k < 0:
+        raise ValueError(f"Expected top_k of at least 0, or None for all edges (got {top_k}).")
+    mask = np.zeros(len(scores), dtype=bool)
+    mask[np.argsort(-np.abs(scores), kind="stable")[:top_k]] = True
+    return mask
+
+
+def magnitude_scale(scores: NDArray[Any], outlier_perc: float) -> float:
+    """Return the magnitude at which the smaller ones make up all but ``outlier_perc`` percent of the sum."""
+    if not 0 <= outlier_perc <= 100:
+        raise ValueError(f"Expected outlier_perc between 0 and 100 (got {outlier_perc}).")
+    ascending = np.sort(np.abs(scores[scores != 0]))
+    if not len(ascending):
+        return 0.0
+    sums = ascending.cumsum()
+    return float(ascending[np.searchsorted(sums, sums[-1] * (1 - outlier_perc / 100))])
+
+
+def node_count(edges: NDArray[Any], num_nodes: int | None = None, **per_node: Sized | None) -> int:
+    """Return the number of nodes on which ``num_nodes`` and the arguments with one entry per node agree."""
+    counts = {len(values) for values in per_node.values() if values is not None}
+    if num_nodes is not None:
+        counts.add(num_nodes)
+    needed = int(edges.max()) + 1 if len(edges) else 0
+    if len(counts) > 1 or (counts and min(counts) < needed):
+        names = ["num_nodes", *per_node]
+        listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+        raise ValueError(
+            f"Expected {listed} to agree on one number of nodes, at least {needed} "
+            f"for the nodes in edge_index (got {sorted(counts)})."
+        )
+    return counts.pop() if counts else needed

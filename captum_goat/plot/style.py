@@ -1,0 +1,287 @@
+"""What all pictures share: colours, figures, colour bars, legends, and panels side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
+
+import numpy as np
+
+from captum_goat.plot.edge_scores import Sign, check_sign, magnitude_scale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap, Normalize
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+# Red and blue can be told apart with any kind of colour vision. The middle is grey, not white: an edge without
+# attribution is still an edge of the graph and must not vanish.
+NEGATIVE, NEUTRAL, POSITIVE, MAGNITUDE = "#ca0020", "#d0d0d0", "#0571b0", "#5e3c99"
+CMAP_COLORS: dict[Sign, list[str]] = {
+    "all": [NEGATIVE, NEUTRAL, POSITIVE],
+    "positive": [NEUTRAL, POSITIVE],
+    "negative": [NEGATIVE, NEUTRAL],
+    "absolute_value": [NEUTRAL, MAGNITUDE],
+}
+INK = "#404040"
+BAR_LABELS: dict[Sign, str] = {
+    "all": "against  ←  attribution  →  for",
+    "positive": "positive attribution",
+    "negative": "negative attribution",
+    "absolute_value": "magnitude of attribution",
+}
+MAX_COLUMNS = 4  # of panels
+
+
+class PictureOptions(TypedDict, total=False):
+    """The keyword arguments that all pictures take, with Captum's names where Captum has them.
+
+    Attributes:
+        sign: Which attributions to show: ``"all"`` (default), only ``"positive"``, only ``"negative"`` (the others
+            count as zero), or the ``"absolute_value"``.
+        top_k: The number of edges to colour, those of largest magnitude after ``sign``; by default all of them. The
+            scale is that of all edges.
+        vmax: The magnitude that has the full colour and width, so that several pictures can share a scale; by default
+            it is found in the attributions.
+        outlier_perc: If ``vmax`` is not given, the percentage of the summed magnitudes that may be cut off (2).
+        cmap: A matplotlib colour map. The default is red, grey, blue, or the half of it that ``sign`` needs.
+        show_colorbar: Whether to draw a colour bar. The default is False for one picture and True for panels.
+        title: The title.
+        fig_size: The size of a new figure in inches.
+        use_pyplot: Whether pyplot creates and shows the figure (True).
+        plt_fig_axis: A figure and axes to draw in (as many axes as panels), instead of a new figure. They are left
+            for their owner to show, and to add a legend to: ``ax.legend()``.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat.plot import PictureOptions, visualize_graph_attr
+        >>> options: PictureOptions = {"sign": "positive", "title": "Evidence", "use_pyplot": False}
+        >>> fig, ax = visualize_graph_attr(torch.tensor([2.0, -1.0]), torch.tensor([[0, 1], [1, 2]]), **options)
+        >>> ax.get_title()
+        'Evidence'
+    """
+
+    sign: Sign
+    top_k: int | None
+    vmax: float | None
+    outlier_perc: float
+    cmap: str | Colormap | None
+    show_colorbar: bool
+    title: str | None
+    fig_size: tuple[float, float] | None
+    use_pyplot: bool
+    plt_fig_axis: tuple[Figure, Any] | None
+
+
+@dataclass(frozen=True)
+class PictureSettings:
+    """The values of :class:`PictureOptions`, with their defaults."""
+
+    sign: Sign = "all"
+    top_k: int | None = None
+    vmax: float | None = None
+    outlier_perc: float = 2
+    cmap: str | Colormap | None = None
+    show_colorbar: bool = False
+    title: str | None = None
+    fig_size: tuple[float, float] | None = None
+    use_pyplot: bool = True
+    plt_fig_axis: tuple[Figure, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_sign(self.sign)
+        if self.vmax is not None and not 0 <= self.vmax < np.inf:
+            raise ValueError(f"Expected vmax to be a magnitude, finite and at least 0 (got {self.vmax}).")
+
+    def full_scale(self, *scores: NDArray[Any]) -> float:
+        """Return the magnitude that has the full colour, never zero: ``vmax``, or the largest of these scores."""
+        vmax = self.vmax
+        if vmax is None:
+            vmax = max(magnitude_scale(values, self.outlier_perc) for values in scores)
+        return vmax or 1.0
+
+
+def panel_settings(options: dict[str, Any]) -> tuple[PictureSettings, dict[str, Any]]:
+    """Separate the options of all pictures from those of graphs or molecules; panels have a colour bar by default."""
+    names = {field.name for field in fields(PictureSettings)}
+    shared = {"show_colorbar": True} | {name: value for name, value in options.items() if name in names}
+    return PictureSettings(**shared), {name: value for name, value in options.items() if name not in names}
+
+
+class ColourScale(NamedTuple):
+    """The map from attributions to colours, with zero in the middle (or at an end, if one sign is shown)."""
+
+    cmap: Colormap
+    norm: Normalize
+    sign: Sign
+    alpha: float
+
+    @property
+    def full(self) -> float:
+        """The magnitude that has the full colour."""
+        return float(max(abs(self.norm.vmin or 0.0), abs(self.norm.vmax or 0.0)))
+
+    def shares(self, scores: NDArray[Any]) -> NDArray[Any]:
+        """Return the magnitudes as shares of the full one, at most 1."""
+        shares: NDArray[Any] = (np.abs(scores) / self.full).clip(max=1)
+        return shares
+
+    def colours(self, scores: NDArray[Any]) -> NDArray[Any]:
+        """Return the colours, ``[..., 4]``."""
+        return np.asarray(self.cmap(self.norm(scores), alpha=self.alpha))
+
+
+def colour_scale(sign: Sign, vmax: float, cmap: str | Colormap | None = None, alpha: float = 1.0) -> ColourScale:
+    """Return the colour scale of a picture."""
+    try:
+        from matplotlib import colormaps
+        from matplotlib.colors import LinearSegmentedColormap, Normalize
+    except ImportError as error:
+        raise missing_matplotlib() from error
+
+    norm = Normalize(-vmax if sign in ("all", "negative") else 0, vmax if sign != "negative" else 0)
+    if cmap is None:  # an odd number of colours, so that zero has the grey itself
+        cmap = LinearSegmentedColormap.from_list(f"goat_{sign}", CMAP_COLORS[sign], N=257)
+    return ColourScale(colormaps.get_cmap(cmap), norm, sign, alpha)
+
+
+def ink_on(face: NDArray[Any]) -> str:
+    """Return a colour for letters that can be read on a face, by its brightness."""
+    return INK if face[:3] @ [0.299, 0.587, 0.114] > 0.5 else "white"
+
+
+class Picture(Protocol):
+    """What is drawn in one panel."""
+
+    @property
+    def alpha(self) -> float:
+        """How opaque the colours are."""
+
+    @property
+    def scores(self) -> NDArray[Any]:
+        """All numbers that are coloured."""
+
+    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
+        """Draw the picture."""
+
+
+def draw_picture(picture: Picture, settings: PictureSettings, default_size: tuple[float, float]) -> tuple[Figure, Axes]:
+    """Draw one picture; return the figure and the axes."""
+    scale = colour_scale(settings.sign, settings.full_scale(picture.scores), settings.cmap, picture.alpha)
+    new = settings.plt_fig_axis is None
+    fig, ax = settings.plt_fig_axis or new_figure(settings.fig_size or default_size, settings.use_pyplot)
+    _draw_panel(fig, ax, picture, scale, settings.show_colorbar, settings.title)
+    if new:
+        add_legend(ax, ax, loc="upper center", bbox_to_anchor=(0.5, 0.02))
+        if settings.use_pyplot:
+            show()
+    return fig, ax
+
+
+def draw_panels(
+    pictures: Mapping[str, Picture], settings: PictureSettings, shared_scale: bool, panel_size: tuple[float, float]
+) -> tuple[Figure, list[Axes]]:
+    """Draw pictures side by side; return the figure and the axes of the panels."""
+    every_score = [picture.scores for picture in pictures.values()]
+    shared = shared_scale or settings.vmax is not None
+    limits = [settings.full_scale(*every_score)] * len(pictures) if shared else map(settings.full_scale, every_score)
+    alpha = next(iter(pictures.values())).alpha
+    scales = [colour_scale(settings.sign, vmax, settings.cmap, alpha) for vmax in limits]
+    fig, axes = _panel_axes(len(pictures), settings, panel_size)
+    new = settings.plt_fig_axis is None
+    for ax, scale, (title, picture) in zip(axes, scales, pictures.items(), strict=True):
+        _draw_panel(fig, ax, picture, scale, settings.show_colorbar and not shared, title)
+    if settings.show_colorbar and shared:
+        add_colour_bar(fig, axes, scales[0], np.concatenate(every_score))
+    if settings.title is not None:
+        fig.suptitle(settings.title)
+    if new:
+        add_legend(fig, axes[0], loc="outside lower center")
+        if settings.use_pyplot:
+            show()
+    return fig, axes
+
+
+def _draw_panel(
+    fig: Figure, ax: Axes, picture: Picture, scale: ColourScale, show_colorbar: bool, title: str | None
+) -> None:
+    if show_colorbar:
+        add_colour_bar(fig, ax, scale, picture.scores)
+    picture.draw(fig, ax, scale)
+    if title is not None:
+        ax.set_title(title)
+
+
+def check_methods(attributions: Any) -> None:
+    """Raise a ValueError unless the attributions are those of one or more methods, by name."""
+    if not isinstance(attributions, Mapping) or not attributions:
+        got = "none" if isinstance(attributions, Mapping) else type(attributions).__name__
+        raise ValueError(f"Expected the attributions of one or more methods, {{name: [E], ...}} (got {got}).")
+
+
+def _panel_axes(count: int, settings: PictureSettings, panel_size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    if settings.plt_fig_axis is not None:
+        fig, given_axes = settings.plt_fig_axis
+        axes = list(np.array(given_axes, dtype=object).ravel())
+        if len(axes) != count:
+            raise ValueError(f"Expected plt_fig_axis with {count} axes, one per method (got {len(axes)}).")
+        return fig, axes
+    columns = min(count, MAX_COLUMNS)
+    rows = -(-count // columns)
+    size = settings.fig_size or (panel_size[0] * columns + 1, panel_size[1] * rows)
+    grid: NDArray[Any]
+    fig, grid = new_figure(size, settings.use_pyplot, nrows=rows, ncols=columns, squeeze=False, layout="constrained")
+    for unused in grid.flat[count:]:
+        unused.set_axis_off()
+    return fig, list(grid.flat[:count])
+
+
+def new_figure(fig_size: tuple[float, float], use_pyplot: bool, **options: Any) -> tuple[Figure, Any]:
+    """Return a new figure and its axes; ``options`` go to ``Figure.subplots``, and ``layout`` to the figure."""
+    try:
+        from matplotlib import pyplot
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise missing_matplotlib() from error
+    layout = options.pop("layout", None)
+    fig = pyplot.figure(figsize=fig_size, layout=layout) if use_pyplot else Figure(figsize=fig_size, layout=layout)
+    return fig, fig.subplots(**options)
+
+
+def show() -> None:
+    """Show the figures of pyplot."""
+    from matplotlib import pyplot
+
+    pyplot.show()
+
+
+def add_colour_bar(fig: Figure, axes: Axes | Sequence[Axes], scale: ColourScale, scores: NDArray[Any]) -> None:
+    """Draw a colour bar beside the axes; its ends are pointed where scores are cut off."""
+    from matplotlib.cm import ScalarMappable
+
+    low, high = scale.norm.vmin or 0.0, scale.norm.vmax or 0.0
+    over = high > 0 and np.max(scores, initial=0.0) > high * (1 + 1e-6)
+    under = low < 0 and np.min(scores, initial=0.0) < low * (1 + 1e-6)
+    extend = "both" if over and under else "max" if over else "min" if under else "neither"
+    mappable = ScalarMappable(scale.norm, scale.cmap)
+    fig.colorbar(mappable, ax=axes, label=BAR_LABELS[scale.sign], shrink=0.8, extend=extend, alpha=scale.alpha)
+
+
+def add_dotted_handle(ax: Axes) -> None:
+    """Give the legend a dotted line for the ground truth, which is drawn as an outline."""
+    ax.plot([], [], color=INK, linestyle=":", label="ground truth")
+
+
+def add_legend(owner: Any, ax: Axes, **options: Any) -> None:
+    """Explain the outlines of edges below the axes or on a figure; draw nothing if there are none."""
+    handles, labels = ax.get_legend_handles_labels()
+    if handles:
+        owner.legend(handles, labels, frameon=False, ncols=len(handles), **options)
+
+
+def missing_matplotlib() -> ImportError:
+    """Return the error that says what to install."""
+    return ImportError("matplotlib is needed to draw the graph: pip install captum-goat[plot]")

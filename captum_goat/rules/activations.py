@@ -1,0 +1,215 @@
+"""Rules for activations: element-wise functions as gates, ``f(0) + P * in``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from captum_goat.rules.operations import Arguments, Keywords, inplace_position, input_of, is_inplace, ratio, spellings
+from captum_goat.rules.registry import Keep, Rule, register, rule
+
+
+def gate(*operations: Any) -> None:
+    """Make element-wise activations gates: ``out = f(0) + P * in``, with P kept as a gate.
+
+    Args:
+        *operations: Classes of modules, or functions of torch, with the activation's input as first argument.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.nn import GCNConv, Sequential
+        >>> from captum_goat import GOAtAttribution, rules
+        >>> class Snake(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         return x + torch.sin(x) ** 2
+        >>> rules.gate(Snake)
+        >>> _ = torch.manual_seed(0)
+        >>> model = Sequential("x, edge_index", [(GCNConv(2, 2), "x, edge_index -> x"), Snake()]).eval()
+        >>> graph = torch.ones(2, 2), torch.tensor([[0], [1]])
+        >>> attributions, delta = GOAtAttribution(model).attribute(torch.ones(1), (1, 0), graph, True)
+        >>> bool(delta.abs() < 1e-6)
+        True
+        >>> rules.forget(Snake)
+    """
+    register(operations, Rule(_own_gate, unary=True))
+
+
+def _own_gate(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    """Rewrite an activation of the user's, after a look at whether it treats every row on its own."""
+
+    def keep_checked(values: Callable[[], Tensor], **options: Any) -> Tensor:
+        def checked() -> Tensor:
+            value = input_of(args, kwargs).detach()
+            if value.dim() and _mixes_rows(lambda rows: func(rows.clone(), *args[1:]), value):
+                raise ValueError(
+                    f"Expected an activation that acts on every number alone (got {func.__qualname__}, which mixes "
+                    f"rows). Write a rule of its own for it, with captum_goat.rules.rule."
+                )
+            return values()
+
+        return keep(checked, **options)
+
+    return gated(keep_checked, func, args, kwargs)
+
+
+def _mixes_rows(function: Callable[[Tensor], Tensor], value: Tensor) -> bool:
+    order = torch.arange(len(value), device=value.device).roll(len(value) // 3 + 1)
+    out, rolled = function(value), function(value[order])
+    return not torch.allclose(out[order], rolled, rtol=1e-3, atol=1e-5, equal_nan=True)
+
+
+def gated(
+    keep: Keep,
+    func: Callable[..., Any],
+    args: Arguments,
+    kwargs: Keywords,
+    *,
+    passes_zero: bool = False,
+    smooth: bool = False,
+) -> Tensor:
+    """Rewrite an element-wise function as ``f(0) + P * in``.
+
+    Args:
+        keep: Keeps P.
+        func: The function.
+        args: Its arguments, first of all its input.
+        kwargs: Its keyword arguments.
+        passes_zero: Whether f(0) is known to be 0.
+        smooth: Whether the function is known to be smooth at 0. Then P is its slope near 0, where
+            ``(f(in) - f(0)) / in`` would be nothing but rounding.
+    """
+    value: Tensor = input_of(args, kwargs)
+    others = args[1:]
+    inplace = is_inplace(func, args, kwargs)
+    others_by_name = {name: each for name, each in kwargs.items() if name not in ("input", "inplace")}
+    position = inplace_position(func)
+    if position is not None:
+        others = others[: position - 1]
+
+    def apply(to: Tensor) -> Tensor:
+        result: Tensor = func(to, *others, **others_by_name)
+        return result
+
+    at_zero = None
+    if not passes_zero:
+        with torch.no_grad():
+            at_zero = apply(torch.zeros_like(value))
+
+    def pattern() -> Tensor:
+        at = value
+        if smooth:
+            small = torch.finfo(value.dtype).eps ** 0.5
+            at = torch.where(value.abs() < small, small, value)
+        out = apply(at.clone() if inplace else at)
+        return torch.where(value == 0, 0.0, ratio(out if at_zero is None else out - at_zero, at))
+
+    out = (value.clone() if inplace else value) * keep(pattern, gate=True, reads=lambda: value)
+    out = out if at_zero is None else out + at_zero
+    # In place means in place: some code goes on with the tensor and drops what is returned.
+    return value.copy_(out) if inplace else out
+
+
+def relu(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    """Rewrite a ReLU: P is 1 where it lets its input pass."""
+
+    def gated(value: Tensor) -> Tensor:
+        return value * keep(lambda: (value > 0).to(value.dtype), gate=True, reads=lambda: value)
+
+    return relu_as(gated, func, args, kwargs)
+
+
+def relu_as(gate: Callable[[Tensor], Tensor], func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    """Do something else in place of a ReLU, in place if it is."""
+    value: Tensor = input_of(args, kwargs)
+    if is_inplace(func, args, kwargs):
+        return value.copy_(gate(value.clone()))
+    return gate(value)
+
+
+class FrozenGates(torch.autograd.Function):
+    """A ReLU with frozen gates as one operation: ``value * gates * scale``, with gradients for value and scale.
+
+    It does what multiplying by the gates and by their scale does, with fewer passes over memory: on batches of graphs
+    these multiplications are much of what an explanation costs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, scale: Tensor, gates: Tensor, t: float, everywhere: bool) -> Tensor:
+        """Return the input where the gates are open, scaled.
+
+        Args:
+            ctx: What the gradients need.
+            value: The input of the ReLU.
+            scale: The scale of each row, nowhere 0; for rows that are constants 1.
+            gates: 1 where the ReLU lets its input pass, else 0.
+            t: The scale of rows that are no constants.
+            everywhere: Whether that are all rows, and all with that scale.
+        """
+        factor, number = (gates, t) if everywhere else (gates * scale, 1.0)
+        ctx.save_for_backward(value, factor, scale)
+        ctx.number = number
+        return _scaled(value, factor, number)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, Tensor | None, None, None, None]:
+        """Return the gradients for the value and for the scale (of constants something that nobody reads)."""
+        value, factor, scale = ctx.saved_tensors
+        passed = _scaled(gradients[0], factor, ctx.number)
+        of_scale = (passed * value).sum_to_size(scale.shape) / scale if ctx.needs_input_grad[1] else None
+        return passed, of_scale, None, None, None
+
+
+def _scaled(value: Tensor, factor: Tensor, number: float) -> Tensor:
+    return value * factor if number == 1.0 else torch.addcmul(value.new_zeros(()), value, factor, value=number)
+
+
+def _clamp(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    low = args[1] if len(args) > 1 else kwargs.get("min")
+    high = args[2] if len(args) > 2 else kwargs.get("max")
+    return (relu if _is_zero(low) and high is None else gated)(keep, func, args, kwargs)
+
+
+def _threshold(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    bounds = [*args[1:3], *(kwargs[key] for key in ("threshold", "value") if key in kwargs)]
+    return (relu if all(_is_zero(bound) for bound in bounds) else gated)(keep, func, args, kwargs)
+
+
+def _is_zero(bound: Any) -> bool:
+    return isinstance(bound, int | float) and bound == 0
+
+
+def _rrelu(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    if kwargs.get("training", args[3] if len(args) > 3 else False):
+        result: Tensor = func(*args, **kwargs)  # random, and refused as such
+        return result
+    return gated(keep, func, args, kwargs, passes_zero=True)
+
+
+@rule(F.glu)
+def _glu(keep: Keep, input: Tensor, dim: int = -1) -> Tensor:
+    value, open_ = input.chunk(2, dim)
+    return value * gated(keep, torch.sigmoid, (open_,), {}, smooth=True)
+
+
+# Element-wise functions through the origin, with a kink there or not: out = P * in.
+_ACTIVATIONS = """leaky_relu prelu elu selu celu gelu silu mish hardswish softsign tanh tanhshrink hardshrink
+softshrink abs absolute relu6"""
+# Smooth ones that are not 0 at 0: out = f(0) + P * in.
+_SMOOTH = "hardsigmoid softplus"
+# With bounds that decide what they are at 0.
+_BOUNDED = "hardtanh clamp_max"
+
+register(spellings(*_ACTIVATIONS.split()), Rule(partial(gated, passes_zero=True), unary=True))
+register(spellings(*_SMOOTH.split()), Rule(partial(gated, smooth=True), unary=True))
+register(spellings("sigmoid", "expit", "logsigmoid"), Rule(partial(gated, smooth=True), squashes=True, unary=True))
+register(spellings(*_BOUNDED.split()), Rule(gated, unary=True))
+register((nn.ReLU, *spellings("relu")), Rule(relu, unary=True, is_relu=True))
+register(spellings("clamp", "clip", "clamp_min"), Rule(_clamp, unary=True))
+register(spellings("threshold"), Rule(_threshold, unary=True))
+register(spellings("rrelu"), Rule(_rrelu, unary=True))

@@ -1,0 +1,153 @@
+"""The register of rules, and how users add their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+from torch.nn import Module
+
+from captum_goat.rules.operations import Arguments, Keywords
+from captum_goat.rules.recorded_calls import Factors, RecordedCall
+
+
+class Keep(Protocol):
+    """Keeps numbers of the recorded pass, and gives them back in every replay.
+
+    A function with a :func:`rule` is given one. To try the function out, anything will do that computes the numbers.
+
+    Examples::
+
+        >>> import torch
+        >>> def halved(keep, x):
+        ...     return x * keep(lambda: 1 / (2 * torch.ones_like(x)))
+        >>> halved(lambda values, **options: values(), torch.tensor([3.0]))
+        tensor([1.5000])
+    """
+
+    def __call__(
+        self, values: Callable[[], Tensor], *, gate: bool = False, reads: Callable[[], Tensor] | None = None
+    ) -> Tensor:
+        """Return frozen numbers, by which something must be multiplied.
+
+        Args:
+            values: Computes them; not called in replays.
+            gate: Whether they are gates, else constants.
+            reads: Computes a tensor that broadcasts to the values and depends on the same inputs, where that is cheaper
+                to follow; ``None`` to follow ``values``.
+        """
+
+
+# Called with a Keep, the operation, its arguments and its keyword arguments; returns the result.
+Rewrite = Callable[[Keep, Callable[..., Any], Arguments, Keywords], Any]
+
+
+class Rule(NamedTuple):
+    """How an operation is replayed.
+
+    Attributes:
+        rewrite: Called with a :class:`Keep`, the operation and its arguments; returns its result. ``None`` leaves the
+            operation as it is.
+        squashes: Whether the operation is left out where it is the very last step of a model.
+        cuts: Whether the result is a constant, so that the arguments need not be polynomials.
+        unary: Whether only the first argument may depend on variables.
+        when: Called with the operation and its arguments; returns whether the call is to be rewritten. ``None`` for
+            every call.
+        is_relu: Whether the rule keeps gates that are 1 where the input is positive, else 0, and nothing else. Replays
+            then need not compute anything to apply them.
+
+    Examples::
+
+        >>> from captum_goat.rules import Rule
+        >>> Rule(rewrite=None, squashes=True)  # stays as it is, but is left out where it is the last step
+        Rule(rewrite=None, squashes=True, cuts=False, unary=False, when=None, is_relu=False)
+    """
+
+    rewrite: Rewrite | None
+    squashes: bool = False
+    cuts: bool = False
+    unary: bool = False
+    when: Callable[[Callable[..., Any], Arguments, Keywords], bool] | None = None
+    is_relu: bool = False
+
+    def rewrite_for(self, call: RecordedCall) -> Rewrite | None:
+        """Return what rewrites a call of the recorded pass, and of replays; ``None`` to leave it as it is."""
+        if self.rewrite is None or (self.when is not None and not self.when(call.func, call.args, call.kwargs)):
+            return None
+        return self.rewrite if call.is_reached(cuts=self.cuts, unary=self.unary) else None
+
+    def settle(self, call: RecordedCall, out: Any, kept: list[Factors | None]) -> list[Factors | None]:
+        """Say more of the result of a recorded call, if there is more to say, and return what was kept at it."""
+        return kept
+
+
+_RULES: dict[Any, Rule] = {}
+
+
+def register(operations: tuple[Any, ...], new: Rule) -> None:
+    """Give operations a rule, in place of the one that they may have."""
+    for operation in operations:
+        if not callable(operation):
+            raise TypeError(f"Expected a function of torch or a class of modules (got {operation!r}).")
+        if isinstance(operation, Module):
+            raise TypeError(f"Expected the class of a module (got a {type(operation).__name__} itself).")
+        _RULES[operation] = new
+
+
+def find(operation: Any) -> Rule | None:
+    """Return the rule of a function or of a class of modules."""
+    return _RULES.get(operation)
+
+
+def forget(*operations: Any) -> None:
+    """Take the rules of operations away.
+
+    Args:
+        *operations: Classes of modules, or functions of torch. Those without a rule are passed over.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat import rules
+        >>> class Snake(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         return x + torch.sin(x) ** 2
+        >>> rules.gate(Snake)
+        >>> rules.forget(Snake)  # its models are refused again
+    """
+    for operation in operations:
+        _RULES.pop(operation, None)
+
+
+def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function ``(keep, *arguments)`` that rewrites an operation; a module is its own first argument.
+
+    Args:
+        *operations: Classes of modules, or functions of torch.
+
+    Returns:
+        A decorator, which leaves the function as it is.
+
+    Examples::
+
+        >>> import torch
+        >>> from captum_goat import rules
+        >>> class Squared(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         return x * x.abs()
+        >>> @rules.rule(Squared)
+        ... def squared(keep, module, x):
+        ...     return x * keep(lambda: x.abs(), gate=True)
+        >>> rules.forget(Squared)
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def rewrite(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
+            owner = getattr(func, "__self__", None)
+            return function(keep, *((owner,) if isinstance(owner, Module) else ()), *args, **kwargs)
+
+        register(operations, Rule(rewrite))
+        return function
+
+    return decorate

@@ -1,0 +1,30 @@
+"""Progress bars, if tqdm is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_DELAY = 3.0  # seconds before a bar that was not asked for appears
+
+
+@contextmanager
+def progress_bar(
+    total: int, unit: str, shown: bool | None, title: str = "explaining"
+) -> Iterator[Callable[[int], object]]:
+    """Show a progress bar if tqdm is installed, and yield a function that advances it by a number of units.
+
+    Args:
+        total: The number of units.
+        unit: What is counted, such as ``"graph"``.
+        shown: Whether to show the bar; ``None`` to show it in a terminal if the run takes more than a few seconds.
+        title: The text before the bar.
+    """
+    try:
+        from tqdm import tqdm
+    except ImportError:  # tqdm is optional
+        yield lambda count: None
+        return
+    delay, disable = (_DELAY, None) if shown is None else (0.0, not shown)  # disable=None: unless it is a terminal
+    with tqdm(total=total, desc=title, unit=unit, disable=disable, delay=delay) as bar:
+        yield bar.update

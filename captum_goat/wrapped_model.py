@@ -1,0 +1,112 @@
+"""What is behind the ``forward_func`` that the user hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import Module
+from torch_geometric.explain.algorithm.captum import CaptumHeteroModel, CaptumModel
+from torch_geometric.nn import MessagePassing
+
+from captum_goat.inputs.attributed_inputs import Metadata
+from captum_goat.inputs.request import Request
+from captum_goat.masked_model import EdgeMaskedModel, check_at, with_bound
+
+_MASK_TYPES = ("edge", "node", "node_and_edge")
+
+
+class ExplainedModel(NamedTuple):
+    """A model, what is attributed, and what is done to its output.
+
+    Attributes:
+        model: The user's own model.
+        mask_type: ``"edge"``, ``"node"``, ``"node_and_edge"``, or ``None`` where the arguments must tell.
+        finish: Applied to the model's output for one graph.
+        metadata: The node and edge types in whose order inputs are given; ``None`` where the arguments must tell.
+        at: Where an edge mask enters: ``"message"`` or ``"adjacency"``.
+        bound: The model's arguments, where the graph was bound beforehand.
+    """
+
+    model: Module
+    mask_type: str | None
+    finish: Callable[[Any], Any] | None
+    metadata: Metadata | None = None
+    at: str = "message"
+    bound: tuple[Any, ...] | None = None
+
+    @classmethod
+    def of(cls, forward_func: Any, mask_type: str | None = None, at: str | None = None) -> ExplainedModel:
+        """Look behind the wrappers that make a model a function of an edge mask."""
+        if at is not None:
+            check_at(at)
+        if isinstance(forward_func, ExplainedModel):
+            return forward_func if at is None else forward_func._replace(at=at)
+        if mask_type not in (None, *_MASK_TYPES):
+            raise ValueError(f"Expected mask_type to be one of {', '.join(_MASK_TYPES)} (got {mask_type!r}).")
+        forward_func = getattr(forward_func, "_orig_mod", forward_func)  # the module behind torch.compile
+        finish, own, metadata, bound = None, None, None, None
+        if isinstance(forward_func, CaptumHeteroModel):
+            metadata = tuple(forward_func.node_types), tuple(forward_func.edge_types)
+        if isinstance(forward_func, CaptumModel):
+            finish, own = _captum_finish(forward_func), forward_func.mask_type.value
+            forward_func = forward_func.model
+        elif isinstance(forward_func, EdgeMaskedModel):
+            if at not in (None, forward_func.at):
+                raise ValueError(f"Expected at='{forward_func.at}', as that of the EdgeMaskedModel (got {at!r}).")
+            forward_func, own, at, bound = forward_func.model, "edge", forward_func.at, forward_func.bound
+        if None not in (own, mask_type) and own != mask_type:
+            raise ValueError(f"Expected mask_type '{own}' for this wrapper of a model (got {mask_type!r}).")
+        model = getattr(forward_func, "_orig_mod", forward_func)
+        if not isinstance(model, Module):
+            raise TypeError(
+                f"Expected a torch.nn.Module, an EdgeMaskedModel or torch_geometric's to_captum_model(model, 'edge') "
+                f"(got {type(forward_func).__name__}). GOAt looks into the model, so a plain function will not do."
+            )
+        has_messages = any(isinstance(module, MessagePassing) for module in model.modules())
+        kind = own or mask_type or ("edge" if has_messages else None)
+        if at == "adjacency" and kind not in ("edge", "node_and_edge"):
+            raise ValueError(f"Expected at='message' where no edges are attributed (got {at!r}).")
+        return cls(model, kind, finish, metadata, at or "message", bound)
+
+    def request(self, inputs: Any, arguments: Any) -> Request:
+        """Read the arguments of ``attribute``.
+
+        Args:
+            inputs: What is attributed.
+            arguments: The model's other arguments: a tuple of them, a single one, or ``None``.
+        """
+        self.check_evaluating()
+        arguments = arguments if isinstance(arguments, tuple) else () if arguments is None else (arguments,)
+        arguments = with_bound(self.bound, arguments)
+        options: dict[str, Any] = {"mask_type": self.mask_type, "metadata": self.metadata, "at": self.at}
+        return Request.of(self.model, inputs, arguments, finish=self.finish, **options)
+
+    def check_evaluating(self) -> None:
+        """Raise ValueError if the model is in training mode."""
+        for name, module in self.model.named_modules():
+            if module.training:
+                where = f"its module '{name}' is" if name else "it is"
+                raise ValueError(
+                    f"Expected a model in evaluation mode, because the gates of one in training mode are random (but "
+                    f"{where} in training mode). Call model.eval() first."
+                )
+
+
+def _captum_finish(wrapper: CaptumModel) -> Callable[[Any], Any] | None:
+    index, binary = wrapper.output_idx, wrapper.model_config is not None
+    binary = binary and wrapper.model_config.mode.value == "binary_classification"
+    if index is None and not binary:
+        return None
+
+    def finish(output: Any) -> Any:
+        if index is not None:
+            single = isinstance(index, int) or index.dim() == 0
+            output = output[index].unsqueeze(0) if single else output[index]
+        if binary:
+            output = output.view(-1, 1)
+            output = torch.cat([1 - output, output], dim=-1)
+        return output
+
+    return finish

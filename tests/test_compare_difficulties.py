@@ -1,0 +1,171 @@
+"""Comparisons under difficulties: what fails, is cut short, cannot be masked, or is cut out of a larger graph."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from comparison_subjects import GRAPHS, MODEL, Plain, Scored, Sources, compared, some_graphs, without_times
+from conftest import make_gnn
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+from benchmarks.explainers import EXPLAINERS
+from captum_goat.compare import computation_graphs, explanation, run, subject
+from captum_goat.compare.explanation import time_limit
+from captum_goat.compare.measures import Conditions, measure
+from captum_goat.compare.subject import UserSubject
+from captum_goat.models import RootClassifier
+
+
+def test_what_cannot_be_measured_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(questions: Any, scores: Any, conditions: Any) -> Any:
+        if bool((scores[0] == scores[0][0]).all()):
+            raise RuntimeError("out of memory")
+        return measure(questions, scores, conditions)
+
+    monkeypatch.setattr(run, "measure", failing)
+    found = compared("goat", Scored("equal", lambda data: torch.ones(data.num_edges)), "random")
+    assert list(found.scores) == ["goat", "random"]
+    assert str(found.failed["equal"]) == "out of memory"
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_scores_that_are_too_large_for_the_features(batched: bool) -> None:
+    large = Scored("large", lambda data: torch.full((data.num_edges,), 1e300, dtype=torch.float64), batched=batched)
+    found = compared("random", large)
+    assert list(found.scores) == ["random"]
+    assert "Expected finite scores" in str(found.failed["large"])
+
+
+def test_inference_mode() -> None:
+    names = ("goat", "integrated_gradients", "random", "occlusion")
+    expected = compared(*names)
+    with torch.inference_mode():
+        found = compared(*names)
+        made_there = compared(*names, graphs=[graph.clone() for graph in GRAPHS])
+    for name in names:
+        assert without_times(found, name) == without_times(made_there, name) == without_times(expected, name)
+
+
+def test_trained_explainers_learn_from_other_graphs() -> None:
+    learned: list[int] = []
+
+    class Learner(Sources):
+        trained = True
+
+        def fit(self, model: nn.Module, graphs: Any) -> None:
+            learned.append(len(graphs))
+
+    assert list(compared(Learner(), training_graphs=iter(some_graphs(7))).scores) == ["sources"]
+    assert learned == [7]
+
+
+def test_models_that_cannot_be_masked() -> None:
+    """Explainers that need messages are skipped, and infidelity is left out; the rest is compared."""
+
+    class Dense(nn.Module):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            sent = x.new_zeros(x.shape).index_add_(0, edge_index[1], x[edge_index[0]])
+            return x.new_zeros(int(batch.max()) + 1, 4).index_add_(0, batch, sent)
+
+    found = compared("goat", "random", model=Dense().eval(), reference=None)
+    assert list(found.scores) == ["random"]
+    assert "goat" in found.skipped
+    assert found.get("random", "infidelity") is None
+    assert found.get("random", "area_gain") is not None
+
+
+@pytest.mark.parametrize("hops", [3, 4])
+def test_nodes_are_their_computation_graphs(hops: int) -> None:
+    (data,) = some_graphs(1)
+    model, nodes = make_gnn("gcn", pool=None, dtype=torch.float32), data.edge_index[1].unique()[:3]
+    found = compared("goat", "random", model=model, graphs=data, nodes=nodes, num_hops=hops)
+    data.y = torch.zeros(data.num_nodes, dtype=torch.long)
+    by_hand = compared("goat", "random", model=RootClassifier(model), graphs=computation_graphs(data, nodes, hops))
+    for name in ("goat", "random"):
+        assert without_times(found, name) == without_times(by_hand, name)
+    mask = torch.zeros(data.num_nodes, dtype=torch.bool).index_fill_(0, nodes, True)
+    masked = compared("goat", model=model, graphs=data, nodes=mask, num_hops=hops)
+    assert all(torch.equal(*pair) for pair in zip(masked.scores["goat"], found.scores["goat"], strict=True))
+
+
+def test_other_outputs_of_nodes_that_are_cut_out_are_noted() -> None:
+    path = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 4], [1, 2, 3, 4, 0, 1, 2, 3]])
+    data = Data(x=GRAPHS[0].x[:5], edge_index=path)
+    model = make_gnn("gcn", layers=1, pool=None, dtype=torch.float32)
+    given = {"model": model, "graphs": data, "nodes": [0, 2]}
+    (note,) = compared("goat", **given, num_hops=1).notes
+    assert "of 2 predicted classes change" in note
+    assert not compared("goat", **given, num_hops=2).notes
+
+
+def test_many_graphs_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = compared("goat", "occlusion")
+    monkeypatch.setattr(subject, "MAX_EDGES", 30)
+    monkeypatch.setattr(subject, "MAX_GRAPHS", 2)
+    found = compared("goat", "occlusion")
+    for row in expected.rows:
+        if row.metric.startswith(("area", "fid", "ground", "char", "compl")):
+            other = found.get(row.explainer, row.metric, float(row.sparsity) if row.sparsity else None)
+            assert other is not None
+            assert (other.value, other.difference) == pytest.approx((row.value, row.difference), abs=1e-5, nan_ok=True)
+
+
+def test_budget_leaves_the_first_graphs() -> None:
+    class Slow(Plain):
+        def __call__(self, model: nn.Module, data: Data | Batch, target: Tensor) -> Tensor:
+            end = time.process_time() + 0.5
+            while time.process_time() < end:
+                pass
+            return torch.rand(data.num_edges)
+
+    found = compared(Sources(), Slow(), budget=0.4, reference="sources")
+    assert (len(found.scores["sources"]), len(found.scores["plain"])) == (5, 1)
+    row, first = found.get("plain", "area_gain"), [found.values[name]["area_gain", ""][0] for name in found.scores]
+    assert row is not None
+    assert (row.n, row.verdict, row.difference) == (1, "", pytest.approx(float(first[1] - first[0]), abs=1e-6))
+    assert "ran out of time" in str(found)
+    assert "took over 0 s" in compared(Sources(), Slow(), budget=0.1).skipped["plain"]
+
+
+@pytest.mark.parametrize("most", [2, 64])
+def test_random_numbers_do_not_depend_on_how_many_graphs_there_are(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "MAX_GRAPHS", most)
+    given, conditions = UserSubject.of(MODEL, GRAPHS), Conditions()
+    scores = [graph.x[graph.edge_index[0], 0] for graph in GRAPHS]
+    expected = measure(given, scores, conditions)
+    for count in (1, 2, 3):
+        found = measure(given, scores[:count], conditions)
+        assert found.keys() == expected.keys()
+        for key, values in found.items():
+            torch.testing.assert_close(values, expected[key][:count], msg=str(key))
+
+
+@torch.no_grad()
+def test_completeness_errors_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, explainer = UserSubject.of(MODEL, GRAPHS), EXPLAINERS["goat"]()
+    scores = torch.cat([torch.ones(graph.num_edges) for graph in GRAPHS[:4]])
+    expected, sizes = explanation.completeness_error(explainer, given, scores, 4), []
+    monkeypatch.setattr(explanation, "LARGEST_BATCH", 3)
+    given.model.register_forward_pre_hook(
+        lambda _, args, names: sizes.append([*args, *names.values()][2]), with_kwargs=True
+    )
+    torch.testing.assert_close(explanation.completeness_error(explainer, given, scores, 4), expected)
+    assert {int(batch.max()) + 1 for batch in sizes} == {3, 1}
+
+
+def test_short_calls_can_be_timed_while_their_time_is_limited() -> None:
+    start, seen = time.perf_counter(), set()
+    with time_limit(60.0):
+        while time.perf_counter() < start + 0.2:
+            seen.add(time.process_time())
+    assert len(seen) > 100
+
+
+def test_double_precision() -> None:
+    found = compared("goat", "saliency", model=make_gnn("gcn"), graphs=some_graphs(dtype=torch.float64))
+    assert {each.dtype for each in found.scores["goat"]} == {torch.float64}
+    assert found.get("goat", "largest_completeness_error").value < 1e-10  # type: ignore[union-attr]
