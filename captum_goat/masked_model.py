@@ -28,7 +28,8 @@ class EdgeMaskedModel(Module):
     masks of zeros and ones the output is that of the model on the graph without the edges of mask 0. Where a layer puts
     self-loops of its own in place of the graph's, it does so in place of those that are left. In between the layers'
     own formulas hold: the mean, for one, is that of PyG, ``sum(mask * message) / max(sum(mask), 1)``, which goes to 0
-    with the mask. Layers that bring edges together in another way, such as by a maximum, are refused.
+    with the mask. Layers that bring edges together in another way, such as by a maximum, are refused, and so are models
+    that do not run without some of their edges, or that are not the same without them as with them masked to 0.
 
     The model is called as it is and left as it was.
 

@@ -168,6 +168,7 @@ class WholeNumbers(nn.Module):
         super().__init__()
         self.atoms, self.labels = nn.Embedding(20, 4), nn.Embedding(20, 3)
         self.relational, self.gnn = RGCNConv(4, 4, num_relations=3), make_gnn("gin")
+        self.norm = nn.LayerNorm(4)
 
     def forward(
         self,
@@ -179,7 +180,7 @@ class WholeNumbers(nn.Module):
         label: Tensor,
         num_graphs: int,
     ) -> Tensor:
-        hidden = self.relational(self.atoms(z), edge_index, edge_type)
+        hidden = self.norm(self.relational(self.atoms(z), edge_index, edge_type))
         sizes = (ptr[1:] - ptr[:-1]).view(num_graphs, 1)
         return self.gnn(hidden, edge_index, batch) + self.labels(label) * sizes
 
