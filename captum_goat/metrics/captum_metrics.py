@@ -211,10 +211,12 @@ def graph_infidelity(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import SimpleConv, global_add_pool
         >>> from captum_goat.metrics import graph_infidelity
-        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
-        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
+        >>> class Sums(SimpleConv):  # every edge adds the features of its source
+        ...     def forward(self, x, edge_index, batch=None):
+        ...         return global_add_pool(super().forward(x, edge_index), batch)
+        >>> model = Sums().eval()
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
         >>> graph_infidelity(model, data, torch.tensor([0.0, 2.0]), target=1)  # just what each edge does
         tensor([0.])
@@ -277,10 +279,12 @@ def graph_sensitivity(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import SimpleConv, global_add_pool
         >>> from captum_goat.metrics import graph_sensitivity
-        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
-        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
+        >>> class Sums(SimpleConv):  # every edge adds the features of its source
+        ...     def forward(self, x, edge_index, batch=None):
+        ...         return global_add_pool(super().forward(x, edge_index), batch)
+        >>> model = Sums().eval()
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
         >>> graph_sensitivity(model, data, lambda model, data, target: torch.tensor([0.5, -0.5]))
         tensor([0.])

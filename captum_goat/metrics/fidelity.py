@@ -135,10 +135,12 @@ def fidelity_plus(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import SimpleConv, global_add_pool
         >>> from captum_goat.metrics import fidelity_minus, fidelity_plus
-        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
-        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
+        >>> class Sums(SimpleConv):  # every edge adds the features of its source
+        ...     def forward(self, x, edge_index, batch=None):
+        ...         return global_add_pool(super().forward(x, edge_index), batch)
+        >>> model = Sums().eval()
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
         >>> first = torch.tensor([True, False])  # its message supports class 0, that of the other class 1
         >>> fidelity_plus(model, data, first, target=0)  # logits (1, 2) become (0, 2)
@@ -251,10 +253,12 @@ def fidelity_curve(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import SimpleConv, global_add_pool
         >>> from captum_goat.metrics import area_under_curve, fidelity_curve
-        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
-        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
+        >>> class Sums(SimpleConv):  # every edge adds the features of its source
+        ...     def forward(self, x, edge_index, batch=None):
+        ...         return global_add_pool(super().forward(x, edge_index), batch)
+        >>> model = Sums().eval()
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
         >>> curve = fidelity_curve(model, data, torch.tensor([1.0, 0.5]), [0.0, 0.5, 1.0], target=0)
         >>> curve.plus.squeeze(1)
@@ -346,10 +350,12 @@ def robust_fidelity(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import SimpleConv, global_add_pool
         >>> from captum_goat.metrics import robust_fidelity
-        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
-        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
+        >>> class Sums(SimpleConv):  # every edge adds the features of its source
+        ...     def forward(self, x, edge_index, batch=None):
+        ...         return global_add_pool(super().forward(x, edge_index), batch)
+        >>> model = Sums().eval()
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
         >>> robust_fidelity(model, data, torch.tensor([True, False]), target=0, alpha1=1.0, alpha2=0.0, samples=3)
         RobustFidelity(plus=tensor([0.1497]), minus=tensor([-0.4621]))
@@ -417,10 +423,12 @@ def search_prefix(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import Sequential, SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import SimpleConv, global_add_pool
         >>> from captum_goat.metrics import search_prefix
-        >>> layers = [(SimpleConv(), "x, edge_index -> x"), (global_add_pool, "x, batch -> x")]
-        >>> model = Sequential("x, edge_index, batch", layers).eval()  # every edge adds the features of its source
+        >>> class Sums(SimpleConv):  # every edge adds the features of its source
+        ...     def forward(self, x, edge_index, batch=None):
+        ...         return global_add_pool(super().forward(x, edge_index), batch)
+        >>> model = Sums().eval()
         >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
         >>> search_prefix(model, data, torch.tensor([1.0, 0.5]), sparsity=0.0, target=0)  # the second edge does harm
         Prefix(selected=tensor([ True, False]), length=tensor([1]), gain=tensor([0.6119]))

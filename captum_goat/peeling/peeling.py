@@ -66,11 +66,13 @@ class Peeling(Attribution):
     Examples::
 
         >>> import torch
-        >>> from torch_geometric.nn import Sequential, SimpleConv
+        >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat import GOAtAttribution
         >>> from captum_goat.peeling import Peeling
-        >>> layers = [(SimpleConv(aggr="max"), "x, edge_index -> x"), (lambda x: x.sum(dim=1), "x -> x")]
-        >>> model = Sequential("x, edge_index", layers).eval()
+        >>> class Largest(SimpleConv):
+        ...     def forward(self, x, edge_index):
+        ...         return super().forward(x, edge_index).sum(dim=1)
+        >>> model = Largest(aggr="max").eval()
         >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.9, 0.0], [0.0, 0.3]])
         >>> edge_index = torch.tensor([[1, 2, 3], [0, 0, 0]])  # node 0 receives max(1.0, 0.9), and 0.3
         >>> goat, mask, arguments = GOAtAttribution(model), torch.ones(3), (x, edge_index)

@@ -23,14 +23,14 @@ def gate(*operations: Any) -> None:
     Examples::
 
         >>> import torch
-        >>> from torch_geometric.nn import GCNConv, Sequential
+        >>> from torch_geometric.nn import GCN
         >>> from captum_goat import GOAtAttribution, rules
         >>> class Snake(torch.nn.Module):
         ...     def forward(self, x):
         ...         return x + torch.sin(x) ** 2
         >>> rules.gate(Snake)
         >>> _ = torch.manual_seed(0)
-        >>> model = Sequential("x, edge_index", [(GCNConv(2, 2), "x, edge_index -> x"), Snake()]).eval()
+        >>> model = GCN(2, 4, num_layers=2, out_channels=2, act=Snake()).eval()
         >>> graph = torch.ones(2, 2), torch.tensor([[0], [1]])
         >>> attributions, delta = GOAtAttribution(model).attribute(torch.ones(1), (1, 0), graph, True)
         >>> bool(delta.abs() < 1e-6)

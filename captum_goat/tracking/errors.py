@@ -9,15 +9,14 @@ class UnsupportedModelError(RuntimeError):
     Examples::
 
         >>> import torch
-        >>> from torch_geometric.nn import GCNConv, Sequential
+        >>> from torch_geometric.nn import GCN
         >>> from captum_goat import GOAtAttribution, UnsupportedModelError
-        >>> layers = [(GCNConv(2, 2), "x, edge_index -> x"), torch.sin]
-        >>> model = Sequential("x, edge_index", layers).eval()
+        >>> model = GCN(2, 4, num_layers=2, out_channels=2, act=torch.sin).eval()
         >>> try:
         ...     GOAtAttribution(model).attribute(torch.ones(1), (1, 0), (torch.ones(2, 2), torch.tensor([[0], [1]])))
         ... except UnsupportedModelError as error:
         ...     print(str(error).split(" is applied")[0])
-        'sin' in the model (Sequential)
+        'sin' in the model (GCN)
     """
 
 
