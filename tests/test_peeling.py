@@ -10,7 +10,7 @@ from captum.attr import Attribution, IntegratedGradients
 from conftest import make_gnn, random_edges
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import Sequential, SimpleConv
+from torch_geometric.nn import SimpleConv
 from torch_geometric.utils import to_undirected
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution
@@ -221,7 +221,11 @@ def test_redundant_motifs_are_found() -> None:
 
 
 def test_negative_attributions_come_last() -> None:
-    model = Sequential("x, edge_index", [(SimpleConv(), "x, edge_index -> x"), (lambda x: x.sum(dim=1), "x -> x")])
+    class Sums(SimpleConv):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(x, edge_index).sum(dim=1)
+
+    model = Sums()
     x = torch.tensor([[0.0], [-2.0], [1.0], [-1.0], [3.0]])
     edge_index = torch.tensor([[1, 2, 3, 4], [0, 0, 0, 0]])
     for order in ORDERS:

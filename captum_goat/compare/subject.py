@@ -332,7 +332,9 @@ def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int)
     if num_hops < 0:
         raise ValueError(f"Expected num_hops, the number of message-passing layers, to be 0 or more (got {num_hops}).")
     roots = torch.as_tensor(nodes, dtype=torch.long).view(-1)
-    return [_computation_graph(data, root, num_hops) for root in (node_numbers(roots, data.num_nodes) if len(roots) else roots)]
+    if len(roots):
+        roots = node_numbers(roots, data.num_nodes)
+    return [_computation_graph(data, root, num_hops) for root in roots]
 
 
 def _computation_graph(data: Data, root: Tensor, num_hops: int) -> Data:
