@@ -15,7 +15,7 @@ from captum_goat.adjacency.mask_entry import ENTRIES
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.inputs.attributed_inputs import flattened, restored
 from captum_goat.inputs.targets import Choice
-from captum_goat.method.explain import RowCache, recorded_explanations
+from captum_goat.method.explain import Programs, recorded_explanations
 from captum_goat.wrapped_model import ExplainedModel
 
 
@@ -130,7 +130,7 @@ class GOAtAttribution(Attribution):
         self.field = field
         self.gates = gates
         self._checked = False
-        self._cache = RowCache()
+        self._programs = Programs()
 
     @log_usage()
     def attribute(
@@ -256,7 +256,7 @@ class GOAtAttribution(Attribution):
             if not self._checked:
                 self._checked = ENTRIES[request.at].check_deletion(request.one_graph)
             options = {"repeated": self.field == "repeated", "proportional": self.gates == "proportional"}
-            explanations = recorded_explanations(request, choice, cache=self._cache, **options)
+            explanations = recorded_explanations(request, choice, programs=self._programs, **options)
             per_target = list(zip(*(explanation.attribute() for explanation in explanations), strict=True))
             attributions = [
                 request.joined([part.edges for part in parts], [part.features for part in parts])

@@ -149,6 +149,7 @@ class AtMessages:
         edge_sets: The user's edges, the very tensors that the model will receive.
         mask: The mask, ``[E]``.
         watcher: What watches the pass.
+        factor: Returns what messages are multiplied by; ``None`` for the mask's own numbers.
 
     Attributes:
         over_edges: Whether the presence of edges entered the last sum.
@@ -156,8 +157,16 @@ class AtMessages:
 
     can_batch = True  # whether replays can run as replicas under torch.vmap
 
-    def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor], mask: Tensor, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        tracker: RowTracker,
+        edge_sets: Sequence[Tensor],
+        mask: Tensor,
+        watcher: Watcher,
+        factor: Callable[[Messages], Tensor] | None = None,
+    ) -> None:
         self.over_edges = False
+        self._factor = factor
         self._tracker, self._mask, self._watcher = tracker, mask, watcher
         self._edges = EdgeTracker(tracker, edge_sets)
         self._sites: list[Messages | Presence] = []
@@ -179,7 +188,7 @@ class AtMessages:
 
     def _masked(self, messages: Tensor, call: Messages) -> Tensor:
         self._sites.append(call)
-        return messages * call.factor(self._mask)
+        return messages * (call.factor(self._mask) if self._factor is None else self._factor(call))
 
     def sites(self) -> MessageSites:
         """Return where the mask entered.

@@ -28,7 +28,7 @@ from captum_goat.rules.attention import SOFTMAX, SOFTMAX_STEPS, softmax_step, st
 from captum_goat.rules.operations import input_of, is_inplace
 from captum_goat.rules.registry import Rule, find
 from captum_goat.tracking import UnsupportedModelError
-from captum_goat.tracking.call_trace import Following
+from captum_goat.tracking.program import Following
 
 Result = TypeVar("Result")
 # Called with the rule of an operation, the operation and its arguments; returns the result.
@@ -88,7 +88,7 @@ def intercepted(
         on_layer: Called with the arguments of every message passing layer before it runs.
         around_propagate: Called with 1 when message passing begins and with -1 when it ends, and with whether the layer
             is explained.
-        steps: Sees every step of the model, if ``on_call`` is given: functions of torch, modules with a rule, messages.
+        steps: Sees every call of the model, if ``on_call`` is given: functions of torch, modules with a rule, messages.
         on_sum: See :data:`OnSum`; ``None`` leaves sums alone.
         summing: The functions in whose place ``on_sum`` is called.
         tracker: A mode that sees all operations.
@@ -106,7 +106,7 @@ def intercepted(
                 masked = _seen(mode, on_message) if explained else None
                 _hook_messages(changes, name, module, masked, around_propagate)
                 if explained and on_layer is not None:
-                    _hook_layer(changes, module, _unseen(mode, on_layer))
+                    _hook_layer(changes, module, _unseen(mode, on_layer), steps)
         if on_call is not None and mode is not None:
             for module in modules.values():
                 if (rule := find(type(module))) is not None:
@@ -301,7 +301,7 @@ def _seen(mode: _RuleMode | None, on_message: OnMessage | None) -> OnMessage | N
         return unseen
 
     def seen(layer: MessagePassing, propagated: Any, values: Tensor) -> Tensor:
-        steps.note(layer, (values,), {})
+        steps.note(layer, (values, propagated), {})
         masked = unseen(layer, propagated, values)
         steps.made(masked)
         return masked
@@ -347,9 +347,14 @@ def _hook_messages(
     changes.set(layer, "fuse", False)  # fused kernels have no messages to mask
 
 
-def _hook_layer(changes: Changes, layer: MessagePassing, on_layer: Callable[[tuple[Any, ...]], None]) -> None:
+def _hook_layer(
+    changes: Changes, layer: MessagePassing, on_layer: Callable[[tuple[Any, ...]], None], steps: Following | None
+) -> None:
     def begin(_: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        on_layer((*args, *kwargs.values()))
+        arguments = (*args, *kwargs.values())
+        if steps is not None:
+            steps.enter(arguments)
+        on_layer(arguments)
 
     changes.hook(layer, "_forward_pre_hooks", begin, with_kwargs=True)
 
@@ -405,6 +410,10 @@ class _RuleMode(TorchFunctionMode):
             return self._result(func, args, kwargs)
         self.steps.note(func, args, kwargs)
         result = self._result(func, args, kwargs)
+        if func is Tensor.__iter__:
+            result = list(result)
+            self.steps.made(result)
+            return iter(result)
         self.steps.made(result)
         return result
 

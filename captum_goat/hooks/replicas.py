@@ -36,16 +36,25 @@ def is_batched(values: Tensor) -> bool:
     return bool(_functorch.is_batchedtensor(values))
 
 
+def outside_replicas(action: Callable[[], Any]) -> Any:
+    """Call a function that has nothing to do with replicas while they run."""
+    layer = _functorch.pop_dynamic_layer_stack()  # if it is lost by an interrupt, nobody needs it any more
+    try:
+        return action()
+    finally:
+        _functorch.push_dynamic_layer_stack(layer)
+
+
+def as_replicas(every: Tensor) -> Tensor:
+    """Return a tensor of all replicas, its first dimension, as the replicas that run see it."""
+    replicated: Tensor = _functorch._add_batch_dim(every, 0, _functorch.maybe_current_level())
+    return replicated
+
+
 def with_replicas(func: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
     """Apply a function to the tensor of all replicas, the first dimension of which they are."""
     level, dim = _functorch.maybe_get_level(values), _functorch.maybe_get_bdim(values)
     every = _functorch.get_unwrapped(values)
     if _functorch.maybe_current_level() != level or is_batched(every):
         raise NotImplementedError("torch.vmap inside of the model")
-    layer = _functorch.pop_dynamic_layer_stack()  # if it is lost by an interrupt, nobody needs it any more
-    try:
-        result = func(every.movedim(dim, 0) if dim else every)
-    finally:
-        _functorch.push_dynamic_layer_stack(layer)
-    rewrapped: Tensor = _functorch._add_batch_dim(result, 0, level)
-    return rewrapped
+    return as_replicas(outside_replicas(lambda: func(every.movedim(dim, 0) if dim else every)))

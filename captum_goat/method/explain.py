@@ -2,50 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from captum_goat.adjacency.mask_entry import ENTRIES, AtMessages, Entry
 from captum_goat.fields.receptive_field import ReceptiveFields
+from captum_goat.hooks.replicas import CANNOT_BATCH
 from captum_goat.inputs.edge_masks import copies_agree, fallback_to_single_runs
-from captum_goat.inputs.graph_cache import GraphCache
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.request import Request
 from captum_goat.inputs.targets import Choice, Target, find_target
-from captum_goat.method.record import record
+from captum_goat.method.record import KnownModel, ReplicaRecorder, record
 from captum_goat.method.replay import ActivationPattern, Subject
-from captum_goat.method.share import ReplicaPlan, Shares, contributions, fits_replicas, share_in_replicas
+from captum_goat.method.share import MOST_NUMBERS, Shares, contributions, fits_replicas, share_in_replicas
 from captum_goat.method.spread import Attributions, SharedEdgesError, Spreading, find_fields, find_owners, sums
+from captum_goat.rules.registry import version as rules_version
 from captum_goat.tracking import UnsupportedModelError
-from captum_goat.tracking.call_trace import Steps
+from captum_goat.tracking.program import OtherProgramError
+
+_logger = logging.getLogger(__name__)
 
 # The numbers of points that are tried for a replay that is no polynomial, until the attributions add up.
 SMOOTH_POINTS = (8, 16, 32, 64, 128)
 
 
-class KnownRows(NamedTuple):
-    """What is known of a graph that was explained before, if the model takes the same steps again.
+class Programs:
+    """What is known of a model by graphs that were explained before: its programs, the last one first.
 
-    Attributes:
-        pattern: What was recorded; only what does not depend on values can be used again.
-        fields: The receptive fields of gates.
-        plan: What replicas of the pattern need.
+    A model that takes other steps from graph to graph has several. Nothing of a graph is kept.
     """
 
-    pattern: ActivationPattern
-    fields: ReceptiveFields
-    plan: ReplicaPlan | None = None
+    _MOST = 4
 
+    def __init__(self) -> None:
+        self._known: list[tuple[Hashable, KnownModel]] = []
+        self._misses = 0
 
-# The same graph often comes again, with other masks, features or targets: under NoiseTunnel, in metrics, for class
-# after class. What was found by following its rows still holds if the model takes the same steps, which is checked.
-RowCache = GraphCache[KnownRows]
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_known": [], "_misses": 0}  # nothing that a copy of the explainer would miss
+
+    def of(self, key: Hashable) -> list[KnownModel]:
+        """Return the programs that a pass may follow; after misses only in the next one, the second, the fourth, ..."""
+        if self._misses & (self._misses - 1):
+            self._misses += 1
+            return []
+        return [known for other, known in self._known if other == key]
+
+    def hit(self) -> None:
+        """Say that a pass has followed a program."""
+        self._misses = 0
+
+    def add(self, key: Hashable, known: KnownModel | None) -> None:
+        """Add what was found by following the model, because no program was of use."""
+        same_kind = any(other == key for other, _ in self._known)
+        self._misses += same_kind
+        if known is not None:
+            self._known = [(key, known), *self._known[: self._MOST - 1]]
 
 
 class GraphExplanation:
@@ -61,7 +79,7 @@ class GraphExplanation:
         repeated: Whether receptive fields list an edge once per hop.
         proportional: Whether gates are shared in proportion to the own shares of edges and features, else equally.
         entry: How the mask enters.
-        cache: What is known of graphs that were explained before.
+        programs: What is known of the model.
 
     Attributes:
         pattern: What was recorded.
@@ -83,15 +101,14 @@ class GraphExplanation:
         repeated: bool = False,
         proportional: bool = False,
         entry: Entry = AtMessages,
-        cache: RowCache | None = None,
+        programs: Programs | None = None,
     ) -> None:
         edge_sets = () if mask is None else graph.edge_sets
         mask = features[0].new_empty(0) if mask is None else mask
         self._subject = Subject(graph.model, graph.output_rows, tuple(features), edge_sets, mask, finish, entry)
         self._graph, self._choice, self._copies = graph, choice, copies
         self._repeated, self._proportional = repeated, proportional
-        self._cache = cache if entry.can_batch and not features else None
-        self._cache_key = repeated, mask.shape, mask.dtype, mask.device
+        self._programs = programs if entry.can_batch and not features and finish is None else None
         self._fields: ReceptiveFields
         self._owners: list[Tensor] = []
         self._shares: Shares | None = None
@@ -102,20 +119,21 @@ class GraphExplanation:
         Raises:
             SharedEdgesError: If some edge reaches several of the explained numbers.
         """
-        reach = self._recall()
-        if reach is None:
-            self.pattern = record(self._subject, None if self._cache is None else Steps(self._graph.tensors))
+        if self._programs is None:
+            self.pattern = record(self._subject)
+        elif not self._follow_program(self._programs):
+            self.pattern = record(self._subject, self._graph.tensors)
+            self._programs.add(self._key, KnownModel.of(self.pattern))
+        if self._shares is None:
             self.targets = self._choose(self.output)
-            reach = self._find_fields(self._repeated)
-            self._fields = reach[-1]
+        reach = self._find_fields(self._repeated)
+        self._fields = reach[-1]
         for number, target in enumerate(self.targets):
             last = self.targets[number - 1].rows if number else None
             same = last is not None and torch.equal(last, target.rows)
             self._owners.append(self._owners[-1] if same else self._find_owners(target, reach, self._copies))
         if self._subject.features:
             self._freeze_constants()
-        if self._shares is None:
-            self._keep()
         return self
 
     @property
@@ -141,7 +159,7 @@ class GraphExplanation:
             return self._attribute_smoothly()
         shares = self._shares
         if shares is None and fits_replicas(self.pattern):
-            shares = share_in_replicas(self.pattern, lambda _: self.targets)
+            shares = share_in_replicas(self.pattern, self.targets)
         if shares is None:
             base = self._base()
             own = contributions(self.pattern, self.targets)
@@ -200,40 +218,28 @@ class GraphExplanation:
         weights = self._fields.row_weights(self.pattern.gate_blocks)
         self.pattern = self.pattern.with_variable(lambda gates: gates.variable & (weights[gates.rows.ids] > 0))
 
-    def _recall(self) -> list[ReceptiveFields] | None:
-        """Share the output of a graph whose rows are known; ``None`` if they are not, or the model's steps differ."""
-        cached = None if self._cache is None else self._cache.recall(self._graph, self._cache_key)
-        steps = None if cached is None else cached.value.pattern.steps
-        if self._cache is None or cached is None or steps is None or not steps.settled:
-            return None
-        pattern, fields, plan = cached.value
-        if plan is None:
-            plan = ReplicaPlan(pattern)
-            self._cache.update(cached, cached.value._replace(plan=plan))
-        pattern = replace(pattern, subject=self._subject)
-        self._shares = share_in_replicas(pattern, self._choose, steps.again(self._graph.tensors), plan)
-        if self._shares is None:
-            return None
-        self.pattern, self.targets = replace(pattern, output=self._shares.output), self._shares.targets
-        self._fields = copy(fields)
-        return [self._fields]
+    @property
+    def _key(self) -> Hashable:
+        """What graphs must have in common to be explained by the same program."""
+        mask, tensors = self._subject.mask, self._graph.tensors
+        kinds = [(tensor.dtype, tensor.device, tensor.dim()) for tensor in (mask, *tensors)]
+        return rules_version(), repr(self._graph.layout), tuple(kinds)
 
-    def _keep(self) -> None:
-        """Remember the rows of a small graph, but no tensor of the user's."""
-        if self._cache is None:
-            return
-        self._cache.clear()
-        if self.pattern.steps is None or not fits_replicas(self.pattern):
-            return
-        mask = torch.empty_like(self._subject.mask)
-        subject = self._subject._replace(forward=_gone, finish=None, edge_sets=(), mask=mask)  # no arguments
-        pattern = replace(self.pattern, subject=subject, steps=self.pattern.steps.own())
-        self._fields.find(pattern.gate_blocks)  # now, so that who uses the graph again need not
-        self._cache.keep(self._graph, self._cache_key, KnownRows(pattern, copy(self._fields)))
-
-
-def _gone(_: Any) -> Any:
-    raise AssertionError("The pass over a known graph is another one.")
+    def _follow_program(self, programs: Programs) -> bool:
+        """Record and share by a program of the model, if it has one that fits; return whether it had."""
+        for known in programs.of(self._key):
+            if known.largest * self._subject.mask.numel() * 4 > MOST_NUMBERS:
+                continue
+            try:
+                recorder = ReplicaRecorder(known, self._subject, self._graph.tensors)
+                self.pattern, self._shares = recorder.record(self._choose)
+            except (OtherProgramError, *CANNOT_BATCH) as error:  # what is the model's fault comes again
+                _logger.debug("A program of %s did not fit: %r", type(self._subject.model).__name__, error)
+                continue
+            programs.hit()
+            self.targets = self._shares.targets
+            return True
+        return False
 
 
 def recorded_explanations(
@@ -242,7 +248,7 @@ def recorded_explanations(
     *,
     repeated: bool = False,
     proportional: bool = False,
-    cache: RowCache | None = None,
+    programs: Programs | None = None,
 ) -> list[GraphExplanation]:
     """Record the model: once for inputs as they are or for copies side by side, else once per mask.
 
@@ -251,7 +257,7 @@ def recorded_explanations(
         choice: What to explain.
         repeated: Whether receptive fields list an edge once per hop.
         proportional: Whether gates are shared in proportion to the own shares of edges and features, else equally.
-        cache: What is known of graphs that were explained before.
+        programs: What is known of the model.
     """
     spreading: dict[str, Any] = {"repeated": repeated, "proportional": proportional}
     entry: dict[str, Any] = {"finish": request.finish, "entry": ENTRIES[request.at]}
@@ -263,7 +269,7 @@ def recorded_explanations(
 
     count = request.count
     if count is None:
-        return [explanation(request.graph, choice, request.whole, cache=cache, **spreading)]
+        return [explanation(request.graph, choice, request.whole, programs=programs, **spreading)]
     singles, choices = request.singles, [choice.of_mask(number, count) for number in range(count)]
     if count > 1 and request.finish is None:
         last = explanation(request.graph, choices[-1], singles[-1], copies=1)

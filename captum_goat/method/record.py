@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from captum_goat.adjacency.mask_entry import MessageSites
+from captum_goat.hooks.global_state import restores_state
 from captum_goat.hooks.interception import check_context, intercepted
+from captum_goat.hooks.replicas import as_replicas, batched, is_batched, outside_replicas
 from captum_goat.inputs.graph_inputs import tensor_output
+from captum_goat.inputs.targets import Target
 from captum_goat.method.replay import ActivationPattern, Subject
+from captum_goat.method.share import Contributions, Replicas, Shares
+from captum_goat.rules.activations import relu_as
 from captum_goat.rules.frozen_calls import FrozenCall
 from captum_goat.rules.operations import input_of, operation_name
 from captum_goat.rules.recorded_calls import Factors, RecordedCall
 from captum_goat.rules.registry import Rewrite, Rule
 from captum_goat.tracking import Messages, Rows, RowTracker, Unsupported, UnsupportedModelError
-from captum_goat.tracking.call_trace import Steps
+from captum_goat.tracking.program import GivenRows, Program, ProgramRecorder, ProgramRun
 
 
 @torch.no_grad()
-def record(subject: Subject, steps: Steps | None = None) -> ActivationPattern:
+def record(subject: Subject, arguments: Sequence[Tensor] | None = None) -> ActivationPattern:
     """Run the model once and record its activation pattern.
 
     Args:
         subject: What is run.
-        steps: Where to note the steps of the pass.
+        arguments: The tensors among the model's arguments, if its program is wanted, too.
 
     Raises:
         UnsupportedModelError: If the model does something that cannot be explained exactly.
     """
-    return _Recorder(subject, steps).record()
+    return _Recorder(subject, arguments).record()
 
 
 class _MaskWatcher:
@@ -50,28 +56,39 @@ class _MaskWatcher:
         with tracker.paused():
             # A copy, because a view would keep the user's edge_index alive.
             edges, nodes = call.edges.view(call.shape), nodes.clone().view(call.shape)
-            tracker.set(masked, tracker.graph.cross(tracker.rows(masked), edges, nodes))
+            tracker.set(masked, tracker.graph.cross(tracker.rows(messages), edges, nodes))
 
     def after_presence(self, factor: Tensor, edges: Tensor) -> None:
         """Say nothing of presence: it has no rows of its own."""
 
 
+class _Squash(NamedTuple):
+    """A call of a softmax or sigmoid: its input, its result, the version of the input, and its step of the program."""
+
+    input: Tensor
+    result: Tensor
+    version: int
+    step: int | None
+
+
 class _Recorder:
     """One recording: what its callbacks see."""
 
-    def __init__(self, subject: Subject, steps: Steps | None = None, left_out: int | None = None) -> None:
+    def __init__(
+        self, subject: Subject, arguments: Sequence[Tensor] | None = None, left_out: int | None = None
+    ) -> None:
         self.subject = subject
-        self.steps = steps
-        self.only_relus = True
+        self.no_relus: set[int] = set()  # calls of other rules at which numbers are frozen
         self.left_out = left_out
         self.tracker = RowTracker({module: name for name, module in subject.model.named_modules()})
+        self.steps = None if arguments is None else ProgramRecorder(arguments, self.tracker)
         self.masks = None
         if subject.edge_sets:
             self.masks = subject.entry(self.tracker, subject.edge_sets, subject.mask, _MaskWatcher(self.tracker))
         self.calls: list[FrozenCall | None] = []
         self.kept: list[Factors | None] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
-        self.squashes: dict[int, tuple[Tensor, Tensor, int]] = {}  # input, result, version of the input
+        self.squashes: dict[int, _Squash] = {}
         # Of features that are all 0 a gate is a constant, though it looks like a variable.
         rows = [feature.unsqueeze(-1).flatten(1) for feature in subject.features]
         self.zero_rows = any(bool((row == 0).all(1).any()) for row in rows)
@@ -93,7 +110,7 @@ class _Recorder:
 
         output, last = intercepted(run, subject.model, steps=self.steps, tracker=tracker, **hooks)
         if last is not None and self.left_out is None:  # the last step but for a choice of its results
-            return _Recorder(subject, left_out=last).record()  # without its steps, of which there are two lots now
+            return _Recorder(subject, left_out=last).record()
         sites = MessageSites() if self.masks is None else self.masks.sites()
         rows = tracker.rows(output)
         if rows is not None and rows.degree == 0 and rows.frozen > 0:
@@ -101,19 +118,20 @@ class _Recorder:
                 "The output is made of frozen numbers alone, as that of a softmax with something after it is, so no "
                 "edge has a share of its own. Make the softmax the last step of the model, or return logits."
             )
-        seen = output, rows, tracker.graph, tuple(self.suspects), self.reusable_steps()
+        seen = output, rows, tracker.graph, tuple(self.suspects), self.program()
         return ActivationPattern(subject, sites, self.calls, self.left_out, *seen)
 
-    def reusable_steps(self) -> Steps | None:
-        """Return the steps, if nothing but them decides about rows: no maximum, no matrix of constants with zeros."""
-        if self.steps is None or not self.only_relus or self.tracker.graph.by_values or not self.steps.settled:
+    def program(self) -> Program | None:
+        """Return the program of the pass, if another pass can follow it: if all that is frozen are gates of ReLUs."""
+        if self.steps is None or self.no_relus - {self.left_out} or self.suspects or self.subject.finish is not None:
             return None
-        return self.steps
+        return self.steps.program(None if self.left_out is None else self.squashes[self.left_out].step)
 
     def logits_of(self, last: int, output: Tensor) -> Tensor | None:
         """Return the input of a softmax or sigmoid whose result is the output just as it is."""
-        before, after, version = self.squashes[last]
-        return before if output is after and before._version == version else None
+        squash = self.squashes[last]
+        same = output is squash.result and squash.input._version == squash.version
+        return squash.input if same else None
 
     def tracked_features(self) -> Sequence[Tensor]:
         """Return the attributed inputs, with one row each along dimension 0."""
@@ -137,14 +155,18 @@ class _Recorder:
             out = func(*args, **kwargs)
         elif rule.is_relu:
             out = rewrite(self.keep, func, args, kwargs)
+            if self.steps is not None:
+                self.steps.rewritten()
         else:
             out = self.rewritten(rewrite, call)
         if rule.squashes and self.left_out is None:
             self.tracker.set_squashed(out, number)
-            self.squashes[number] = input_of(args, kwargs), out, input_of(args, kwargs)._version
+            value, step = input_of(args, kwargs), None if self.steps is None else self.steps.current
+            self.squashes[number] = _Squash(value, out, value._version, step)
         kept = tuple(rule.settle(call, out, self.kept))
         if kept and rewrite is not None:
-            self.only_relus &= rule.is_relu
+            if not rule.is_relu:
+                self.no_relus.add(number)
             check_context(self.subject.mask.device.type)
             self.calls[number] = FrozenCall(operation_name(func), rule, rewrite, kept)
             self.kept = []
@@ -188,6 +210,140 @@ class _Recorder:
             self.kept.append(Factors(frozen, rows, variable, gate))
         tracker.set(frozen, rows)
         return frozen
+
+
+class KnownModel(NamedTuple):
+    """What following a model once tells of other passes.
+
+    Attributes:
+        program: Its calls.
+        calls: Its calls of operations with a rule, without the numbers that were kept at them.
+        left_out: The number of the one that is left out.
+        rows: The rows of the output, for its degree.
+        dtype: The dtype of the output.
+        largest: The number of entries of the largest frozen tensor per edge.
+    """
+
+    program: Program
+    calls: list[FrozenCall | None]
+    left_out: int | None
+    rows: Rows
+    dtype: torch.dtype
+    largest: float
+
+    @classmethod
+    def of(cls, pattern: ActivationPattern) -> KnownModel | None:
+        """Return what is known after a pass; ``None`` if others cannot follow its program."""
+        if pattern.program is None or pattern.rows is None:
+            return None
+        empty, rows = pattern.output.new_empty(0), pattern.rows._replace(ids=pattern.rows.ids.new_empty(0))
+
+        def without_numbers(call: FrozenCall) -> FrozenCall:
+            bare = (kept and kept._replace(values=empty, rows=rows, variable=rows.ids) for kept in call.kept)
+            return call._replace(kept=tuple(bare))
+
+        calls = [call and without_numbers(call) for call in pattern.calls]
+        sizes = [factors.values.numel() for factors in pattern.factors]
+        largest = max([1.0, *(size / max(pattern.subject.mask.numel(), 1) for size in sizes)])
+        return cls(pattern.program, calls, pattern.left_out, rows, pattern.output.dtype, largest)
+
+
+class ReplicaRecorder:
+    """Records the pattern of a graph, and shares its output out, in one pass of replicas that follows a program.
+
+    Args:
+        known: What is known of the model.
+        subject: What is run.
+        arguments: The tensors among the model's arguments.
+    """
+
+    def __init__(self, known: KnownModel, subject: Subject, arguments: Sequence[Tensor]) -> None:
+        self._known, self._subject = known, subject
+        self._tracker = tracker = GivenRows({module: name for name, module in subject.model.named_modules()})
+        self._steps = ProgramRun(known.program, arguments, tracker, outside_replicas)
+        sum_dtype = torch.promote_types(torch.promote_types(subject.mask.dtype, known.dtype), torch.float32)
+        self._replicas = Replicas(subject, known.rows, sum_dtype)
+        self._masks = subject.entry(tracker, subject.edge_sets, subject.mask, _MaskWatcher(tracker), self._factor)
+        self._calls: list[FrozenCall | None] = []
+        self._rows: Rows | None = None
+
+    @restores_state
+    def record(self, choose: Callable[[Tensor], list[Target]]) -> tuple[ActivationPattern, Shares]:
+        """Run the model.
+
+        Args:
+            choose: Returns what is explained, given the model's output.
+
+        Raises:
+            OtherProgramError: If the model does something else than when it was followed.
+        """
+        known, subject, tracker = self._known, self._subject, self._tracker
+
+        def run() -> Tensor:
+            output = tensor_output(subject.forward(()))
+            self._steps.note(tensor_output, (output,), {})
+            self._rows = tracker.rows(output)
+            return output
+
+        torch._C._set_grad_enabled(True)
+        hooks: dict[str, Any] = {"on_call": self._on_call, **self._masks.hooks(), "steps": self._steps}
+        outputs = batched(lambda: intercepted(run, subject.model, **hooks), self._replicas.count)
+        self._steps.check_done()
+        rows, expected = self._rows, known.rows
+        if rows is None or len(self._calls) != len(known.calls) or outputs.dtype != known.dtype:
+            self._steps.fail()
+        if (rows.degree, rows.gates, max(rows.frozen, 0)) != (expected.degree, expected.gates, max(expected.frozen, 0)):
+            self._steps.fail()
+        pattern = ActivationPattern(
+            subject, self._masks.sites(), self._calls, known.left_out, outputs[0].detach(), rows, tracker.graph
+        )
+        return pattern, self._replicas.share(outputs, choose, lambda: Contributions.zeros(pattern))
+
+    def _factor(self, site: Messages) -> Tensor:
+        """Return the factors of messages."""
+        return as_replicas(outside_replicas(lambda: self._replicas.add_site(site)))
+
+    def _on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        number = len(self._calls)
+        if number >= len(self._known.calls):
+            self._steps.fail()
+        call = self._known.calls[number]
+        self._calls.append(None)
+        if call is None and number != self._known.left_out:
+            return func(*args, **kwargs)
+        rows = self._tracker.get(input_of(args, kwargs))
+        if not isinstance(rows, Rows):
+            self._steps.fail()
+        if call is None:
+            out = input_of(args, kwargs).clone()
+        elif rule is not call.rule or not rule.is_relu:
+            self._steps.fail()
+        else:
+            gates = outside_replicas(partial(self._gates, rows, input_of(args, kwargs)))
+            if (gates is None) != (call.kept[0] is None):
+                self._steps.fail()
+            self._calls[-1] = call._replace(kept=(gates,))
+            if gates is None:
+                out = func(*args, **kwargs)
+            else:
+                out = relu_as(partial(self._gated, gates), func, args, kwargs)
+                rows = self._tracker.graph.merge([rows, gates.rows], multiply=True)
+        self._tracker.set(out, rows)
+        return out
+
+    def _gates(self, rows: Rows, value: Tensor) -> Factors | None:
+        """Return the gates of a ReLU, but for their values; ``None`` if no edge reaches them."""
+        variable = rows.ids >= 0
+        if not variable.any():
+            return None
+        gates = rows._replace(degree=1, gates=1, frozen=-1 if variable.all() else 0, broken=None)
+        return Factors(torch.empty(0, dtype=value.dtype, device=value.device), gates, variable, True)
+
+    def _gated(self, gates: Factors, value: Tensor) -> Tensor:
+        scale = outside_replicas(lambda: self._replicas.add_factors(gates))
+        if is_batched(value):
+            return self._replicas.gated(scale, value)
+        return value * (value > 0).to(value.dtype) * as_replicas(scale)
 
 
 def _same(result: Any, expected: Any) -> bool:

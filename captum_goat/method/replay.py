@@ -23,7 +23,7 @@ from captum_goat.rules.activations import FrozenGates
 from captum_goat.rules.frozen_calls import FrozenCall, OnGate, OnKeep, ReplayedCalls
 from captum_goat.rules.recorded_calls import Factors
 from captum_goat.tracking import RowGraph, Rows
-from captum_goat.tracking.call_trace import Following, Steps
+from captum_goat.tracking.program import Program
 
 
 class Replay(NamedTuple):
@@ -79,7 +79,7 @@ class ActivationPattern:
         rows: The rows of the output; ``None`` when no variable reaches it.
         graph: Which rows read which.
         suspects: Where values that variables reach were taken out of torch.
-        steps: The steps of the pass, if another pass with the same steps has the same rows; else ``None``.
+        program: The program of the pass, if others can follow it; else ``None``.
     """
 
     subject: Subject
@@ -90,7 +90,7 @@ class ActivationPattern:
     rows: Rows | None
     graph: RowGraph
     suspects: tuple[str, ...] = ()
-    steps: Steps | None = None
+    program: Program | None = None
 
     @property
     def eps(self) -> float:
@@ -192,7 +192,6 @@ class ActivationPattern:
         keep: OnKeep,
         masks: Sequence[Tensor],
         features: Sequence[Tensor],
-        steps: Following | None = None,
         gate: OnGate | None = None,
     ) -> Tensor:
         """Run the model.
@@ -201,7 +200,6 @@ class ActivationPattern:
             keep: Says what frozen numbers are this time.
             masks: What the mask is at every site.
             features: The attributed inputs.
-            steps: Sees every step of the model.
             gate: Does what a ReLU with frozen gates does; ``None`` to multiply by what ``keep`` returns.
         """
         subject, differentiable = self.subject, torch.is_grad_enabled()
@@ -213,11 +211,9 @@ class ActivationPattern:
         def run() -> Tensor:
             # A model may change its input in place, which a leaf does not bear: it gets a copy.
             output = tensor_output(subject.forward([feature.clone() for feature in features]))
-            if steps is not None:
-                steps.note(tensor_output, (output,), {})
             return output if subject.finish is None else tensor_output(subject.finish(output))
 
-        output = intercepted(run, subject.model, on_call=calls.on_call, steps=steps, **hooks)
+        output = intercepted(run, subject.model, on_call=calls.on_call, **hooks)
         calls.check_done()
         check_masks()
         return output

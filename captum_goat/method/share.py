@@ -25,7 +25,7 @@ however many replicas it has. On a large graph replicas only take memory, and so
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -35,18 +35,18 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from captum_goat.adjacency.presence import Presence
 from captum_goat.hooks.global_state import restores_state
 from captum_goat.hooks.replicas import CANNOT_BATCH, batched, is_batched, with_replicas
 from captum_goat.inputs.targets import Target
-from captum_goat.method.replay import ActivationPattern, Replay
+from captum_goat.method.replay import ActivationPattern, Replay, Subject
 from captum_goat.rules.activations import FrozenGates
 from captum_goat.rules.recorded_calls import Factors
-from captum_goat.tracking import Rows
-from captum_goat.tracking.call_trace import Comparison, OtherStepsError
+from captum_goat.tracking import Messages, Rows
 
 _logger = logging.getLogger(__name__)
 
-_MOST_NUMBERS = 2**15  # in the largest frozen tensor of all replicas together; more are faster one after the other
+MOST_NUMBERS = 2**15  # in the largest frozen tensor of all replicas together; more are faster one after the other
 
 # How many explanations ago replicas of a model failed, from 1 on.
 _since_failure: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
@@ -202,47 +202,121 @@ def _scatter(gradient: Tensor | None, ids: Tensor, weight: float, to: Tensor) ->
         to.index_add_(0, flat.clamp(min=0), values.masked_fill(flat < 0, 0.0), alpha=weight)
 
 
-def _replicas_of(pattern: ActivationPattern) -> list[tuple[int, Point]]:
-    """Return the replicas: the model itself (0), the model without edges (1), and the points of both integrals."""
-    assert pattern.rows is not None
-    points = [(number, point) for number in (0, 1) for point in quadrature(pattern.rows, inputs=number == 0)]
-    whole = Point(1.0, None, 0.0)
-    return [(0, whole), (1, whole), *points]
+class Replicas:
+    """Replicas of a model in one pass: the model itself (0), the model without edges (1), and the points of integrals.
 
-
-class ReplicaPlan:
-    """The scales and weights of all replicas, and where gradients go: what depends on the rows of a pattern alone.
+    The scales of edges, features and frozen numbers in the replicas are leaves of the pass, made one by one.
 
     Args:
-        pattern: The pattern.
+        subject: What is run.
+        rows: The rows of the output, which know its degree.
+        dtype: The dtype of sums of shares.
 
     Attributes:
+        count: R, the number of replicas.
         nowhere_zero: Whether no replica has gates with scale 0.
-        which: The pattern of each replica ``[R]``, 0 or 1, which is also the number of the replica it takes numbers of.
-        own: The scale of edges and features in each replica ``[R]``.
-        weights: The weights of the points of the integrals over variables, and over frozen numbers, ``[2, R]`` each:
-            one line per pattern.
-        scales: The scales of the rows of each factor, ``[R, ...]``.
-        edges: The edges at each site of the mask; the number of edges where there is none.
-        rows: The rows of each factor; the number of rows where they are constants.
+        leaves: The scales, ``[R, ...]`` each.
     """
 
-    def __init__(self, pattern: ActivationPattern) -> None:
-        (numbers, points), mask = zip(*_replicas_of(pattern), strict=True), pattern.subject.mask
-        factors, dtype, device = pattern.factors, pattern.sum_dtype, mask.device
+    def __init__(self, subject: Subject, rows: Rows, dtype: torch.dtype) -> None:
+        numbers, points = zip(*_replicas_of(rows), strict=True)
+        device = subject.mask.device
+        self.count, self._subject = len(points), subject
         self.nowhere_zero = all(point.t != 0.0 for point in points)
-        self.which = torch.tensor(numbers, device=device)
+        # The pattern of each replica, 0 or 1, which is also the number of the replica it takes frozen numbers of.
+        self._which = torch.tensor(numbers, device=device)
         t = torch.tensor([point.t for point in points], dtype=dtype, device=device)
         s = t.new_tensor([1.0 if point.frozen is None else point.frozen for point in points])
         weights = t.new_tensor([point.weight for point in points])
         over_frozen = torch.tensor([point.frozen is not None for point in points], device=device)
-        of_pattern = self.which == torch.arange(2, device=device).view(2, 1)
-        self.weights = weights * of_pattern * ~over_frozen, weights * of_pattern * over_frozen
-        self.own = t * of_pattern[0]
-        self.scales = [_between(each.scale(0.0), each.scale(1.0), t if each.gates else s) for each in factors]
-        self.edges = [_places(site.edges, mask.numel()) for site in pattern.sites.sites]
-        ids = [each.rows.ids.masked_fill(~each.variable, -1) for each in factors]
-        self.rows = [_places(each, pattern.graph.num_rows) for each in ids]
+        of_pattern = self._which == torch.arange(2, device=device).view(2, 1)
+        self._weights = weights * of_pattern * ~over_frozen, weights * of_pattern * over_frozen
+        self._own, self._t, self._s = t * of_pattern[0], t, s
+        self.leaves: list[Tensor] = []
+        self._edges: list[tuple[Tensor, Tensor]] = []  # scales of masks, and the edges that they are of
+        self._features: list[Tensor] = []
+        self._rows: list[tuple[Tensor, Tensor, bool]] = []  # scales of frozen numbers, their rows, whether gates
+
+    def add_site(self, site: Messages | Presence) -> Tensor:
+        """Return the factors of the mask at a site."""
+        zero, one = (site.factor(self._subject.mask, t) for t in (0.0, 1.0))
+        scale = self._leaf(_between(zero, one, self._own))
+        self._edges.append((scale, _places(site.edges, self._subject.mask.numel())))
+        return scale
+
+    def add_feature(self, feature: Tensor) -> Tensor:
+        """Return the scaled values of an attributed input."""
+        scale = self._leaf(_between(torch.zeros_like(feature), feature, self._own))
+        self._features.append(scale)
+        return scale
+
+    def add_factors(self, factors: Factors) -> Tensor:
+        """Return the scales of the rows of frozen numbers."""
+        scale = self._leaf(_between(factors.scale(0.0), factors.scale(1.0), self._t if factors.gates else self._s))
+        self._rows.append((scale, factors.rows.ids.masked_fill(~factors.variable, -1).reshape(-1), factors.gates))
+        return scale
+
+    def _leaf(self, values: Tensor) -> Tensor:
+        self.leaves.append(values.detach().requires_grad_())
+        return self.leaves[-1]
+
+    def frozen(self, values: Tensor) -> Tensor:
+        """Return the numbers of the first or of the second replica, for every one."""
+        return with_replicas(lambda every: every.index_select(0, self._which), values)
+
+    def gated(self, scales: Tensor, value: Tensor) -> Tensor:
+        """Return what a ReLU with the gates of the first or second replica lets pass, for all replicas."""
+        return with_replicas(partial(self._gated, scales), value)
+
+    def _gated(self, scales: Tensor, values: Tensor) -> Tensor:
+        gates = (values.detach().index_select(0, self._which) > 0).to(values.dtype)
+        scales = scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
+        passed: Tensor = FrozenGates.apply(values, scales, gates, 1.0, False)  # type: ignore[no-untyped-call]
+        return passed
+
+    def share(
+        self, outputs: Tensor, choose: Callable[[Tensor], list[Target]], none: Callable[[], Contributions]
+    ) -> Shares:
+        """Share the outputs of all replicas out.
+
+        Args:
+            outputs: The outputs, ``[R, ...]``.
+            choose: Returns what is explained, given the model's output.
+            none: Returns zeros for all variables.
+        """
+        output, base = outputs[0].detach(), outputs[1].detach()
+        targets, totals = choose(output), []
+        for number, target in enumerate(targets):
+            explained, more = target(outputs.movedim(0, -1)).sum(), number + 1 < len(targets)
+            gradients = torch.autograd.grad(explained, self.leaves, allow_unused=True, retain_graph=more)
+            by_leaf = {id(leaf): gradient for leaf, gradient in zip(self.leaves, gradients, strict=True)}
+            totals.append(self._totals(by_leaf, none()))
+        return Shares(output, base, targets, *map(list, zip(*totals, strict=True)))
+
+    def _totals(
+        self, gradients: Mapping[int, Tensor | None], none: Contributions
+    ) -> tuple[Contributions, Contributions]:
+        """Return the weighted sums of the gradients of each pattern's replicas."""
+        weights, subject = self._weights, self._subject
+        edges, rows = none.edges.new_zeros(2, none.edges.numel() + 1), none.rows.new_zeros(2, none.rows.numel() + 1)
+        for scale, places in self._edges:
+            _add_totals(gradients[id(scale)], weights[0], places, edges)
+        features = []
+        for scale, feature, zeros in zip(self._features, subject.features, none.features, strict=True):
+            gradient = gradients[id(scale)]
+            total = zeros if gradient is None else zeros + _total(gradient, weights[0][0]).view_as(zeros)
+            features.append(total * feature)
+        for scale, ids, gates in self._rows:
+            _add_totals(gradients[id(scale)], weights[0 if gates else 1], _places(ids, none.rows.numel()), rows)
+        own = Contributions(edges[0, :-1] * subject.mask, features, rows[0, :-1])
+        return own, none._replace(rows=rows[1, :-1])
+
+
+def _replicas_of(rows: Rows) -> list[tuple[int, Point]]:
+    """Return the replicas with the pattern that each belongs to: 0 with edges, 1 without."""
+    points = [(number, point) for number in (0, 1) for point in quadrature(rows, inputs=number == 0)]
+    whole = Point(1.0, None, 0.0)
+    return [(0, whole), (1, whole), *points]
 
 
 def _between(zero: Tensor, one: Tensor, scales: Tensor) -> Tensor:
@@ -255,6 +329,17 @@ def _places(ids: Tensor, count: int) -> Tensor:
     return flat.where(flat >= 0, count)
 
 
+def _total(gradient: Tensor, weights: Tensor) -> Tensor:
+    """Return weighted sums over replicas; each line of weights gives one line of sums."""
+    return weights @ gradient.reshape(weights.size(-1), -1).to(weights.dtype)
+
+
+def _add_totals(gradient: Tensor | None, weights: Tensor, places: Tensor, to: Tensor) -> None:
+    """Add weighted sums of gradients to places, of which nobody reads the last."""
+    if gradient is not None:
+        to.index_add_(1, places, _total(gradient, weights))
+
+
 def fits_replicas(pattern: ActivationPattern) -> bool:
     """Return whether to run all points of a pattern in one pass."""
     if pattern.rows is None or not pattern.subject.entry.can_batch:
@@ -262,34 +347,24 @@ def fits_replicas(pattern: ActivationPattern) -> bool:
     if torch.finfo(pattern.output.dtype).bits < 32:  # batched operations round otherwise, and so flip gates
         return False
     largest = max([factors.values.numel() for factors in pattern.factors] + [pattern.subject.mask.numel()])
-    return 0 < largest * len(_replicas_of(pattern)) <= _MOST_NUMBERS
+    return 0 < largest * len(_replicas_of(pattern.rows)) <= MOST_NUMBERS
 
 
-def share_in_replicas(
-    pattern: ActivationPattern,
-    choose: Callable[[Tensor], list[Target]],
-    steps: Comparison | None = None,
-    plan: ReplicaPlan | None = None,
-) -> Shares | None:
+def share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shares | None:
     """Share the output out in one pass of replicas; ``None`` if that cannot be done.
 
     Args:
         pattern: The pattern, whose frozen numbers are not used, but found anew.
-        choose: Returns what is explained, given the model's output.
-        steps: Compares the steps of the model with those when it was recorded.
-        plan: What the replicas need, if it is known.
+        targets: What is explained.
     """
     model = pattern.subject.model
-    if steps is None and not _is_tried(model):
+    if not _is_tried(model):
         return None
     try:
-        shares = _Replicas(pattern, plan or ReplicaPlan(pattern)).share(choose, steps)
-    except OtherStepsError:
-        return None
+        shares = _share_in_replicas(pattern, targets)
     except CANNOT_BATCH as error:  # what is not due to the replicas comes again without them
         _logger.debug("Replicas of %s failed, so it runs once per point: %r", type(model).__name__, error)
-        if steps is None:
-            _since_failure.setdefault(model, 1)
+        _since_failure.setdefault(model, 1)
         return None
     _since_failure.pop(model, None)
     return shares
@@ -303,87 +378,34 @@ def _is_tried(model: Module) -> bool:
     return count & (count - 1) == 0
 
 
-class _Replicas:
-    """Replicas with their scales, which are leaves: one tensor per site of the mask, input and factor."""
+@restores_state
+def _share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shares:
+    assert pattern.rows is not None
+    subject = pattern.subject
+    replicas = Replicas(subject, pattern.rows, pattern.sum_dtype)
+    sites = [replicas.add_site(site) for site in pattern.sites.sites]
+    inputs = [replicas.add_feature(feature) for feature in subject.features]
+    all_scales = [replicas.add_factors(factors) for factors in pattern.factors]
 
-    def __init__(self, pattern: ActivationPattern, plan: ReplicaPlan) -> None:
-        self._pattern, self._plan = pattern, plan
-        subject, sites = pattern.subject, pattern.sites
-        ends = zip(sites.factors(subject.mask, 0.0), sites.factors(subject.mask), strict=True)
-        self._masks = [_leaf(_between(zero, one, plan.own)) for zero, one in ends]
-        self._features = [_leaf(_between(torch.zeros_like(each), each, plan.own)) for each in subject.features]
-        self._scales = [_leaf(scale) for scale in plan.scales]
+    def run(masks: list[Tensor], features: list[Tensor], scales: list[Tensor]) -> Tensor:
+        remaining = iter(zip(scales, all_scales, strict=True))
 
-    @restores_state
-    def share(self, choose: Callable[[Tensor], list[Target]], steps: Comparison | None) -> Shares:
-        def run(masks: list[Tensor], features: list[Tensor], scales: list[Tensor]) -> Tensor:
-            remaining = iter(zip(scales, self._scales, strict=True))
+        def keep(known: Factors | None, compute: Callable[[], Tensor]) -> Tensor:
+            if known is None:
+                return compute()
+            with torch.no_grad():
+                values = compute()
+                values = replicas.frozen(values) if is_batched(values) else values
+            return values * next(remaining)[0]
 
-            def keep(known: Factors | None, compute: Callable[[], Tensor]) -> Tensor:
-                if known is None:
-                    return compute()
-                with torch.no_grad():
-                    values = compute()
-                    if is_batched(values):  # the numbers of the first or of the second replica, for every one
-                        values = with_replicas(lambda every: every.index_select(0, self._plan.which), values)
-                return values * next(remaining)[0]
+        def gate(_: Factors, value: Tensor) -> Tensor:
+            scale, every_scale = next(remaining)
+            if not is_batched(value):
+                return value * (value > 0).to(value.dtype) * scale
+            return replicas.gated(every_scale, value)
 
-            def gate(_: Factors, value: Tensor) -> Tensor:
-                scale, every_scale = next(remaining)
-                if not is_batched(value):
-                    return value * (value > 0).to(value.dtype) * scale
-                return with_replicas(partial(self._gated, every_scale), value)
+        return pattern.run(keep, masks, features, gate if replicas.nowhere_zero else None)
 
-            return self._pattern.run(keep, masks, features, steps, gate if self._plan.nowhere_zero else None)
-
-        torch._C._set_grad_enabled(True)
-        outputs = batched(run, len(self._plan.which), self._masks, self._features, self._scales)
-        if steps is not None:
-            steps.check_done()
-        output, base = outputs[0].detach(), outputs[1].detach()
-        targets = choose(output)
-        leaves = self._masks + self._features + self._scales
-        totals = []
-        for number, target in enumerate(targets):
-            explained, more = target(outputs.movedim(0, -1)).sum(), number + 1 < len(targets)
-            totals.append(self._totals(torch.autograd.grad(explained, leaves, allow_unused=True, retain_graph=more)))
-        return Shares(output, base, targets, *map(list, zip(*totals, strict=True)))
-
-    def _gated(self, scales: Tensor, values: Tensor) -> Tensor:
-        """Return what a ReLU with the gates of the first or second replica lets pass, for all replicas."""
-        gates = (values.detach().index_select(0, self._plan.which) > 0).to(values.dtype)
-        scales = scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
-        passed: Tensor = FrozenGates.apply(values, scales, gates, 1.0, False)  # type: ignore[no-untyped-call]
-        return passed
-
-    def _totals(self, gradients: Sequence[Tensor | None]) -> tuple[Contributions, Contributions]:
-        """Return the weighted sums of the gradients of each pattern's replicas."""
-        remaining, pattern, weights = iter(gradients), self._pattern, self._plan.weights
-        none = Contributions.zeros(pattern)
-        edges, rows = none.edges.new_zeros(2, none.edges.numel() + 1), none.rows.new_zeros(2, none.rows.numel() + 1)
-        for places in self._plan.edges:
-            _add_totals(next(remaining), weights[0], places, edges)
-        features = []
-        for feature, zeros in zip(pattern.subject.features, none.features, strict=True):
-            gradient = next(remaining)
-            total = zeros if gradient is None else zeros + _total(gradient, weights[0][0]).view_as(zeros)
-            features.append(total * feature)
-        for factors, places, gradient in zip(pattern.factors, self._plan.rows, remaining, strict=True):
-            _add_totals(gradient, weights[0 if factors.gates else 1], places, rows)
-        own = Contributions(edges[0, :-1] * pattern.subject.mask, features, rows[0, :-1])
-        return own, none._replace(rows=rows[1, :-1])
-
-
-def _leaf(values: Tensor) -> Tensor:
-    return values.detach().requires_grad_()
-
-
-def _total(gradient: Tensor, weights: Tensor) -> Tensor:
-    """Return weighted sums over replicas; each line of weights gives one line of sums."""
-    return weights @ gradient.reshape(weights.size(-1), -1).to(weights.dtype)
-
-
-def _add_totals(gradient: Tensor | None, weights: Tensor, places: Tensor, to: Tensor) -> None:
-    """Add weighted sums of gradients to places, of which nobody reads the last."""
-    if gradient is not None:
-        to.index_add_(1, places, _total(gradient, weights))
+    torch._C._set_grad_enabled(True)
+    outputs = batched(run, replicas.count, sites, inputs, all_scales)
+    return replicas.share(outputs, lambda _: targets, lambda: Contributions.zeros(pattern))

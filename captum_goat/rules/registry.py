@@ -83,10 +83,18 @@ class Rule(NamedTuple):
 
 
 _RULES: dict[Any, Rule] = {}
+_changes = 0
+
+
+def version() -> int:
+    """Return a number that changes with every change of the register."""
+    return _changes
 
 
 def register(operations: tuple[Any, ...], new: Rule) -> None:
     """Give operations a rule, in place of the one that they may have."""
+    global _changes
+    _changes += 1
     for operation in operations:
         if not callable(operation):
             raise TypeError(f"Expected a function of torch or a class of modules (got {operation!r}).")
@@ -116,6 +124,8 @@ def forget(*operations: Any) -> None:
         >>> rules.gate(Snake)
         >>> rules.forget(Snake)  # its models are refused again
     """
+    global _changes
+    _changes += 1
     for operation in operations:
         _RULES.pop(operation, None)
 

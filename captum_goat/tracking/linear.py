@@ -71,10 +71,11 @@ def _convolution(call: Call) -> Result:
         return REFUSED
     if any(size != 1 for size in rows.ids.shape[1:]):
         return REFUSED
-    return _with_constants(rows._replace(ids=rows.ids.view([-1] + [1] * (call.out.dim() - 1))))
+    return with_constants(rows._replace(ids=rows.ids.view([-1] + [1] * (call.out.dim() - 1))))
 
 
-def _with_constants(rows: Rows) -> Rows:
+def with_constants(rows: Rows) -> Rows:
+    """Return the rows of a tensor to which constants were added."""
     return rows._replace(frozen=max(rows.frozen, 0))
 
 
@@ -82,7 +83,7 @@ def _with_constants(rows: Rows) -> Rows:
 def _batch_norm_eval(call: Call) -> Result:
     others = any(call.rows(argument) is not None for argument in call.args[1:])
     rows = call.rows(call.args[0])
-    return REFUSED if others or rows is None else [_with_constants(rows), *[None] * (len(call.out) - 1)]
+    return REFUSED if others or rows is None else [with_constants(rows), *[None] * (len(call.out) - 1)]
 
 
 @rule(aten.native_batch_norm, aten.cudnn_batch_norm, aten.miopen_batch_norm)

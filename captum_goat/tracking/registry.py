@@ -101,14 +101,23 @@ def joined(rows: Sequence[Rows], ids: Tensor, *, constants: bool) -> Rows:
     return Rows(ids, sources, degree, gates, frozen, broken_of(rows), marks)
 
 
-def edges_of_pointwise(traces: list[Trace], out: Any) -> Result:
+def edges_of_pointwise(traces: list[Trace], out: Any, graph: RowGraph) -> Result:
     """Return the edges of the result of an element-wise operation: those of its arguments, if they agree."""
     edges = [trace for trace in traces if isinstance(trace, Edges)]
     if not edges or not isinstance(out, Tensor):
         return None
     ids = edges[0].ids
-    agree = all(ids is other.ids or torch.equal(ids, other.ids) for other in edges[1:])
-    return edges[0]._replace(ids=with_dims(ids, out.dim())) if agree else None
+    for other in edges[1:]:
+        if not _is_view_of_same(ids, other.ids):
+            graph.by_values = True  # on another graph they may agree, or not
+            if not torch.equal(ids, other.ids):
+                return None
+    return edges[0]._replace(ids=with_dims(ids, out.dim()))
+
+
+def _is_view_of_same(one: Tensor, other: Tensor) -> bool:
+    same = one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
+    return one is other or same
 
 
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:

@@ -134,7 +134,7 @@ class RowGraph:
         self.blocks: list[Block] = []
         self.num_rows = 0
         self.propagating = 0  # depth of nested `propagate` calls: sums inside of them stand for nodes
-        self.by_values = False  # whether values of floating point numbers have decided which rows are read
+        self.by_values = False  # whether more than calls, sizes and indices has decided which rows are read
 
     def _add(self, shape: torch.Size, block: Block) -> tuple[Tensor, frozenset[int]]:
         self.blocks.append(block)

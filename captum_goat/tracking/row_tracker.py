@@ -41,13 +41,17 @@ class RowTracker(TorchDispatchMode):
 
     Args:
         names: The path of each module, for messages.
+
+    Attributes:
+        graph: Which rows read which, as far as is known.
+        set_aside: The depth of nested ``propagate`` calls of layers with ``explain=False``.
     """
 
     def __init__(self, names: Mapping[Module, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = RowGraph()
-        self.set_aside = 0  # depth of nested `propagate` calls of layers with `explain=False`
-        self._names = names
+        self.set_aside = 0
+        self.names = names
         self._traces = Traces[Trace]()
         self._squashes = False
         self._squashed: Any = WeakTensorKeyDictionary()
@@ -135,7 +139,7 @@ class RowTracker(TorchDispatchMode):
     def _by_rule_alone(self, call: Call, traces: list[Trace]) -> Result:
         only_edges = not any(isinstance(trace, Rows) for trace in traces)
         if only_edges and call.operation.pointwise:
-            return edges_of_pointwise(traces, call.out)
+            return edges_of_pointwise(traces, call.out, call.graph)
         rule = RULES.get(call.operation.packet)
         result = REFUSED if rule is None else rule(call)
         if result is REFUSED:
@@ -189,7 +193,7 @@ class RowTracker(TorchDispatchMode):
         root = view if view._base is None else view._base
         now = written if root is view else written_to(root, self.get(root), view, written)
         spoilt = Unsupported(f"{operation.packet.__name__} into a view of a tensor", self.place())
-        for other in self._traces.views():
+        for other in self.traced_views():
             if other is not view and other._base is root:
                 self.set(other, None if isinstance(now, Rows) and root.is_contiguous() else spoilt)
         self.set(root, now or spoilt)
@@ -202,6 +206,10 @@ class RowTracker(TorchDispatchMode):
         if trace is None and (base := tensor._base) is not None:  # which may have been written to since
             return seen_through(base, self._traces.get(base), tensor)
         return trace
+
+    def traced_views(self) -> Iterator[Tensor]:
+        """Return the views among the tensors of which something is known."""
+        return self._traces.views()
 
     def set(self, tensor: Tensor, trace: Trace | None) -> None:
         """Say what a tensor is made of."""
@@ -258,14 +266,14 @@ class RowTracker(TorchDispatchMode):
 
     def name_of(self, module: Module) -> str:
         """Return the path and the class of a module."""
-        name, kind = self._names[module], type(module).__name__
+        name, kind = self.names[module], type(module).__name__
         return f"'{name}' ({kind})" if name else f"the model ({kind})"
 
     def _running(self, kind: type[Module] = Module) -> Module | None:
         frame = sys._getframe().f_back
         while frame is not None:
             module = frame.f_locals.get("self")
-            if isinstance(module, kind) and module in self._names:
+            if isinstance(module, kind) and module in self.names:
                 return module
             frame = frame.f_back
         return None

@@ -1,0 +1,112 @@
+"""What functions of torch do to rows, for those that models call most: without a look at the operations inside.
+
+A program (:mod:`captum_goat.tracking.program`) asks for it when a model runs on another graph. The rules are those of
+the operations that the functions consist of, with the functions' own arguments. Functions that are not here are
+followed operation by operation, which takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from captum_goat.tracking.linear import with_constants
+from captum_goat.tracking.operations import aten, operation_of
+from captum_goat.tracking.registry import REFUSED, RULES, Call, Result, edges_of_pointwise
+from captum_goat.tracking.row_graph import Rows
+
+# Called with a call of a function, of which the operation is not known.
+Direct = Callable[[Call], Result]
+DIRECT: dict[Any, Direct] = {}
+
+# Functions of which only the first argument decides which edges are behind the result: the others choose among them.
+FIRST_ONLY: frozenset[Any] = frozenset({Tensor.__getitem__, Tensor.index_select, torch.index_select})
+
+
+def _direct(names: str) -> Callable[[Direct], Direct]:
+    """Register a rule for the functions of these names, wherever torch has them."""
+    functions = [getattr(place, name, None) for place in (torch, Tensor, F) for name in names.split()]
+
+    def register(rule: Direct) -> Direct:
+        DIRECT.update((function, rule) for function in functions if function is not None)
+        return rule
+
+    return register
+
+
+def _by_operation(packet: Any, call: Call) -> Result:
+    """Return what an operation does to rows that takes the arguments of a function."""
+    operation = operation_of(getattr(packet, packet.overloads()[0]))
+    if operation.pointwise:
+        traces = [trace for value in call.args if (trace := call.trace(value)) is not None]
+        if not any(isinstance(trace, Rows) for trace in traces):
+            return edges_of_pointwise(traces, call.out, call.graph)
+    return RULES[packet](call._replace(operation=operation))
+
+
+for _packet, _names in {
+    aten.add: "add add_ sub sub_ __add__ __radd__ __iadd__ __sub__ __isub__",
+    aten.mul: "mul mul_ __mul__ __rmul__ __imul__",
+    aten.div: "div div_ __truediv__ __itruediv__",
+    aten.index_select: "index_select",
+    aten.scatter_add: "scatter_add scatter_add_",
+    aten.cat: "cat",
+    aten.view: "view view_as reshape flatten",
+    aten.expand: "expand expand_as",
+    aten.unsqueeze: "unsqueeze",
+    aten.unbind: "unbind",
+}.items():
+    _direct(_names)(partial(_by_operation, _packet))
+
+
+@_direct("new_zeros new_ones new_empty new_full zeros_like ones_like empty_like full_like")
+def _factory(_: Call) -> Result:
+    return None
+
+
+@_direct("__iter__")
+def _iterate(call: Call) -> Result:
+    return _by_operation(aten.unbind, call._replace(func=torch.unbind))
+
+
+@_direct("__getitem__")
+def _getitem(call: Call) -> Result:
+    value, index = call.args
+    if type(index) is int and index >= 0:
+        return _by_operation(aten.select, call._replace(args=(value, 0, index)))
+    indices = index if isinstance(index, tuple) else (index,)
+    if all(isinstance(part, Tensor) or (isinstance(part, slice) and part == slice(None)) for part in indices):
+        tensors = [part if isinstance(part, Tensor) else None for part in indices]
+        return _by_operation(aten.index, call._replace(args=(value, tensors)))
+    return REFUSED
+
+
+@_direct("linear")
+def _linear(call: Call) -> Result:
+    rows = _rows_of_first(call)
+    if rows is None or rows.ids.size(-1) != 1:
+        return REFUSED
+    return rows if call.argument(2, "bias") is None else with_constants(rows)
+
+
+@_direct("batch_norm")
+def _batch_norm(call: Call) -> Result:
+    rows = _rows_of_first(call)
+    return REFUSED if rows is None or call.argument(5, "training", False) else with_constants(rows)
+
+
+@_direct("dropout")
+def _dropout(call: Call) -> Result:
+    rows = _rows_of_first(call)
+    return REFUSED if rows is None or call.argument(2, "training", True) else rows
+
+
+def _rows_of_first(call: Call) -> Rows | None:
+    """Return the rows of the first argument; ``None`` if others have rows, too."""
+    others = (*call.args[1:], *call.kwargs.values())
+    return None if any(call.trace(value) is not None for value in others) else call.rows(call.args[0])
