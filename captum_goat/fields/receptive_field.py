@@ -8,7 +8,6 @@ matrix.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -67,18 +66,6 @@ class ReceptiveFields:
         self._fields: dict[int, Tensor] = {}
         self._nodes_at: dict[int, Tensor] = {}  # by the offset of the block
         self._found: dict[frozenset[int], Tensor] = {}
-
-    def __copy__(self) -> ReceptiveFields:
-        """Return fields that have what these have found so far; what either finds from now on is its own."""
-        other = object.__new__(ReceptiveFields)
-        vars(other).update(vars(self))
-        other._sets = copy(self._sets)
-        other._fields, other._nodes_at, other._found = dict(self._fields), dict(self._nodes_at), dict(self._found)
-        return other
-
-    def find(self, sources: frozenset[int]) -> None:
-        """Find the fields of the rows of some blocks."""
-        self._fields_of(sources)
 
     def spread(self, shares: Tensor, sources: Iterable[int], weights: Tensor | None = None) -> Tensor:
         """Share each row's number among the elements in its field, in proportion to their weights.

@@ -40,7 +40,8 @@ def outside_replicas(action: Callable[[], Any]) -> Any:
     """Call a function that has nothing to do with replicas while they run."""
     layer = _functorch.pop_dynamic_layer_stack()  # if it is lost by an interrupt, nobody needs it any more
     try:
-        return action()
+        with torch._C.DisableTorchFunction():
+            return action()
     finally:
         _functorch.push_dynamic_layer_stack(layer)
 

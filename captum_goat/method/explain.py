@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from captum_goat.adjacency.mask_entry import ENTRIES, AtMessages, Entry
-from captum_goat.fields.receptive_field import ReceptiveFields
 from captum_goat.hooks.replicas import CANNOT_BATCH
 from captum_goat.inputs.edge_masks import copies_agree, fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import GraphInputs
@@ -21,7 +20,7 @@ from captum_goat.inputs.targets import Choice, Target, find_target
 from captum_goat.method.record import KnownModel, ReplicaRecorder, record
 from captum_goat.method.replay import ActivationPattern, Subject
 from captum_goat.method.share import MOST_NUMBERS, Shares, contributions, fits_replicas, share_in_replicas
-from captum_goat.method.spread import Attributions, SharedEdgesError, Spreading, find_fields, find_owners, sums
+from captum_goat.method.spread import Attributions, Fields, SharedEdgesError, Spreading, find_fields, find_owners, sums
 from captum_goat.rules.registry import version as rules_version
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.tracking.program import OtherProgramError
@@ -109,7 +108,7 @@ class GraphExplanation:
         self._graph, self._choice, self._copies = graph, choice, copies
         self._repeated, self._proportional = repeated, proportional
         self._programs = programs if entry.can_batch and not features and finish is None else None
-        self._fields: ReceptiveFields
+        self._fields: Fields
         self._owners: list[Tensor] = []
         self._shares: Shares | None = None
 
@@ -207,10 +206,10 @@ class GraphExplanation:
             raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {output.size(0)} rows).")
         return [find_target(output, target, copies) for target in self._choice(output)]
 
-    def _find_fields(self, repeated: bool) -> list[ReceptiveFields]:
+    def _find_fields(self, repeated: bool) -> list[Fields]:
         return find_fields(self.pattern, repeated=repeated)
 
-    def _find_owners(self, target: Target, fields: Sequence[ReceptiveFields], copies: int | None) -> Tensor:
+    def _find_owners(self, target: Target, fields: Sequence[Fields], copies: int | None) -> Tensor:
         return find_owners(self.pattern, target, fields, copies)
 
     def _freeze_constants(self) -> None:

@@ -16,11 +16,14 @@ import torch
 from torch import Tensor
 
 from captum_goat.fields.receptive_field import Elements, ReceptiveFields
+from captum_goat.fields.small_fields import SmallFields
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.targets import Target
 from captum_goat.method.replay import ActivationPattern
 from captum_goat.method.share import Contributions
 from captum_goat.tracking import UnsupportedModelError
+
+Fields = ReceptiveFields | SmallFields
 
 
 class SharedEdgesError(ValueError):
@@ -41,7 +44,7 @@ class Attributions(NamedTuple):
     delta: Tensor
 
 
-def find_fields(pattern: ActivationPattern, *, repeated: bool) -> list[ReceptiveFields]:
+def find_fields(pattern: ActivationPattern, *, repeated: bool) -> list[Fields]:
     """Return receptive fields: those of gates last, and all by which edges and inputs belong to rows of the output.
 
     Args:
@@ -53,13 +56,13 @@ def find_fields(pattern: ActivationPattern, *, repeated: bool) -> list[Receptive
     elements = Elements(subject.mask.numel(), torch.cat([torch.ones_like(subject.mask, dtype=torch.long), *counts]))
     both = bool(subject.features) and bool(subject.edge_sets)
     wanted = pattern.gate_blocks | (frozenset() if rows is None else rows.sources)
+    if not repeated and not both and SmallFields.fits(pattern.graph, elements.weights):
+        return [SmallFields(pattern.graph, elements.weights)]
     fields = ReceptiveFields(pattern.graph, elements, wanted=wanted, repeated=repeated, own_features=both)
     return [ReceptiveFields(pattern.graph, elements, wanted=wanted), fields] if both else [fields]
 
 
-def find_owners(
-    pattern: ActivationPattern, target: Target, fields: Sequence[ReceptiveFields], copies: int | None
-) -> Tensor:
+def find_owners(pattern: ActivationPattern, target: Target, fields: Sequence[Fields], copies: int | None) -> Tensor:
     """Return the position of the one explained number to which each edge and input row belongs (-1: none).
 
     Args:
@@ -110,7 +113,7 @@ class Spreading:
 
     graph: GraphInputs
     pattern: ActivationPattern
-    fields: ReceptiveFields
+    fields: Fields
     proportional: bool
 
     def __call__(

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.fields.receptive_field import ReceptiveFields
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.targets import Choice, Target
 from captum_goat.method.explain import GraphExplanation
+from captum_goat.method.spread import Fields
 from captum_goat.nodes.cut_graphs import CutGraphs
 from captum_goat.tracking import RowGraph
 
@@ -41,13 +41,13 @@ class CutExplanation(GraphExplanation):
         self._owner = torch.cat([cut.owner, cut.owner.new_full((len(mask) - len(cut.owner),), -1)])
         super().__init__(graph, choice, mask=mask, finish=of_roots, **options)
 
-    def _find_fields(self, repeated: bool) -> list[ReceptiveFields]:
+    def _find_fields(self, repeated: bool) -> list[Fields]:
         if self.pattern.rows is not None:
             rows = _reaching(self.pattern.graph, self.pattern.rows.ids.reshape(-1))
             self.pattern = replace(self.pattern, graph=rows)
         return super()._find_fields(repeated)
 
-    def _find_owners(self, target: Target, fields: Sequence[ReceptiveFields], copies: int | None) -> Tensor:
+    def _find_owners(self, target: Target, fields: Sequence[Fields], copies: int | None) -> Tensor:
         return self._owner
 
 

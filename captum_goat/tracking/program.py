@@ -171,7 +171,8 @@ class ProgramRecorder(Following):
 
     def made(self, result: Any) -> None:
         """Note what a call has returned, and what is known of it."""
-        assert self._call is not None
+        if self._call is None:  # of a call with others inside
+            return
         results, tensors, step = tensors_in([result]), self._call, self._steps[-1]
         traces = [self._tracker.get(tensor) for tensor in results]
         if any(isinstance(trace, Unsupported) or (isinstance(trace, Rows) and trace.broken) for trace in traces):
