@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -19,6 +20,19 @@ from captum_goat.inputs.edge_sets import EdgeSet, candidate_sets, describe, is_e
 
 # What the arguments of a model are taken to be when its `forward` does not name them.
 _USUAL_NAMES = ("x", "edge_index", "batch")
+
+
+_signatures: WeakKeyDictionary[Any, inspect.Signature] = WeakKeyDictionary()
+
+
+def signature_of(model: Module) -> inspect.Signature:
+    """Return the signature of a model's forward."""
+    function = getattr(model.forward, "__func__", None)
+    if function is None:  # set on the model itself
+        return inspect.signature(model.forward)
+    if function not in _signatures:
+        _signatures[function] = inspect.signature(model.forward)
+    return _signatures[function]
 
 
 def named_arguments(
@@ -60,7 +74,7 @@ def _binds(model: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> b
     if len(args) == 1 and isinstance(args[0], BaseData):
         return True
     try:
-        inspect.signature(model.forward).bind(*args, **kwargs)
+        signature_of(model).bind(*args, **kwargs)
     except TypeError:
         return False
     return True
@@ -72,7 +86,7 @@ def attributes_for(model: Module, data: Data) -> list[str]:
     Raises:
         ValueError: If the graph lacks an attribute that the forward needs.
     """
-    parameters = inspect.signature(model.forward).parameters.values()
+    parameters = signature_of(model).parameters.values()
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = [one.name for one in parameters if one.default is one.empty and one.kind not in variadic]
     everything = list(data.keys())
@@ -108,7 +122,7 @@ def tensors_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
 def _argument_names(model: Module, count: int) -> list[str]:
     """Return the names of the first ``count`` positional arguments of the model."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(model.forward).parameters.values()
+    parameters = signature_of(model).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind in kinds]
     variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
     if count > len(names) and not variadic:
@@ -124,7 +138,7 @@ def _argument_names(model: Module, count: int) -> list[str]:
 
 def _unpacked(model: Module, data: BaseData) -> dict[str, Any]:
     """Return what a model's forward takes of a graph; nothing if it takes the graph itself."""
-    parameters = inspect.signature(model.forward).parameters
+    parameters = signature_of(model).parameters
     if isinstance(data, HeteroData):
         found = _collected(data, list(parameters))
     else:

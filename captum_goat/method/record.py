@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from captum_goat.adjacency.mask_entry import MessageSites
-from captum_goat.hooks.global_state import restores_state
 from captum_goat.hooks.interception import check_context, intercepted
 from captum_goat.hooks.replicas import as_replicas, batched, is_batched, outside_replicas
 from captum_goat.inputs.graph_inputs import tensor_output
@@ -266,8 +265,8 @@ class ReplicaRecorder:
         self._masks = subject.entry(tracker, subject.edge_sets, subject.mask, _MaskWatcher(tracker), self._factor)
         self._calls: list[FrozenCall | None] = []
         self._rows: Rows | None = None
+        self._variable: dict[int, tuple[Tensor, Tensor, bool, bool]] = {}  # what is known of ids of rows
 
-    @restores_state
     def record(self, choose: Callable[[Tensor], list[Target]]) -> tuple[ActivationPattern, Shares]:
         """Run the model.
 
@@ -319,7 +318,7 @@ class ReplicaRecorder:
         elif rule is not call.rule or not rule.is_relu:
             self._steps.fail()
         else:
-            gates = outside_replicas(partial(self._gates, rows, input_of(args, kwargs)))
+            gates = self._gates(rows, input_of(args, kwargs))
             if (gates is None) != (call.kept[0] is None):
                 self._steps.fail()
             self._calls[-1] = call._replace(kept=(gates,))
@@ -333,17 +332,24 @@ class ReplicaRecorder:
 
     def _gates(self, rows: Rows, value: Tensor) -> Factors | None:
         """Return the gates of a ReLU, but for their values; ``None`` if no edge reaches them."""
-        variable = rows.ids >= 0
-        if not variable.any():
-            return None
-        gates = rows._replace(degree=1, gates=1, frozen=-1 if variable.all() else 0, broken=None)
-        return Factors(torch.empty(0, dtype=value.dtype, device=value.device), gates, variable, True)
+        if id(rows.ids) not in self._variable:
+            self._variable[id(rows.ids)] = outside_replicas(partial(_variable, rows.ids))
+        _, variable, some, all_ = self._variable[id(rows.ids)]
+        gates = rows._replace(degree=1, gates=1, frozen=-1 if all_ else 0, broken=None)
+        kind: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
+        return Factors(torch.empty(0, **kind), gates, variable, True) if some else None
 
     def _gated(self, gates: Factors, value: Tensor) -> Tensor:
         scale = outside_replicas(lambda: self._replicas.add_factors(gates))
         if is_batched(value):
             return self._replicas.gated(scale, value)
         return value * (value > 0).to(value.dtype) * as_replicas(scale)
+
+
+def _variable(ids: Tensor) -> tuple[Tensor, Tensor, bool, bool]:
+    """Return the ids of rows, which of the rows edges reach, and whether there are some and whether these are all."""
+    variable = ids >= 0
+    return ids, variable, bool(variable.any()), bool(variable.all())
 
 
 def _same(result: Any, expected: Any) -> bool:

@@ -35,12 +35,10 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.adjacency.presence import Presence
 from captum_goat.hooks.global_state import restores_state
 from captum_goat.hooks.replicas import CANNOT_BATCH, batched, is_batched, with_replicas
 from captum_goat.inputs.targets import Target
 from captum_goat.method.replay import ActivationPattern, Replay, Subject
-from captum_goat.rules.activations import FrozenGates
 from captum_goat.rules.recorded_calls import Factors
 from captum_goat.tracking import Messages, Rows
 
@@ -232,16 +230,22 @@ class Replicas:
         of_pattern = self._which == torch.arange(2, device=device).view(2, 1)
         self._weights = weights * of_pattern * ~over_frozen, weights * of_pattern * over_frozen
         self._own, self._t, self._s = t * of_pattern[0], t, s
+        self._masks: dict[torch.dtype, Tensor] = {}  # the mask in every replica, and 1
+        # By the tensor that says which rows are variable, which is kept alive beside what is made of it.
+        self._scales: dict[tuple[int, torch.dtype, bool], tuple[Tensor, Tensor, Tensor]] = {}
         self.leaves: list[Tensor] = []
         self._edges: list[tuple[Tensor, Tensor]] = []  # scales of masks, and the edges that they are of
         self._features: list[Tensor] = []
         self._rows: list[tuple[Tensor, Tensor, bool]] = []  # scales of frozen numbers, their rows, whether gates
 
-    def add_site(self, site: Messages | Presence) -> Tensor:
+    def add_site(self, site: Messages) -> Tensor:
         """Return the factors of the mask at a site."""
-        zero, one = (site.factor(self._subject.mask, t) for t in (0.0, 1.0))
-        scale = self._leaf(_between(zero, one, self._own))
-        self._edges.append((scale, _places(site.edges, self._subject.mask.numel())))
+        mask, places = self._subject.mask, _places(site.edges, self._subject.mask.numel())
+        if site.dtype not in self._masks:
+            scaled = torch.outer(self._own.to(site.dtype), mask.to(site.dtype))
+            self._masks[site.dtype] = torch.cat([scaled, scaled.new_ones(len(scaled), 1)], dim=1)  # 1 for constants
+        scale = self._leaf(self._masks[site.dtype].index_select(1, places).view(self.count, *site.shape))
+        self._edges.append((scale, places))
         return scale
 
     def add_feature(self, feature: Tensor) -> Tensor:
@@ -252,8 +256,15 @@ class Replicas:
 
     def add_factors(self, factors: Factors) -> Tensor:
         """Return the scales of the rows of frozen numbers."""
-        scale = self._leaf(_between(factors.scale(0.0), factors.scale(1.0), self._t if factors.gates else self._s))
-        self._rows.append((scale, factors.rows.ids.masked_fill(~factors.variable, -1).reshape(-1), factors.gates))
+        kind = id(factors.variable), factors.values.dtype, factors.gates
+        if kind not in self._scales:
+            scales = self._t if factors.gates else self._s
+            between = _between(factors.scale(0.0), factors.scale(1.0), scales)
+            ids = factors.rows.ids.where(factors.variable, -1).reshape(-1)
+            self._scales[kind] = factors.variable, between, ids
+        _, between, ids = self._scales[kind]
+        scale = self._leaf(between)
+        self._rows.append((scale, ids, factors.gates))
         return scale
 
     def _leaf(self, values: Tensor) -> Tensor:
@@ -269,10 +280,8 @@ class Replicas:
         return with_replicas(partial(self._gated, scales), value)
 
     def _gated(self, scales: Tensor, values: Tensor) -> Tensor:
-        gates = (values.detach().index_select(0, self._which) > 0).to(values.dtype)
-        scales = scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
-        passed: Tensor = FrozenGates.apply(values, scales, gates, 1.0, False)  # type: ignore[no-untyped-call]
-        return passed
+        gates = (values.detach()[:2] > 0).to(values.dtype).index_select(0, self._which)
+        return values * (gates * scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:]))
 
     def share(
         self, outputs: Tensor, choose: Callable[[Tensor], list[Target]], none: Callable[[], Contributions]
@@ -383,7 +392,7 @@ def _share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Sha
     assert pattern.rows is not None
     subject = pattern.subject
     replicas = Replicas(subject, pattern.rows, pattern.sum_dtype)
-    sites = [replicas.add_site(site) for site in pattern.sites.sites]
+    sites = [replicas.add_site(site) for site in pattern.sites.sites if isinstance(site, Messages)]
     inputs = [replicas.add_feature(feature) for feature in subject.features]
     all_scales = [replicas.add_factors(factors) for factors in pattern.factors]
 

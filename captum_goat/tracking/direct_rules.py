@@ -28,12 +28,17 @@ DIRECT: dict[Any, Direct] = {}
 FIRST_ONLY: frozenset[Any] = frozenset({Tensor.__getitem__, Tensor.index_select, torch.index_select})
 
 
-def _direct(names: str) -> Callable[[Direct], Direct]:
+# Functions that do hardly anything to rows, as a rule.
+LIGHT: set[Any] = set()
+
+
+def _direct(names: str, *, light: bool = False) -> Callable[[Direct], Direct]:
     """Register a rule for the functions of these names, wherever torch has them."""
     functions = [getattr(place, name, None) for place in (torch, Tensor, F) for name in names.split()]
 
     def register(rule: Direct) -> Direct:
         DIRECT.update((function, rule) for function in functions if function is not None)
+        LIGHT.update(function for function in functions if function is not None and light)
         return rule
 
     return register
@@ -50,9 +55,6 @@ def _by_operation(packet: Any, call: Call) -> Result:
 
 
 for _packet, _names in {
-    aten.add: "add add_ sub sub_ __add__ __radd__ __iadd__ __sub__ __isub__",
-    aten.mul: "mul mul_ __mul__ __rmul__ __imul__",
-    aten.div: "div div_ __truediv__ __itruediv__",
     aten.index_select: "index_select",
     aten.scatter_add: "scatter_add scatter_add_",
     aten.cat: "cat",
@@ -62,6 +64,24 @@ for _packet, _names in {
     aten.unbind: "unbind",
 }.items():
     _direct(_names)(partial(_by_operation, _packet))
+
+
+def _entrywise(packet: Any, call: Call) -> Result:
+    """Return what an operation that works entry by entry does to rows; most often constants take part."""
+    rows = [trace for value in call.args[:2] if isinstance(trace := call.trace(value), Rows)]
+    if len(rows) != 1 or rows[0].ids.dim() != call.out.dim() or len(call.args) != 2 or call.kwargs:
+        return _by_operation(packet, call)
+    if packet is aten.add:
+        return with_constants(rows[0])
+    return rows[0] if packet is aten.mul or call.trace(call.args[1]) is None else REFUSED
+
+
+for _packet, _names in {
+    aten.add: "add add_ sub sub_ __add__ __radd__ __iadd__ __sub__ __isub__",
+    aten.mul: "mul mul_ __mul__ __rmul__ __imul__",
+    aten.div: "div div_ __truediv__ __itruediv__",
+}.items():
+    _direct(_names, light=True)(partial(_entrywise, _packet))
 
 
 @_direct("new_zeros new_ones new_empty new_full zeros_like ones_like empty_like full_like")
@@ -86,7 +106,7 @@ def _getitem(call: Call) -> Result:
     return REFUSED
 
 
-@_direct("linear")
+@_direct("linear", light=True)
 def _linear(call: Call) -> Result:
     rows = _rows_of_first(call)
     if rows is None or rows.ids.size(-1) != 1:
@@ -94,13 +114,13 @@ def _linear(call: Call) -> Result:
     return rows if call.argument(2, "bias") is None else with_constants(rows)
 
 
-@_direct("batch_norm")
+@_direct("batch_norm", light=True)
 def _batch_norm(call: Call) -> Result:
     rows = _rows_of_first(call)
     return REFUSED if rows is None or call.argument(5, "training", False) else with_constants(rows)
 
 
-@_direct("dropout")
+@_direct("dropout", light=True)
 def _dropout(call: Call) -> Result:
     rows = _rows_of_first(call)
     return REFUSED if rows is None or call.argument(2, "training", True) else rows

@@ -74,6 +74,8 @@ def _pick(call: Call, ids: Tensor) -> Any:
     splits = call.operation.packet in (aten.split, aten.unsafe_split, aten.split_with_sizes)
     dim = call.argument(2 if splits else 1, "dim", 0)
     if ids.size(dim) != 1 or call.args[0].size(dim) == 1:
+        if call.operation.packet is aten.index_select:
+            return call.graph.select(ids, dim, call.argument(2, "index"))
         return call.func(ids, *call.args[1:], **call.kwargs)
     if call.operation.packet is aten.unbind:
         ids = ids.squeeze(dim)

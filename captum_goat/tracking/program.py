@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import is_
 from typing import Any, NamedTuple, NoReturn
 from weakref import ref
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY
+from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY, LIGHT
 from captum_goat.tracking.registry import REFUSED, Call, tensors_in
 from captum_goat.tracking.row_graph import Edges, Rows, Trace, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker
@@ -95,6 +96,7 @@ class _Step(NamedTuple):
         watched: Whether edges have to do with an argument or a result, so that sizes matter.
         tracked: Whether rows, or edges that are asked for later, are among them.
         rewritten: Whether a callback does the call, and says what is known of the results.
+        light: Whether what is done to rows takes hardly any operations.
         kinds: What is known of each result: rows, edges or nothing.
     """
 
@@ -104,6 +106,7 @@ class _Step(NamedTuple):
     watched: bool
     tracked: bool
     rewritten: bool
+    light: bool = False
     kinds: tuple[type[Trace] | None, ...] = ()
 
 
@@ -218,7 +221,10 @@ class ProgramRecorder(Following):
             waiting += [given.origin for given in read if given.origin is not None]
         for number, step in enumerate(steps):
             if number not in seen:  # nobody will ask for its edges
-                steps[number] = step._replace(kinds=tuple(kind if kind is Rows else None for kind in step.kinds))
+                kinds = tuple(kind if kind is Rows else None for kind in step.kinds)
+                tracked = step.tracked and (Rows in kinds or step.function not in DIRECT)
+                light = step.rewritten or step.function in LIGHT
+                steps[number] = step._replace(kinds=kinds, tracked=tracked, light=light)
         return Program(steps)
 
 
@@ -255,7 +261,7 @@ class ProgramRun(Following):
         self._steps = program.steps
         self._tracker = tracker
         self._apart = apart
-        self._follower = RowTracker(tracker.names)
+        self._follower = RowTracker({})
         self._follower.set_aside = 1  # what is done by hand was looked for when the program was recorded
         self._number = 0
         self._failed = False
@@ -316,8 +322,10 @@ class ProgramRun(Following):
             self._set_origins(results)
         if len(results) != len(step.kinds):
             self.fail("more or fewer results")
-        if step.tracked:
-            self._apart(lambda: self._track(step, result, results))
+        if step.light and step.tracked:
+            self._track(step, result, results)
+        elif step.tracked:
+            self._apart(partial(self._track, step, result, results))
 
     def _track(self, step: _Step, result: Any, results: list[Tensor]) -> None:
         tracker = self._tracker
@@ -362,7 +370,10 @@ class ProgramRun(Following):
         follower.graph = self._tracker.graph
         with torch._C.DisableTorchFunction(), follower:
             out = function(*given[0], **given[1])
-        return [follower.get(tensor) for tensor in tensors_in([out])]
+        traces = [follower.get(tensor) for tensor in tensors_in([out])]
+        if any(isinstance(trace, Rows) and trace.broken is not None for trace in traces):
+            self.fail("something that is not linear")
+        return traces
 
     def check_done(self) -> None:
         """Raise OtherProgramError if calls of the program are missing, or were others."""

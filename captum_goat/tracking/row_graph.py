@@ -135,16 +135,34 @@ class RowGraph:
         self.num_rows = 0
         self.propagating = 0  # depth of nested `propagate` calls: sums inside of them stand for nodes
         self.by_values = False  # whether more than calls, sizes and indices has decided which rows are read
+        self._full: dict[int, Tensor] = {}  # ids that are known to be rows, all of them, by their tensors' ids
 
-    def _add(self, shape: torch.Size, block: Block) -> tuple[Tensor, frozenset[int]]:
+    def is_full(self, ids: Tensor) -> bool:
+        """Return whether all of these ids are known to be rows."""
+        return self._full.get(id(ids)) is ids
+
+    def _add(self, shape: torch.Size, block: Block, *, full: bool = False) -> tuple[Tensor, frozenset[int]]:
+        """Add a block, and return the ids of its rows.
+
+        Args:
+            shape: The shape of the rows.
+            block: The block.
+            full: Whether edges are known to reach all of them.
+        """
         self.blocks.append(block)
         self.num_rows += block.size
         ids = torch.arange(block.offset, self.num_rows, device=block.child.device)
-        reached = torch.zeros_like(ids, dtype=torch.bool)
-        reached[block.child] = True
-        if block.element is not None:
-            reached |= block.element >= 0
-        return ids.where(reached, NO_ROW).view(shape), frozenset({len(self.blocks) - 1})
+        if not full:
+            reached = torch.zeros_like(ids, dtype=torch.bool)
+            reached[block.child] = True
+            if block.element is not None:
+                reached |= block.element >= 0
+            full = bool(reached.all())
+            ids = ids if full else ids.where(reached, NO_ROW)
+        ids = ids.view(shape)
+        if full:
+            self._full[id(ids)] = ids
+        return ids, frozenset({len(self.blocks) - 1})
 
     def inputs(self, elements: Tensor, dims: int) -> Rows:
         """Return the rows of an attributed input with one element per row and ``dims`` dimensions."""
@@ -172,9 +190,19 @@ class RowGraph:
         sources: frozenset[int] = frozenset().union(*(r.sources for r in traces))
         parents = torch.cat([r.ids.expand(shape).reshape(-1) for r in traces])
         children = torch.arange(shape.numel(), device=parents.device).repeat(len(traces))
-        kept = parents >= 0
-        block = Block(self.num_rows, shape.numel(), children[kept], parents[kept], sources)
-        return Rows(*self._add(shape, block), degree, gates, frozen, broken, marks)
+        full = all(self.is_full(r.ids) for r in traces)
+        if not full:
+            kept = parents >= 0
+            children, parents = children[kept], parents[kept]
+        block = Block(self.num_rows, shape.numel(), children, parents, sources)
+        return Rows(*self._add(shape, block, full=full), degree, gates, frozen, broken, marks)
+
+    def select(self, ids: Tensor, dim: int, index: Tensor) -> Tensor:
+        """Return the ids at an index along a dimension."""
+        selected = ids.index_select(dim, index)
+        if self.is_full(ids):
+            self._full[id(selected)] = selected
+        return selected
 
     def reduce(self, rows: Rows, child: Tensor, shape: torch.Size, dim: int | None = None) -> Rows:
         """Return rows of ``shape`` of which number ``child[k]`` reads row k of ``rows``.
@@ -185,32 +213,41 @@ class RowGraph:
             shape: The shape of the new rows.
             dim: The dimension along which rows were scattered, if they were.
         """
+        full = self.is_full(rows.ids)
         ids, child = torch.broadcast_tensors(rows.ids, child)
-        kept = ids >= 0
         node = None
         if self.propagating and dim is not None:
             count = torch.arange(shape[dim], device=ids.device)
             node = count.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(shape).reshape(-1)
-        block = Block(self.num_rows, shape.numel(), child[kept], ids[kept], rows.sources, node=node)
+        kept = None if full else ids >= 0
+        read = (child.reshape(-1), ids.reshape(-1)) if kept is None else (child[kept], ids[kept])
+        block = Block(self.num_rows, shape.numel(), *read, rows.sources, node=node)
         ids, sources = self._add(shape, block)
         return rows._replace(ids=ids, sources=sources)
 
     def cross(self, rows: Rows | None, edges: Tensor, nodes: Tensor | None = None) -> Rows:
         """Return the rows of messages that have crossed ``edges`` (-1: none) to ``nodes``, shaped like the messages."""
+        none, crossing = edges.new_empty(0), edges >= 0
+        everywhere = bool(crossing.all())
         if rows is None:
-            rows = Rows(torch.full_like(edges, NO_ROW), frozenset(), 0, 0)
-        edge, before = torch.broadcast_tensors(edges, rows.ids)
-        crossing = edge >= 0
-        child = torch.nonzero((crossing & (before >= 0)).reshape(-1)).view(-1)
-        parent = before.reshape(-1)[child]
+            rows = Rows(edges.new_full([1] * edges.dim(), NO_ROW), frozenset(), 0, 0)
+            before, child, parent = rows.ids, none, none
+        elif everywhere and self.is_full(rows.ids):
+            before = rows.ids.expand(torch.broadcast_shapes(rows.ids.shape, edges.shape))
+            child, parent = torch.arange(before.numel(), device=edges.device), before.reshape(-1)
+        else:
+            before = rows.ids.expand(torch.broadcast_shapes(rows.ids.shape, edges.shape))
+            child = torch.nonzero((crossing & (before >= 0)).reshape(-1)).view(-1)
+            parent = before.reshape(-1)[child]
+        edge = edges.expand(torch.broadcast_shapes(before.shape, edges.shape))
         node = None if nodes is None else nodes.expand(edge.shape).reshape(-1)
         block = Block(self.num_rows, edge.numel(), child, parent, rows.sources, edge.reshape(-1), True, node)
-        ids, source = self._add(edge.shape, block)
-        frozen = -1 if crossing.all() else rows.frozen
+        ids, source = self._add(edge.shape, block, full=everywhere)
+        if not everywhere:
+            ids = ids.where(crossing, before)
+        frozen = -1 if everywhere else rows.frozen
         marks = frozenset({"masked"})
-        return Rows(
-            ids.where(crossing, before), rows.sources | source, rows.degree + 1, rows.gates, frozen, None, marks
-        )
+        return Rows(ids, rows.sources | source, rows.degree + 1, rows.gates, frozen, None, marks)
 
 
 def broken_of(traces: Iterable[Rows]) -> Broken | None:
