@@ -129,7 +129,7 @@ def test_other_forms_of_graphs() -> None:
 def test_public_names() -> None:
     assert metrics.__all__ == sorted(metrics.__all__)
     assert all(hasattr(metrics, name) for name in metrics.__all__)
-    assert {"drop_edges", "gaussian_noise", "fidelity_plus", "search_prefix"} <= set(metrics.__all__)
+    assert {"drop_edges", "gaussian_noise", "fidelity_plus", "graph_infidelity"} <= set(metrics.__all__)
 
 
 def test_wrong_arguments() -> None:

@@ -15,8 +15,8 @@ from benchmarks.paper.csv_files import open_text
 from benchmarks.paper.measurements import Key, original_embeddings
 from benchmarks.paper.result_cache import Cell
 from benchmarks.paper.tasks import Task
+from benchmarks.paper_metrics import discriminability, stability
 from captum_goat.compare.measures import mean_and_error
-from captum_goat.metrics import discriminability, stability
 
 REFERENCE = "goat"
 PER_CLASS = ("area_gain",)  # of which the table has a row for each class, too

@@ -18,8 +18,8 @@ from benchmarks.paper.result_cache import Cell
 from benchmarks.paper.study import Study
 from benchmarks.paper.tables import title
 from benchmarks.paper.tasks import Task
+from benchmarks.paper_metrics import top_explanations
 from captum_goat.compare.figures import new_figure, save
-from captum_goat.metrics import top_explanations
 
 TOP = 3
 # One-hot columns of Mutagenicity's atoms; elsewhere nodes are drawn without names.

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import global_add_pool
 
-from captum_goat.metrics import (
+from benchmarks.paper_metrics import (
     discriminability,
     distinct_embeddings,
     distinct_explanations,
     explanation_embeddings,
-    select_edges,
     stability,
     top_explanations,
 )
+from captum_goat.metrics import select_edges
 from captum_goat.models import RootClassifier
 
 
