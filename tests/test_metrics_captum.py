@@ -170,5 +170,5 @@ def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match="Expected a model in evaluation mode"):
         graph_infidelity(make_gnn("gcn").train(), graph, torch.zeros(graph.num_edges))
     whole = Data(x=graph.x.long(), edge_index=graph.edge_index)
-    with pytest.raises(ValueError, match=r"floating point node features, .* \(got torch.int64\)"):
+    with pytest.raises(ValueError, match=r"floating-point node features, .* \(got torch.int64\)"):
         graph_sensitivity(SUMS, whole, goat)

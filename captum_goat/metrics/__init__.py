@@ -1,8 +1,8 @@
 """Metrics of edge scores from any explainer, for graphs and batches of graphs.
 
-Scores are signed numbers, one per edge. :func:`select_edges` or :func:`search_prefix` turns them into explanations.
-Fidelity, sparsity, discriminability and stability measure explanations; ground truth, infidelity and sensitivity
-measure the scores themselves. The arguments come in the order ``(model, data, scores, ...)`` everywhere.
+Scores are signed numbers, one per edge, and :func:`select_edges` turns them into explanations. Fidelity and sparsity
+measure explanations; ground truth, infidelity and sensitivity measure the scores themselves. Arguments come in the
+order ``(model, data, scores, ...)``; those that many functions share are described at :func:`fidelity_plus`.
 """
 
 from captum_goat.metrics.captum_metrics import (
