@@ -11,13 +11,14 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.compare.explainers.graphs import EdgeFunction, Graphs
+from benchmarks.explainers.graph_copies import repeat_graphs
+from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
 from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
 from captum_goat.compare.explainers.standard import integrated_gradients
 
 
-class WeightedTargets(EdgeFunction):
-    """The asked classes' logits, as a function of the edge weights that every layer is given.
+class WeightedTargets(MaskedTargets):
+    """The logits of the target classes as a function of the edge weights that every layer is given.
 
     Args:
         model: A model whose layers all take ``edge_weight``.
@@ -28,7 +29,7 @@ class WeightedTargets(EdgeFunction):
     """
 
     def __init__(self, model: Module, graphs: Graphs) -> None:
-        super().__init__(graphs)
+        super().__init__(model, graphs)
         for name, layer in model.named_modules():
             if isinstance(layer, MessagePassing) and not takes_weights(layer):
                 raise ExplainerSkippedError(
@@ -37,16 +38,16 @@ class WeightedTargets(EdgeFunction):
                 )
         self.model = model
 
-    def logits(self, numbers: Tensor) -> Tensor:
+    def logits(self, weights: Tensor) -> Tensor:
         """Return the logits for each of B rows of weights."""
-        copies = self.graphs.repeated(len(numbers))
+        copies = repeat_graphs(self.graphs, len(weights))
         with ExitStack() as hooks:
             for layer in self.model.modules():
                 if isinstance(layer, MessagePassing):
-                    hook = _weigh(numbers.reshape(-1), copies.edge_index)
+                    hook = _weigh(weights.reshape(-1), copies.edge_index)
                     hooks.callback(layer.register_forward_pre_hook(hook, with_kwargs=True).remove)
             logits: Tensor = self.model(*copies.inputs)
-        return logits.view(len(numbers), len(self.graphs.target), -1)
+        return logits.view(len(weights), len(self.graphs.target), -1)
 
 
 def takes_weights(layer: MessagePassing) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
+from benchmarks.explainers import EXPLAINERS, SLOW, ExplainerSkippedError
 from benchmarks.paper.measurements import Measurements, measure
 from benchmarks.paper.options import Options, parse
 from benchmarks.paper.progress import bar
@@ -84,7 +84,7 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
     if (reason := store.read_given_up(name)) is not None:
         return Cell(name, None, Measurements(), reason)
     try:
-        wanted = min(len(task.graphs), options.slow_limit) if EXPLAINERS[name].slow else len(task.graphs)
+        wanted = min(len(task.graphs), options.slow_limit) if name in SLOW else len(task.graphs)
         explanation = store.read_explanation(name, wanted)
         if explanation is None:
             explanation = _explained(task, name, wanted, options)

@@ -15,8 +15,8 @@ def select_edges(
     r"""Select the edges with the highest scores, in every graph of a batch.
 
     At sparsity :math:`s`, the best :math:`\lfloor (1 - s) M \rfloor` of a graph's :math:`M` edges are selected, or one
-    if that is 0 and :math:`s < 1`. Where every edge has its reverse, undirected edges are counted: such an edge has the sum of
-    the scores of its two directions, and both are selected together. The same goes for parallel edges. Scores are
+    if that is 0 and :math:`s < 1`. Where every edge has its reverse, undirected edges are counted: such an edge has the
+    sum of the scores of its two directions, and both are selected together. So do parallel edges. Scores are
     signed: an edge that opposes the class comes last. Of edges with equal scores, the first in ``edge_index`` wins.
 
     Args:
@@ -79,7 +79,5 @@ def number_per_graph(k: int | Tensor | None, edges: CountedEdges) -> Tensor:
     """Return a number of edges for each graph, ``[G]``."""
     number = torch.as_tensor(k, device=edges.graph.device)
     if number.is_floating_point() or number.shape not in ((), (edges.num_graphs,)) or bool((number < 0).any()):
-        raise ValueError(
-            f"Expected k as an integer from 0 on, or one for each of {edges.num_graphs} graphs (got {k})."
-        )
+        raise ValueError(f"Expected k as an integer from 0 on, or one for each of {edges.num_graphs} graphs (got {k}).")
     return number.expand(edges.num_graphs)

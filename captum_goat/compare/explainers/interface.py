@@ -37,7 +37,7 @@ class ExplainerSkippedError(Exception):
 
 
 class EdgeExplainer(Protocol):
-    """What :func:`~captum_goat.compare.compare` needs of an explainer.
+    """The attributes that :func:`~captum_goat.compare.compare` needs of an explainer.
 
     Examples::
 
@@ -75,9 +75,6 @@ class Explainer(ABC):
             they are, or edges ``"removed"`` from the graph.
         batched: Whether :meth:`scores` takes a whole batch; if not, it gets one graph at a time.
         trained: Whether :meth:`fit` must be called first.
-        slow: Whether the method is too slow for more than a sample of the graphs.
-        copies: The number of copies of a batch that the method lays side by side; it gets fewer graphs at once if that
-            is large.
 
     Examples::
 
@@ -102,16 +99,9 @@ class Explainer(ABC):
     baseline: ClassVar[Literal["masked", "removed"] | None] = None
     batched: ClassVar[bool] = False
     trained: ClassVar[bool] = False
-    slow: ClassVar[bool] = False
-    copies: int = 1
 
     def fit(self, model: Module, graphs: Sequence[Data]) -> None:  # noqa: B027 (most have nothing to learn)
-        """Learn from graphs what the explainer has to learn before it explains; by default, nothing.
-
-        Args:
-            model: The model to explain.
-            graphs: The graphs to learn from; not the ones to explain.
-        """
+        """Learn from other graphs what the explainer has to learn before it explains; by default, nothing."""
 
     def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
         """Explain one class of every graph.
@@ -134,9 +124,9 @@ class Explainer(ABC):
         graphs = Graphs.of(data, target)
         scores = torch.zeros(graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
         with torch.inference_mode(False), torch.enable_grad():
-            for part, columns in graphs.parts(self.copies if self.batched else 0):
+            for part, columns in graphs.parts(1 if self.batched else 0):
                 if len(columns):
-                    scores[columns] = self._checked(self.scores(own_copy(model), part), part)
+                    scores[columns] = self._check(self.scores(own_copy(model), part), part)
         return scores
 
     @abstractmethod
@@ -148,7 +138,8 @@ class Explainer(ABC):
             graphs: The graphs and their classes.
         """
 
-    def _checked(self, scores: Tensor, graphs: Graphs) -> Tensor:
+    def _check(self, scores: Tensor, graphs: Graphs) -> Tensor:
+        """Raise RuntimeError unless there is one finite score per edge; return detached scores."""
         scores = scores.detach().to(graphs.x)
         if scores.shape != (graphs.num_edges,) or not bool(scores.isfinite().all()):
             raise RuntimeError(
