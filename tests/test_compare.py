@@ -13,7 +13,7 @@ from torch_geometric.data import Batch
 
 from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from captum_goat import EdgeMaskedModel
-from captum_goat.compare.comparison import verdict
+from captum_goat.compare.measures import verdict
 from captum_goat.metrics import (
     area_under_curve,
     characterization_score,

@@ -16,7 +16,7 @@ from benchmarks.explainers import EXPLAINERS
 from captum_goat.compare import computation_graphs, explanation, run, subject
 from captum_goat.compare.explanation import time_limit
 from captum_goat.compare.measures import Conditions, measure
-from captum_goat.compare.subject import UserSubject
+from captum_goat.compare.subject import Subject
 from captum_goat.models import RootClassifier
 
 
@@ -134,7 +134,7 @@ def test_budget_leaves_the_first_graphs() -> None:
 @pytest.mark.parametrize("most", [2, 64])
 def test_random_numbers_do_not_depend_on_how_many_graphs_there_are(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "MAX_GRAPHS", most)
-    given, conditions = UserSubject.of(MODEL, GRAPHS), Conditions()
+    given, conditions = Subject.of(MODEL, GRAPHS), Conditions()
     scores = [graph.x[graph.edge_index[0], 0] for graph in GRAPHS]
     expected = measure(given, scores, conditions)
     for count in (1, 2, 3):
@@ -146,14 +146,14 @@ def test_random_numbers_do_not_depend_on_how_many_graphs_there_are(most: int, mo
 
 @torch.no_grad()
 def test_completeness_errors_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    given, explainer = UserSubject.of(MODEL, GRAPHS), EXPLAINERS["goat"]()
-    scores = torch.cat([torch.ones(graph.num_edges) for graph in GRAPHS[:4]])
-    expected, sizes = explanation.completeness_error(explainer, given, scores, 4), []
-    monkeypatch.setattr(explanation, "LARGEST_BATCH", 3)
+    given, explainer = Subject.of(MODEL, GRAPHS), EXPLAINERS["goat"]()
+    scores = [torch.ones(graph.num_edges) for graph in GRAPHS[:4]]
+    expected, sizes = explanation.completeness_error(explainer, given, scores), []
+    monkeypatch.setattr(subject, "MAX_GRAPHS", 3)
     given.model.register_forward_pre_hook(
         lambda _, args, names: sizes.append([*args, *names.values()][2]), with_kwargs=True
     )
-    torch.testing.assert_close(explanation.completeness_error(explainer, given, scores, 4), expected)
+    torch.testing.assert_close(explanation.completeness_error(explainer, given, scores), expected)
     assert {int(batch.max()) + 1 for batch in sizes} == {3, 1}
 
 

@@ -1,4 +1,4 @@
-"""The result of a comparison: its rows, and the same as tables and files."""
+"""The result of a comparison: its rows, tables and files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any, Literal, TextIO
 from torch import Tensor
 
 from captum_goat.compare.explanation import TimedScores
-from captum_goat.compare.measures import BETTER, TINY, Key, Verdict, judge, mean_and_error
+from captum_goat.compare.measures import BETTER, TINY, Key, Verdict, mean_and_error, verdict
 from captum_goat.metrics import NodePolicy
 
-ROUNDING = 1e-6  # of sparsities
+ROUNDING = {"rel_tol": 1e-6, "abs_tol": 1e-6}  # of sparsities
 LEAST_SECONDS = 0.01  # of fitting: less is not shown
 EMPTY = "-"
 LEGEND = """fid+: how far the probability of the class drops without the edges with the highest scores (more is better).
@@ -120,27 +120,22 @@ class Comparison:
         return str(self)
 
     def get(self, explainer: str, metric: str, sparsity: float | None = None) -> ComparisonRow | None:
-        """Return a row; ``None`` if there is no such row.
+        """Return the row of an explainer and a metric; ``None`` if there is no such row.
 
-        Args:
-            explainer: The name of an explainer.
-            metric: The name of a metric.
-            sparsity: The sparsity, for ``fidelity_plus`` and ``fidelity_minus``.
+        ``fidelity_plus`` and ``fidelity_minus`` have a row for each sparsity.
         """
-        rows = (row for row in self.rows if (row.explainer, row.metric) == (explainer, metric))
-        return next((row for row in rows if _has_sparsity(row, sparsity)), None)
+        for row in self.rows:
+            if (row.explainer, row.metric) == (explainer, metric):
+                same = sparsity is not None and row.sparsity and math.isclose(float(row.sparsity), sparsity, **ROUNDING)
+                if same or (sparsity is None and not row.sparsity):
+                    return row
+        return None
 
     def best(self, metric: str = "area_gain", sparsity: float | None = None) -> str:
-        """Return the explainer with the best mean, among those that explained the most graphs.
+        """Return the explainer with the best mean of a metric, among those that explained the most graphs.
 
-        Others may be as good: the verdicts, with this one as the reference, tell.
-
-        Args:
-            metric: The name of a metric.
-            sparsity: As for :meth:`get`.
-
-        Raises:
-            ValueError: If the metric was not measured.
+        Others may be as good: the verdicts, with this one as the reference, tell. A metric that was not measured raises
+        ValueError.
         """
         rows = [row for name in self.scores if (row := self.get(name, metric, sparsity)) is not None]
         if not rows:
@@ -154,11 +149,7 @@ class Comparison:
     def write(self, folder: str | PathLike[str]) -> Path:
         """Write ``comparison.md``, ``comparison.csv`` and, if matplotlib is installed, the curves as ``fidelity.png``.
 
-        Args:
-            folder: The folder to write to; it is created if necessary.
-
-        Returns:
-            The path of ``comparison.md``.
+        The folder is created if necessary. The path of ``comparison.md`` is returned.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -176,23 +167,13 @@ class Comparison:
         return path
 
 
-def _has_sparsity(row: ComparisonRow, sparsity: float | None) -> bool:
-    if sparsity is None or not row.sparsity:
-        return sparsity is None and not row.sparsity
-    return math.isclose(float(row.sparsity), sparsity, rel_tol=ROUNDING, abs_tol=ROUNDING)
-
-
 def rows_of(
     name: str, explanation: TimedScores, values: Mapping[Key, Tensor], reference: Mapping[Key, Tensor] | None
 ) -> Iterator[ComparisonRow]:
-    """Yield all rows of an explainer.
+    """Yield all rows of an explainer, given its times and its values, one per graph.
 
-    Args:
-        name: Its name.
-        explanation: Its times.
-        values: Its values, one per graph.
-        reference: The reference's values; ``None`` if this is the reference, or if there is none. Differences are taken
-            on the first graphs, which both have explained.
+    ``reference`` has the values of the reference; ``None`` if this is the reference, or if there is none. Differences
+    are taken on the first graphs, which both have explained.
     """
     for (metric, sparsity), numbers in values.items():
         value, error, n = mean_and_error(numbers)
@@ -211,22 +192,8 @@ def rows_of(
     _, error, n = mean_and_error(alone)
     yield ComparisonRow(name, "seconds_alone", "", float(alone.median()), error, n)
     if not math.isnan(explanation.seconds_in_batch):
-        yield ComparisonRow(name, "seconds_in_batch", "", explanation.seconds_in_batch, n=explanation.count)
+        yield ComparisonRow(name, "seconds_in_batch", "", explanation.seconds_in_batch, n=len(explanation.scores))
     yield ComparisonRow(name, "seconds_to_fit", "", explanation.seconds_to_fit)
-
-
-def verdict(metric: str, difference: float, error: float) -> Verdict | Literal[""]:
-    """Return the verdict on a mean paired difference to the reference; empty if there is no standard error.
-
-    Examples::
-
-        >>> from captum_goat.compare.comparison import verdict
-        >>> verdict("area_plus", 0.3, 0.1), verdict("area_minus", 0.3, 0.1), verdict("area_minus", 0.3, 0.2)
-        ('better', 'worse', 'alike')
-    """
-    if math.isnan(difference) or math.isnan(error):
-        return ""
-    return judge(difference if BETTER[metric] == "more" else -difference, error)
 
 
 def _text(comparison: Comparison) -> str:
@@ -270,7 +237,7 @@ def _fidelity_table(comparison: Comparison, names: Sequence[str]) -> str:
         elif reference is not None:
             line += [EMPTY, EMPTY]
         lines.append([*line, str(len(comparison.scores[name]))])
-    return _aligned(markdown([*header, "graphs"], lines))
+    return _table([*header, "graphs"], lines)
 
 
 def _other_table(comparison: Comparison, names: Sequence[str]) -> str:
@@ -299,45 +266,21 @@ def _other_table(comparison: Comparison, names: Sequence[str]) -> str:
         if any(cell != EMPTY for cell in cells):
             table[title] = cells
     lines = [[f"`{name}`", *cells] for name, *cells in zip(names, *table.values(), strict=True)]
-    return _aligned(markdown(["explainer", *table], lines))
+    return _table(["explainer", *table], lines)
 
 
-def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; columns of numbers are aligned to the right.
+def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table that is readable as plain text: cells are padded, numbers are aligned to the right."""
+    columns = list(zip(header, *lines, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    right = [all(cell[:1] in "+-0123456789" for cell in column[1:]) for column in columns]
 
-    Examples::
+    def padded(cells: Sequence[str]) -> str:
+        aligned = (f"{cell:{'>' if r else '<'}{width}}" for cell, width, r in zip(cells, widths, right, strict=True))
+        return "| " + " | ".join(aligned) + " |"
 
-        >>> from captum_goat.compare.comparison import markdown
-        >>> print(markdown(["explainer", "n"], [["`goat`", "3"]]))
-        | explainer | n |
-        |---|--:|
-        | `goat` | 3 |
-    """
-    lines = list(lines)
-
-    def is_number(cell: str) -> bool:
-        return cell.strip("*")[:1] in "+-0123456789"
-
-    right = [all(map(is_number, column)) for column in zip(*lines, strict=True)] or [False] * len(header)
-    rule = "|" + "".join("--:|" if is_right else "---|" for is_right in right)
-    return "\n".join([_line(header), rule, *map(_line, lines)])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _aligned(table: str) -> str:
-    """Pad the cells of a Markdown table to the widths of their columns, so that it is readable as plain text."""
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    right = [rule.endswith(":") for rule in cells[1]]
-    rules = ("-" * (width + 1) + (":" if is_right else "-") for width, is_right in zip(widths, right, strict=True))
-    padded = [
-        _line([c.rjust(w) if is_right else c.ljust(w) for c, w, is_right in zip(line, widths, right, strict=True)])
-        for line in cells
-    ]
-    return "\n".join([padded[0], "|" + "|".join(rules) + "|", *padded[2:]])
+    rule = ("-" * (width + 1) + (":" if is_right else "-") for width, is_right in zip(widths, right, strict=True))
+    return "\n".join([padded(header), "|" + "|".join(rule) + "|", *map(padded, lines)])
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -375,12 +318,9 @@ def signed(difference: float, error: float) -> str:
 
 
 def write_rows(file: TextIO, rows: Iterable[Any], row_type: type) -> None:
-    """Write rows as CSV, numbers with four significant digits (differences three, errors two), nan as empty cells.
+    """Write rows, dataclasses of one type, as CSV to a file that was opened with ``newline=""``.
 
-    Args:
-        file: The text file, opened with ``newline=""``.
-        rows: The rows.
-        row_type: Their dataclass.
+    Numbers have four significant digits, differences three and errors two; nan is an empty cell.
     """
     writer = csv.writer(file, lineterminator="\n")
     names = [field.name for field in fields(row_type)]

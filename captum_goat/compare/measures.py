@@ -1,4 +1,4 @@
-"""What is measured of edge scores: metrics of every graph, their means, and verdicts on paired differences."""
+"""The metrics of a comparison: values for every graph, their means, and verdicts on paired differences."""
 
 from __future__ import annotations
 
@@ -81,15 +81,9 @@ class Conditions(NamedTuple):
 
 
 def measure(subject: Subject, scores: Sequence[Tensor], conditions: Conditions) -> dict[Key, Tensor]:
-    """Measure the scores of the first graphs.
+    """Return all metrics of the scores of the first graphs, ``[E]`` each.
 
-    Args:
-        subject: The model, the graphs and their classes.
-        scores: The edge scores of each of the first graphs, ``[E]`` each.
-        conditions: How to measure.
-
-    Returns:
-        One value per graph that has scores, ``[G]``, by metric and sparsity; nan where a metric does not apply.
+    There is one value per graph that has scores, by metric and sparsity; nan where a metric does not apply.
     """
     measured: dict[Key, list[Tensor]] = {}
     for part in chunks(subject.graphs):
@@ -99,7 +93,7 @@ def measure(subject: Subject, scores: Sequence[Tensor], conditions: Conditions) 
         # Graphs without scores get zeros, so that random numbers do not depend on how many graphs have scores.
         missing = [graph.x.new_zeros(graph.num_edges) for graph in graphs[len(scores[part]) :]]
         joined = torch.cat([*scores[part], *missing])
-        for key, values in _measure(subject, Batch.from_data_list(list(graphs)), joined, part, conditions).items():
+        for key, values in _measure(subject, Batch.from_data_list(graphs), joined, part, conditions).items():
             measured.setdefault(key, []).append(values)
     return {key: torch.cat(values)[: len(scores)] for key, values in measured.items()}
 
@@ -157,23 +151,20 @@ def mean_and_error(values: Tensor) -> tuple[float, float, int]:
     return float(values.mean()), float(values.std() / math.sqrt(n)) if n > 1 else math.nan, n
 
 
-def judge(difference: float, error: float) -> Verdict:
-    """Return the verdict on a mean paired difference of which more is better.
+def verdict(metric: str, difference: float, error: float) -> Verdict | Literal[""]:
+    """Return the verdict on a mean paired difference to the reference.
 
-    Args:
-        difference: The mean difference.
-        error: Its standard error.
-
-    Returns:
-        ``"better"`` or ``"worse"`` if the difference exceeds two standard errors and is visible in three digits, else
-        ``"alike"``.
+    It is ``"better"`` or ``"worse"`` if the difference exceeds two standard errors and is visible in three digits, else
+    ``"alike"``; empty if there is no standard error.
 
     Examples::
 
-        >>> from captum_goat.compare.measures import judge
-        >>> judge(0.3, 0.1), judge(-0.3, 0.2), judge(-0.3, 0.1)
-        ('better', 'alike', 'worse')
+        >>> from captum_goat.compare.measures import verdict
+        >>> verdict("area_plus", 0.3, 0.1), verdict("area_minus", 0.3, 0.1), verdict("area_minus", 0.3, 0.2)
+        ('better', 'worse', 'alike')
     """
+    if math.isnan(difference) or math.isnan(error):
+        return ""
     if abs(difference) <= max(TINY, DECISIVE * error):
         return "alike"
-    return "better" if difference > 0 else "worse"
+    return "better" if (difference > 0) == (BETTER[metric] == "more") else "worse"

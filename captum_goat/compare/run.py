@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from captum_goat.compare.explainers import EXPLAINERS, EdgeExplainer, ExplainerS
 from captum_goat.compare.explainers.randomness import seeded
 from captum_goat.compare.explanation import Advance, TimedScores, explain, make_explainer
 from captum_goat.compare.measures import SPARSITIES, Conditions, Key, measure
-from captum_goat.compare.subject import UserSubject
+from captum_goat.compare.subject import Subject
 from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.reduced_graphs import reads_roots
 from captum_goat.runs.progress import progress_bar
@@ -23,14 +22,6 @@ from captum_goat.tracking import UnsupportedModelError
 
 DEFAULT = ("goat", "integrated_gradients", "saliency", "occlusion", "random")  # GNNExplainer is much slower
 BUDGET = 60.0  # seconds
-
-
-class Outcome(NamedTuple):
-    """The times of an explainer, its scores graph by graph, and their values by metric."""
-
-    explanation: TimedScores
-    scores: list[Tensor]
-    values: dict[Key, Tensor]
 
 
 def compare(
@@ -115,7 +106,7 @@ def compare(
     conditions.check()
     made = _make_explainers(explainers, seed)
     with torch.inference_mode(False):  # which the caller may be in, and which forbids gradients
-        subject = UserSubject.of(
+        subject = Subject.of(
             model, graphs, target=target, nodes=nodes, num_hops=num_hops, training_graphs=list(training_graphs)
         )
         if node_policy == "leave" and reads_roots(subject.model):
@@ -161,69 +152,47 @@ def _check_explainer(explainer: EdgeExplainer) -> None:
 
 def _compare(
     explainers: Sequence[EdgeExplainer],
-    subject: UserSubject,
+    subject: Subject,
     conditions: Conditions,
     budget: float,
     reference: str | None,
     show_progress: bool,
 ) -> Comparison:
     """Run all explainers and measure their scores; an error of one does not affect the others."""
-    outcomes: dict[str, Outcome] = {}
+    explanations: dict[str, TimedScores] = {}
+    values: dict[str, dict[Key, Tensor]] = {}
     skipped: dict[str, str] = {}
     failed: dict[str, Exception] = {}
     with progress_bar(len(explainers) * len(subject.graphs), "graph", show_progress) as advance:
         for explainer in explainers:
+            name = explainer.name
             try:
-                outcomes[explainer.name] = _outcome(explainer, subject, conditions, budget, advance)
+                explanation = _explain(explainer, subject, conditions.seed, budget, advance)
+                measured = measure(subject, explanation.scores, conditions)
+                if explainer.complete:
+                    measured["completeness_error", ""] = explanation.completeness_error
+                explanations[name], values[name] = explanation, measured
             except (ExplainerSkippedError, UnsupportedModelError, ImportError) as error:
-                skipped[explainer.name] = " ".join(str(error).split())
+                skipped[name] = " ".join(str(error).split())
             except Exception as error:  # of an explainer, which may be the user's: it is reported
-                failed[explainer.name] = error
-    if failed and not outcomes:
+                failed[name] = error
+    if failed and not explanations:
         first = next(iter(failed.values()))
         reasons = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
         raise RuntimeError(f"Expected an explainer that works (got errors from all: {reasons}).") from first
-    return _side_by_side(outcomes, skipped, failed, subject, conditions, reference)
-
-
-def _outcome(
-    explainer: EdgeExplainer, subject: UserSubject, conditions: Conditions, budget: float, advance: Advance
-) -> Outcome:
-    """Run an explainer on copies, with random numbers independent of other explainers, and measure its scores."""
-    if getattr(explainer, "trained", False) and not subject.training_graphs:
-        raise ExplainerSkippedError("It has to learn first (got no graphs to learn from). Pass training_graphs.")
-    with seeded(conditions.seed), torch.enable_grad():
-        explanation = explain(explainer, subject.copied(), len(subject.graphs), budget, advance)
-    sizes = [graph.num_edges for graph in subject.graphs[: explanation.count]]
-    scores = list(explanation.scores.split(sizes))
-    values = measure(subject, scores, conditions)
-    if explainer.complete:
-        values["completeness_error", ""] = explanation.completeness_error
-    return Outcome(explanation, scores, values)
-
-
-def _side_by_side(
-    outcomes: dict[str, Outcome],
-    skipped: dict[str, str],
-    failed: dict[str, Exception],
-    subject: UserSubject,
-    conditions: Conditions,
-    reference: str | None,
-) -> Comparison:
     notes = list(subject.notes)
-    of_reference = outcomes.get(reference) if reference is not None else None
-    if reference is not None and of_reference is None and outcomes:
+    of_reference = values.get(reference) if reference is not None else None
+    if reference is not None and of_reference is None and explanations:
         notes.append(f"There are no differences: the reference `{reference}` is not among the explainers above.")
-    if any(len(outcome.scores) < len(subject.graphs) for outcome in outcomes.values()):
+    if any(len(explanation.scores) < len(subject.graphs) for explanation in explanations.values()):
         notes.append("An explainer with fewer graphs ran out of time; its differences are those on its graphs.")
     rows: list[ComparisonRow] = []
-    for name, outcome in outcomes.items():
-        others = None if of_reference is None or name == reference else of_reference.values
-        rows += rows_of(name, outcome.explanation, outcome.values, others)
+    for name, explanation in explanations.items():
+        rows += rows_of(name, explanation, values[name], None if name == reference else of_reference)
     return Comparison(
         rows=tuple(rows),
-        scores={name: outcome.scores for name, outcome in outcomes.items()},
-        values={name: outcome.values for name, outcome in outcomes.items()},
+        scores={name: explanation.scores for name, explanation in explanations.items()},
+        values=values,
         skipped=skipped,
         failed=failed,
         reference=None if of_reference is None else reference,
@@ -232,3 +201,11 @@ def _side_by_side(
         node_policy=conditions.node_policy,
         notes=tuple(notes),
     )
+
+
+def _explain(explainer: EdgeExplainer, subject: Subject, seed: int, budget: float, advance: Advance) -> TimedScores:
+    """Run an explainer on copies, with random numbers independent of other explainers."""
+    if getattr(explainer, "trained", False) and not subject.training_graphs:
+        raise ExplainerSkippedError("It has to learn first (got no graphs to learn from). Pass training_graphs.")
+    with seeded(seed), torch.enable_grad():
+        return explain(explainer, subject.copied(), budget, advance)

@@ -1,4 +1,4 @@
-"""The subject of a comparison: a model and graphs, or one graph and some of its nodes, checked before all else."""
+"""The subject of a comparison: a model and graphs, or one graph and some of its nodes, checked beforehand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat.inputs.node_selection import node_numbers
-from captum_goat.metrics.counted_edges import edges_of
+from captum_goat.metrics.counted_edges import description, edges_of
 from captum_goat.metrics.reduced_graphs import class_per_graph, refuse_probabilities
 from captum_goat.models import RootClassifier
 
@@ -24,35 +24,14 @@ ARGUMENTS = ("x", "edge_index", "batch")
 RELATIVE, ABSOLUTE = 1e-3, 1e-4  # tolerances where outputs of a node are compared
 
 
-class Subject(Protocol):
-    """A model, graphs, and the class of each graph to explain."""
-
-    @property
-    def model(self) -> Module:
-        """The model, in evaluation mode, called as ``model(x, edge_index, batch)``."""
-
-    @property
-    def graphs(self) -> Sequence[Data]:
-        """G graphs with edges."""
-
-    @property
-    def training_graphs(self) -> Sequence[Data]:
-        """Other graphs, for explainers that have to learn."""
-
-    @property
-    def target(self) -> Tensor:
-        """The class of each graph, ``[G]``."""
-
-
 @dataclass(frozen=True)
-class UserSubject:
-    """A :class:`Subject` made of the arguments of :func:`~captum_goat.compare.compare`.
+class Subject:
+    """A model, graphs, and the class of each graph to explain.
 
     Attributes:
-        model: A copy of the user's model; a node classifier is wrapped in a
-            :class:`~captum_goat.models.RootClassifier`.
-        graphs: The graphs, with ``x``, ``edge_index`` and, if all have it, ``edge_label``.
-        training_graphs: Other such graphs, for explainers that have to learn.
+        model: The model, in evaluation mode, called as ``model(x, edge_index, batch)``.
+        graphs: G graphs with edges.
+        training_graphs: Other graphs, for explainers that have to learn.
         target: The class of each graph, ``[G]``.
         notes: Messages for the user.
     """
@@ -73,11 +52,10 @@ class UserSubject:
         nodes: Tensor | Sequence[int] | None = None,
         num_hops: int | None = None,
         training_graphs: Iterable[Data] = (),
-    ) -> UserSubject:
-        """Check the arguments of :func:`~captum_goat.compare.compare`.
+    ) -> Subject:
+        """Check and copy the arguments of :func:`~captum_goat.compare.compare`.
 
-        Raises:
-            ValueError: If explainers cannot be compared on them.
+        A node classifier is wrapped in a :class:`~captum_goat.models.RootClassifier`.
         """
         _check_model(model)
         notes: tuple[str, ...] = ()
@@ -97,7 +75,7 @@ class UserSubject:
             plain = [Data(x=graph.x, edge_index=graph.edge_index) for graph in plain]
         return cls(model, plain, others, classes, notes)
 
-    def copied(self) -> UserSubject:
+    def copied(self) -> Subject:
         """Return a copy, which an explainer may change."""
         return replace(
             self,
@@ -152,13 +130,7 @@ def _call(count: int) -> str:
 def logits_of(model: Module, graphs: Sequence[Data], num_nodes: int | None = None) -> Tensor:
     """Return a model's logits for graphs, ``[G, C]``, computed in batches of limited size.
 
-    Args:
-        model: The model.
-        graphs: The graphs.
-        num_nodes: For a node classifier, the number of nodes of the one graph: the logits are ``[num_nodes, C]``.
-
-    Raises:
-        ValueError: If the model cannot be called, or does not return logits.
+    For a node classifier, ``num_nodes`` is the number of nodes of the one graph, and the logits are ``[num_nodes, C]``.
     """
     logits = torch.cat([_logits(model, graphs[part], num_nodes) for part in chunks(graphs)])
     refuse_probabilities(logits)
@@ -210,8 +182,7 @@ def chunks(graphs: Sequence[Data]) -> Iterator[slice]:
 
 def _sequence(graphs: Any) -> Sequence[Data]:
     if isinstance(graphs, Batch):
-        single: list[Data] = graphs.to_data_list()
-        return single
+        return list(graphs.to_data_list())
     if isinstance(graphs, Data):
         raise ValueError(
             "Expected a sequence of graphs (got one graph). Pass [graph] to explain it as a whole, or pass the nodes "
@@ -224,13 +195,12 @@ def _sequence(graphs: Any) -> Sequence[Data]:
 
 
 def _plain(graph: Any, index: int) -> Data:
-    """Return a graph with nothing but what explainers and metrics need."""
+    """Return a graph with only the attributes that explainers and metrics need."""
     if not isinstance(graph, Data):
         raise ValueError(f"Expected graphs, torch_geometric.data.Data (got {type(graph).__name__} as graph {index}).")
     x = graph.x
     if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
-        got = f"{x.dtype} {list(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"Expected floating-point node features x [N, F] (got {got} in graph {index}).")
+        raise ValueError(f"Expected floating-point node features x [N, F] (got {description(x)} in graph {index}).")
     edge_index = edges_of(graph)
     if not edge_index.size(1):
         raise ValueError(
