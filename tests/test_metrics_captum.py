@@ -128,13 +128,30 @@ def test_sensitivity_by_hand() -> None:
         return data.x[data.edge_index[0], 0]
 
     found = graph_sensitivity(SUMS, batch, features, radius=0.5, samples=2, generator=seeded())
-    longest = int(batch.ptr.diff().max())
-    noise = torch.rand((16, longest, 4), generator=seeded(), dtype=torch.float64) - 0.5
+    noise = torch.rand((2, batch.num_nodes, 4), generator=seeded(), dtype=torch.float64) - 0.5
     for index, graph in enumerate(batch.to_data_list()):
         source = graph.edge_index[0]
         size = float(graph.x[source, 0].norm()) or 1.0
-        moved = [float(noise[2 * index + sample][source, 0].norm()) / size for sample in (0, 1)]
+        moved = [float(sample[batch.ptr[index] + source, 0].norm()) / size for sample in noise]
         assert float(found[index]) == pytest.approx(max(moved))
+
+
+def test_sensitivity_of_one_graph_is_that_of_captum() -> None:
+    model, graph = make_gnn("gin"), slow.random_graph("directed", 4)
+    found = graph_sensitivity(model, graph, goat, 1, radius=0.3, samples=5, generator=seeded())
+
+    def explain(inputs: Tensor | tuple[Tensor]) -> tuple[Tensor]:
+        features = inputs[0] if isinstance(inputs, tuple) else inputs
+        graphs = [Data(x=x, edge_index=graph.edge_index) for x in features]
+        with torch.enable_grad():
+            return (torch.stack([goat(model, changed, torch.tensor([1])) for changed in graphs]),)
+
+    def moved(inputs: Tensor) -> Tensor:
+        return inputs + 0.3 * (2.0 * torch.rand(inputs.shape, generator=seeded(), dtype=inputs.dtype) - 1.0)
+
+    expected = captum.metrics.sensitivity_max(explain, (graph.x[None],), moved, n_perturb_samples=5)
+    torch.testing.assert_close(found, expected)
+    assert found > 0.01
 
 
 def test_sensitivity_of_goat_is_small_and_that_of_noise_is_not() -> None:
@@ -163,8 +180,11 @@ def test_explainers_may_write_on_the_graph_they_get() -> None:
 
 def test_wrong_arguments() -> None:
     graph = slow.random_graph("undirected", 0)
-    with pytest.raises(ValueError, match="Expected a radius above 0"):
-        graph_sensitivity(SUMS, graph, goat, radius=0.0)
+    for wrong in ({"radius": 0.0}, {"samples": 0}):
+        with pytest.raises(ValueError, match="Expected a radius above 0 and one sample or more"):
+            graph_sensitivity(SUMS, graph, goat, **wrong)
+    with pytest.raises(ValueError, match="Expected one sample or more"):
+        graph_infidelity(SUMS, graph, torch.zeros(graph.num_edges), samples=0)
     with pytest.raises(ValueError, match=r"Expected scores of shape \[\d+\]"):
         graph_sensitivity(SUMS, graph, lambda *_: torch.ones(1))
     with pytest.raises(ValueError, match="Expected a model in evaluation mode"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -154,7 +154,9 @@ class Comparison:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "comparison.csv").open("w", newline="", encoding="utf-8") as file:
-            write_rows(file, self.rows, ComparisonRow)
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(field.name for field in fields(ComparisonRow))
+            writer.writerows([_csv_cell(value) for value in astuple(row)] for row in self.rows)
         sections = ["# Explainers compared", str(self), LEGEND]
         try:
             from captum_goat.compare.figures import draw_curves
@@ -210,7 +212,7 @@ def _text(comparison: Comparison) -> str:
         f"{comparison.node_policy}."
     ]
     if names:
-        sections += [_fidelity_table(comparison, names), _other_table(comparison, names)]
+        sections += _tables(comparison, names)
     if comparison.skipped:
         lines = (f"- `{name}`: {reason}" for name, reason in comparison.skipped.items())
         sections.append("Skipped:\n\n" + "\n".join(lines))
@@ -221,66 +223,61 @@ def _text(comparison: Comparison) -> str:
     return "\n\n".join([*sections, *comparison.notes])
 
 
-def _fidelity_table(comparison: Comparison, names: Sequence[str]) -> str:
-    """Return the table of fidelities, with the differences of gains."""
-    reference = comparison.reference
-    header = ["explainer", "fid+", "fid-", "gain"]
-    if reference is not None:
-        header += [f"gain - `{reference}`'s", "verdict"]
-    lines = []
-    for name in names:
-        rows = [comparison.get(name, metric) for metric in ("area_plus", "area_minus", "area_gain")]
-        line = [f"`{name}`", *(number(None if row is None else row.value) for row in rows)]
-        gain = rows[-1]
-        if reference is not None and gain is not None:
-            line += [signed(gain.difference, gain.difference_error), gain.verdict or EMPTY]
-        elif reference is not None:
-            line += [EMPTY, EMPTY]
-        lines.append([*line, str(len(comparison.scores[name]))])
-    return _table([*header, "graphs"], lines)
+def _tables(comparison: Comparison, names: Sequence[str]) -> list[str]:
+    """Return the table of fidelities, with the differences of gains, and the table of the other metrics."""
 
+    def column(metric: str, formatted: Callable[[ComparisonRow], str]) -> list[str]:
+        rows = (comparison.get(name, metric) for name in names)
+        return [EMPTY if row is None else formatted(row) for row in rows]
 
-def _other_table(comparison: Comparison, names: Sequence[str]) -> str:
-    """Return the table of the other metrics; columns without any value are left out."""
+    def fixed(row: ComparisonRow) -> str:
+        return number(row.value)
 
-    def significant(value: float) -> str:
-        return f"{value:.2g}"
+    def significant(row: ComparisonRow) -> str:
+        return f"{row.value:.2g}"
 
-    def seconds_to_fit(value: float) -> str:
-        return seconds(value) if value >= LEAST_SECONDS else EMPTY
+    def duration(row: ComparisonRow) -> str:
+        return seconds(row.value)
 
-    columns: dict[str, tuple[str, Callable[[float], str]]] = {
-        "robust gain": ("robust_gain", number),
-        "characterization": ("characterization_score", number),
-        "AUC": ("ground_truth_auc", number),
-        "infidelity": ("infidelity", significant),
-        "completeness error": ("largest_completeness_error", significant),
-        "time alone": ("seconds_alone", seconds),
-        "in batches": ("seconds_in_batch", seconds),
-        "to fit": ("seconds_to_fit", seconds_to_fit),
+    fidelities = {
+        "explainer": [f"`{name}`" for name in names],
+        "fid+": column("area_plus", fixed),
+        "fid-": column("area_minus", fixed),
+        "gain": column("area_gain", fixed),
+        f"gain - `{comparison.reference}`'s": column(
+            "area_gain", lambda row: signed(row.difference, row.difference_error)
+        ),
+        "verdict": column("area_gain", lambda row: row.verdict or EMPTY),
+        "graphs": [str(len(comparison.scores[name])) for name in names],
     }
-    table: dict[str, list[str]] = {}
-    for title, (metric, formatted) in columns.items():
-        rows = [comparison.get(name, metric) for name in names]
-        cells = [EMPTY if row is None else formatted(row.value) for row in rows]
+    others = {
+        "explainer": fidelities["explainer"],
+        "robust gain": column("robust_gain", fixed),
+        "characterization": column("characterization_score", fixed),
+        "AUC": column("ground_truth_auc", fixed),
+        "infidelity": column("infidelity", significant),
+        "completeness error": column("largest_completeness_error", significant),
+        "time alone": column("seconds_alone", duration),
+        "in batches": column("seconds_in_batch", duration),
+        "to fit": column("seconds_to_fit", lambda row: duration(row) if row.value >= LEAST_SECONDS else EMPTY),
+    }
+    return [_table(fidelities), _table(others)]
+
+
+def _table(columns: Mapping[str, Sequence[str]]) -> str:
+    """Return a Markdown table that is readable as plain text; columns without any value are left out.
+
+    Cells are padded to the width of their column, and numbers are aligned to the right.
+    """
+    padded = []
+    for title, cells in columns.items():
         if any(cell != EMPTY for cell in cells):
-            table[title] = cells
-    lines = [[f"`{name}`", *cells] for name, *cells in zip(names, *table.values(), strict=True)]
-    return _table(["explainer", *table], lines)
-
-
-def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table that is readable as plain text: cells are padded, numbers are aligned to the right."""
-    columns = list(zip(header, *lines, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    right = [all(cell[:1] in "+-0123456789" for cell in column[1:]) for column in columns]
-
-    def padded(cells: Sequence[str]) -> str:
-        aligned = (f"{cell:{'>' if r else '<'}{width}}" for cell, width, r in zip(cells, widths, right, strict=True))
-        return "| " + " | ".join(aligned) + " |"
-
-    rule = ("-" * (width + 1) + (":" if is_right else "-") for width, is_right in zip(widths, right, strict=True))
-    return "\n".join([padded(header), "|" + "|".join(rule) + "|", *map(padded, lines)])
+            width = max(map(len, (title, *cells)))
+            are_numbers = all(cell[:1] in "+-0123456789" for cell in cells)
+            align = str.rjust if are_numbers else str.ljust
+            rule = "-" * (width + 1) + (":" if are_numbers else "-")
+            padded.append([f" {align(title, width)} ", rule, *(f" {align(cell, width)} " for cell in cells)])
+    return "\n".join("|" + "|".join(line) + "|" for line in zip(*padded, strict=True))
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -317,20 +314,5 @@ def signed(difference: float, error: float) -> str:
     return f"{difference:+{digits}}" + ("" if math.isnan(error) else f" ± {error:{digits}}")
 
 
-def write_rows(file: TextIO, rows: Iterable[Any], row_type: type) -> None:
-    """Write rows, dataclasses of one type, as CSV to a file that was opened with ``newline=""``.
-
-    Numbers have four significant digits, differences three and errors two; nan is an empty cell.
-    """
-    writer = csv.writer(file, lineterminator="\n")
-    names = [field.name for field in fields(row_type)]
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow([_cell(name, value) for name, value in zip(names, astuple(row), strict=True)])
-
-
-def _cell(name: str, value: object) -> object:
-    if isinstance(value, float):
-        digits = 2 if name.endswith("error") else 3 if name == "difference" else 4
-        return "" if math.isnan(value) else f"{value:.{digits}g}"
-    return value
+def _csv_cell(value: Any) -> Any:
+    return "" if value != value else f"{value:.6g}" if isinstance(value, float) else value  # nan is not itself

@@ -14,7 +14,7 @@ perturbations here, Captum's own metric takes two lines for ``masks`` of shape `
 
 The attributions must be those of single edges: with a ``feature_mask`` every edge would count for its whole feature.
 Captum's metrics return one number per row of a tensor, :func:`graph_infidelity` and :func:`graph_sensitivity` one per
-graph: the edges or nodes of a graph are one row, padded with zeros to the length of the longest.
+graph of a batch.
 
 Reference: Yeh, Hsieh, Suggala, Inouye, Ravikumar: *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019.
 """
@@ -22,10 +22,8 @@ Reference: Yeh, Hsieh, Suggala, Inouye, Ravikumar: *On the (In)fidelity and Sens
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import captum.metrics
 import torch
 from captum.metrics import infidelity_perturb_func_decorator
 from torch import Generator, Tensor
@@ -34,14 +32,7 @@ from torch_geometric.data import Batch, Data
 
 from captum_goat.inputs.edge_masks import check_masks
 from captum_goat.masked_model import EdgeMaskedModel
-from captum_goat.metrics.counted_edges import (
-    CountedEdges,
-    check_scores,
-    description,
-    graph_of_nodes,
-    number_of_graphs,
-    position_in_graph,
-)
+from captum_goat.metrics.counted_edges import CountedEdges, check_scores, description, sums
 from captum_goat.metrics.reduced_graphs import class_per_graph, logits_of, model_arguments, output_of
 
 # What Captum's infidelity calls: (inputs, baselines if there are any) -> (perturbations,), (perturbed inputs,).
@@ -184,7 +175,7 @@ def graph_infidelity(
     .. math:: \mathrm{INFD} = \mathbb{E}_I\left[\left(I^\top \phi - (f(m) - f(m - I))_c\right)^2\right]
 
     :math:`f` are the model's logits, which are what methods such as GOAt explain, as a function of the edge mask
-    :math:`m = 1`, :class:`~captum_goat.EdgeMaskedModel`. Computed by :func:`captum.metrics.infidelity`.
+    :math:`m = 1`, :class:`~captum_goat.EdgeMaskedModel`. For one graph this is :func:`captum.metrics.infidelity`.
 
     Args:
         model: As for :func:`~captum_goat.metrics.fidelity_plus`, but without log-probabilities.
@@ -215,27 +206,27 @@ def graph_infidelity(
         >>> graph_infidelity(model, data, torch.tensor([0.0, 2.0]), target=1)  # exactly what each edge adds
         tensor([0.])
     """
+    if samples < 1:
+        raise ValueError(f"Expected one sample or more (got {samples}).")
     edges, scores = CountedEdges.of(data), check_scores(scores, data)
     perturb = perturb_func or drop_edges(0.1, feature_mask=edges.number, generator=generator)
     output = logits_of(model, data)
     classes = output.argmax(dim=1) if target is None else class_per_graph(target, output)
-    rows = GraphRows.of(edges.columns_graph, edges.num_graphs)
     masked, (args, kwargs) = EdgeMaskedModel(model), model_arguments(model, data)
 
-    def forward(masks: Tensor) -> Tensor:
-        columns = rows.unpacked(masks)
-        return rows.by_graph(masked(columns, *args, **kwargs).view(len(columns), edges.num_graphs, -1))
+    def values(masks: Tensor) -> Tensor:
+        logits: Tensor = masked(masks, *args, **kwargs).view(len(masks), edges.num_graphs, -1)
+        return logits.gather(2, classes.view(1, -1, 1).expand(len(masks), -1, 1)).squeeze(2)
 
-    def perturbed(masks: Tensor) -> tuple[Tensor, Tensor]:
-        (perturbation,), (changed,) = perturb(rows.unpacked(masks))
-        return rows.packed(perturbation), rows.packed(changed)
-
-    mask = rows.packed(torch.ones_like(scores).unsqueeze(0))
-    attributions = rows.packed(scores.unsqueeze(0))
-    result: Tensor = captum.metrics.infidelity(
-        forward, perturbed, mask, attributions, target=classes, n_perturb_samples=samples, normalize=normalize
-    )
-    return result
+    with torch.no_grad():
+        mask = scores.new_ones(samples, len(scores))
+        (perturbation,), (perturbed,) = perturb(mask)
+        change = values(mask[:1]) - values(perturbed)
+    predicted = torch.zeros_like(change).index_add_(1, edges.columns_graph, (perturbation * scores).to(change))
+    if normalize:
+        square = predicted.square().sum(dim=0)
+        predicted = predicted * (predicted * change).sum(dim=0) / torch.where(square == 0.0, 1.0, square)
+    return (predicted - change).square().mean(dim=0)
 
 
 def graph_sensitivity(
@@ -252,8 +243,8 @@ def graph_sensitivity(
 
     .. math:: \mathrm{SENS} = \max_{\|\epsilon\|_\infty \le r} \frac{\|\phi(x + \epsilon) - \phi(x)\|_2}{\|\phi(x)\|_2}
 
-    The maximum is taken over random :math:`\epsilon`, by :func:`captum.metrics.sensitivity_max`. To perturb the mask
-    instead of the features, call Captum's function itself: ``sensitivity_max(goat.attribute, mask, ...)``.
+    The maximum is taken over random :math:`\epsilon`. For one graph this is :func:`captum.metrics.sensitivity_max`. To
+    perturb the mask instead of the features, call Captum's function: ``sensitivity_max(goat.attribute, mask, ...)``.
 
     Args:
         model: As for :func:`~captum_goat.metrics.fidelity_plus`.
@@ -282,63 +273,23 @@ def graph_sensitivity(
     """
     if not data.x.is_floating_point():
         raise ValueError(f"Expected floating-point node features, which can be perturbed (got {data.x.dtype}).")
-    if radius <= 0.0:
-        raise ValueError(f"Expected a radius above 0 (got {radius}).")
-    output, graphs = output_of(model, data), number_of_graphs(data)
+    if radius <= 0.0 or samples < 1:
+        raise ValueError(f"Expected a radius above 0 and one sample or more (got {radius} and {samples}).")
+    edges, output = CountedEdges.of(data), output_of(model, data)
     classes = output.argmax(dim=1) if target is None else class_per_graph(target, output)
-    nodes = GraphRows.of(graph_of_nodes(data), graphs)
-    edges = GraphRows.of(CountedEdges.of(data).columns_graph, graphs)
 
-    def explain(inputs: Any) -> tuple[Tensor]:
-        scores = []
-        for x in nodes.unpacked(inputs[0] if isinstance(inputs, tuple) else inputs):
-            changed = data.clone()  # an explainer may write on it
-            changed.x = x.clone()
-            with torch.enable_grad():  # Captum calls without gradients, which explainers may need
-                scores.append(check_scores(explainer(model, changed, classes), data))
-        return (edges.packed(torch.stack(scores)),)
+    def explain(x: Tensor) -> Tensor:
+        changed = data.clone()  # an explainer may write on it
+        changed.x = x.clone()
+        with torch.enable_grad():  # which explainers may need
+            return check_scores(explainer(model, changed, classes), data)
 
-    def perturb(inputs: Tensor) -> Tensor:
-        return inputs + radius * (2.0 * _random(torch.rand, inputs.shape, inputs, generator) - 1.0)
+    def norms(values: Tensor) -> Tensor:
+        return sums(values.square(), edges.columns_graph, edges.num_graphs).sqrt()
 
-    inputs = nodes.packed(data.x.detach().unsqueeze(0))
-    result: Tensor = captum.metrics.sensitivity_max(explain, inputs, perturb, n_perturb_samples=samples)
-    return result
-
-
-@dataclass(frozen=True)
-class GraphRows:
-    """Elements of graphs (edges or nodes) in the rows that Captum expects: one per graph and sample.
-
-    Attributes:
-        graph: The graph of each element, ``[K]``.
-        slot: The place of each element in its graph, ``[K]``.
-        num_graphs: G, the number of graphs.
-        length: L, the length of a row.
-    """
-
-    graph: Tensor
-    slot: Tensor
-    num_graphs: int
-    length: int
-
-    @classmethod
-    def of(cls, graph: Tensor, num_graphs: int) -> GraphRows:
-        """Give the elements of each graph their places in its row."""
-        slot = position_in_graph(graph, num_graphs)
-        return cls(graph, slot, num_graphs, int(slot.max()) + 1 if len(slot) else 0)
-
-    def packed(self, values: Tensor) -> Tensor:
-        """Turn S samples of all elements, ``[S, K, ...]``, into rows ``[G * S, L, ...]``."""
-        filled = values.new_zeros(len(values), self.num_graphs, self.length, *values.shape[2:])
-        filled[:, self.graph, self.slot] = values
-        return self.by_graph(filled)
-
-    def unpacked(self, rows: Tensor) -> Tensor:
-        """Turn rows ``[G * S, L, ...]`` into S samples of all elements, ``[S, K, ...]``."""
-        return rows.view(self.num_graphs, -1, *rows.shape[1:]).transpose(0, 1)[:, self.graph, self.slot]
-
-    @staticmethod
-    def by_graph(values: Tensor) -> Tensor:
-        """Turn ``[S, G, ...]`` into ``[G * S, ...]``: Captum has all samples of a graph, then those of the next."""
-        return values.transpose(0, 1).flatten(0, 1)
+    features: Tensor = data.x.detach()
+    noise = radius * (2.0 * _random(torch.rand, (samples, *features.shape), features, generator) - 1.0)
+    scores = explain(features)
+    size = norms(scores)
+    changes = [norms(explain(features + sample) - scores) for sample in noise]
+    return torch.stack(changes).amax(dim=0) / torch.where(size == 0.0, 1.0, size)
