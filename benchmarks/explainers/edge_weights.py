@@ -13,8 +13,8 @@ from torch_geometric.nn import MessagePassing
 
 from benchmarks.explainers.graph_copies import repeat_graphs
 from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
-from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
-from captum_goat.compare.explainers.standard import integrated_gradients
+from captum_goat.compare.explainers.interface import ExplainerSkippedError
+from captum_goat.compare.explainers.standard import IntegratedGradients
 
 
 class WeightedTargets(MaskedTargets):
@@ -72,13 +72,13 @@ def _weigh(weights: Tensor, edge_index: Tensor) -> Any:
     return hook
 
 
-class WeightIntegratedGradients(Explainer):
+class WeightIntegratedGradients(IntegratedGradients):
     r"""Integrated gradients of the edge weights, :math:`\int_0^1 \partial f / \partial w_e \, dt`, from 0 to 1.
 
     Weights enter *before* degree normalisation, so that an edge also answers for what it does to the other edges'
     coefficients; weights of 0 are the graph without edges. A self-loop of the graph has weight 1 at a layer that would
     add one in its place, and so no part in the score there. Where a layer does not normalise, this is the same as
-    integrated_gradients gradients on the mask of the messages.
+    integrated gradients on the mask of the messages.
 
     Args:
         n_steps: The number of points on the way.
@@ -86,15 +86,10 @@ class WeightIntegratedGradients(Explainer):
 
     name = "integrated_gradients_weights"
     citation = "Sundararajan, Taly, Yan: Axiomatic Attribution for Deep Networks, ICML 2017; here on edge weights"
-    complete = True
     baseline = "removed"
-    batched = True
-
-    def __init__(self, n_steps: int = 50) -> None:
-        self.n_steps = n_steps
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the integrals."""
         weights = torch.ones(1, graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
-        attributions: Tensor = integrated_gradients(WeightedTargets(model, graphs), weights, self.n_steps)
-        return attributions[0]
+        attributions: Tensor = self.attributions(WeightedTargets(model, graphs), weights)[0]
+        return attributions

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from captum_goat.compare.explanation import TimedScores
-from captum_goat.compare.measures import BETTER, TINY, Key, Verdict, mean_and_error, verdict
+from captum_goat.compare.measures import LESS_IS_BETTER, TINY, Key, Verdict, mean_and_error, verdict
 from captum_goat.metrics import NodePolicy
 
 ROUNDING = {"rel_tol": 1e-6, "abs_tol": 1e-6}  # of sparsities
@@ -141,7 +141,7 @@ class Comparison:
         if not rows:
             known = ", ".join(sorted({row.metric for row in self.rows})) or "nothing"
             raise ValueError(f"Expected a metric that was measured: {known} (got {metric!r}).")
-        sign = 1.0 if BETTER[metric] == "more" else -1.0
+        sign = -1.0 if metric in LESS_IS_BETTER else 1.0
         most = max(len(self.scores[row.explainer]) for row in rows)
         complete = [row for row in rows if len(self.scores[row.explainer]) == most]
         return max(complete, key=lambda row: sign * row.value).explainer

@@ -32,24 +32,17 @@ SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9)
 Key: TypeAlias = tuple[str, str]
 Verdict: TypeAlias = Literal["better", "alike", "worse"]
 
-# Whether more or less of a metric is better.
-BETTER: dict[str, Literal["more", "less"]] = {
-    "fidelity_plus": "more",
-    "fidelity_minus": "less",
-    "area_plus": "more",
-    "area_minus": "less",
-    "area_gain": "more",
-    "robust_fidelity_plus": "more",
-    "robust_fidelity_minus": "less",
-    "robust_gain": "more",
-    "characterization_score": "more",
-    "ground_truth_auc": "more",
-    "infidelity": "less",
-    "completeness_error": "less",
-    "largest_completeness_error": "less",
-    "seconds_alone": "less",
-    "seconds_in_batch": "less",
-    "seconds_to_fit": "less",
+# Of all other metrics, more is better.
+LESS_IS_BETTER = {
+    "fidelity_minus",
+    "area_minus",
+    "robust_fidelity_minus",
+    "infidelity",
+    "completeness_error",
+    "largest_completeness_error",
+    "seconds_alone",
+    "seconds_in_batch",
+    "seconds_to_fit",
 }
 
 
@@ -119,19 +112,15 @@ def _measure(subject: Subject, batch: Batch, scores: Tensor, part: slice, condit
     values["robust_gain", ""] = robust.delta
     if "edge_label" in batch:
         values["ground_truth_auc", ""] = ground_truth_auc(batch, scores)
-    values["infidelity", ""] = _infidelity(subject, batch, scores, target, seed + part.start)
-    return values
-
-
-def _infidelity(subject: Subject, batch: Batch, scores: Tensor, target: Tensor, seed: int) -> Tensor:
-    """Return the infidelity of scores multiplied by the factor that fits best, so that scores of any unit compare."""
-    random = Generator().manual_seed(seed)
-    try:
-        return graph_infidelity(
-            subject.model, batch, scores, target, samples=INFIDELITY_SAMPLES, normalize=True, generator=random
+    random.manual_seed(seed + part.start)
+    try:  # scaled by the factor that fits best, so that scores of any unit compare
+        infidelity = graph_infidelity(
+            model, batch, scores, target, samples=INFIDELITY_SAMPLES, normalize=True, generator=random
         )
     except UnsupportedModelError:  # the model has no messages that could be masked
-        return scores.new_full((batch.num_graphs,), torch.nan)
+        infidelity = torch.full_like(robust.plus, torch.nan)
+    values["infidelity", ""] = infidelity
+    return values
 
 
 def mean_and_error(values: Tensor) -> tuple[float, float, int]:
@@ -167,4 +156,4 @@ def verdict(metric: str, difference: float, error: float) -> Verdict | Literal["
         return ""
     if abs(difference) <= max(TINY, DECISIVE * error):
         return "alike"
-    return "better" if (difference > 0) == (BETTER[metric] == "more") else "worse"
+    return "better" if (difference > 0) != (metric in LESS_IS_BETTER) else "worse"

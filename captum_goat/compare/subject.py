@@ -47,16 +47,12 @@ class Subject:
         cls,
         model: Module,
         graphs: Iterable[Data] | Data,
-        *,
         target: Tensor | Sequence[int] | int | None = None,
         nodes: Tensor | Sequence[int] | None = None,
         num_hops: int | None = None,
         training_graphs: Iterable[Data] = (),
     ) -> Subject:
-        """Check and copy the arguments of :func:`~captum_goat.compare.compare`.
-
-        A node classifier is wrapped in a :class:`~captum_goat.models.RootClassifier`.
-        """
+        """Check and copy the arguments of :func:`~captum_goat.compare.compare`."""
         _check_model(model)
         notes: tuple[str, ...] = ()
         if nodes is None:
@@ -66,14 +62,20 @@ class Subject:
             model = _copy(model)
         else:
             model, plain, notes = _of_nodes(model, graphs, nodes, num_hops)
-        others = [_training_graph(graph, index, nodes is not None) for index, graph in enumerate(training_graphs)]
+        training = list(training_graphs)
+        missing = [index for index, graph in enumerate(training) if nodes is not None and "n_id" not in graph]
+        if missing:
+            raise ValueError(
+                f"Expected training_graphs for nodes=... to be computation graphs (got graph {missing[0]} without "
+                "n_id). Make them with captum_goat.compare.computation_graphs(data, nodes, num_hops)."
+            )
         logits = logits_of(model, plain)
         classes = logits.argmax(dim=1)
         if target is not None:
             classes = class_per_graph(torch.as_tensor(target), logits).clone()
         if not all("edge_label" in graph for graph in plain):
             plain = [Data(x=graph.x, edge_index=graph.edge_index) for graph in plain]
-        return cls(model, plain, others, classes, notes)
+        return cls(model, plain, [_plain(graph, index) for index, graph in enumerate(training)], classes, notes)
 
     def copied(self) -> Subject:
         """Return a copy, which an explainer may change."""
@@ -127,37 +129,34 @@ def _call(count: int) -> str:
 
 
 @torch.no_grad()
-def logits_of(model: Module, graphs: Sequence[Data], num_nodes: int | None = None) -> Tensor:
-    """Return a model's logits for graphs, ``[G, C]``, computed in batches of limited size.
-
-    For a node classifier, ``num_nodes`` is the number of nodes of the one graph, and the logits are ``[num_nodes, C]``.
-    """
-    logits = torch.cat([_logits(model, graphs[part], num_nodes) for part in chunks(graphs)])
-    refuse_probabilities(logits)
-    return logits
-
-
-def _logits(model: Module, graphs: Sequence[Data], num_nodes: int | None) -> Tensor:
-    batch = Batch.from_data_list(list(graphs))
-    arguments = [batch.x, batch.edge_index, batch.batch][: 3 if num_nodes is None else 2]
-    call = _call(len(arguments))
-    try:
-        output: Tensor = model(*arguments)
-    except Exception as error:  # whatever a user's model raises
-        raise ValueError(
-            f"Expected a model that can be called as {call} with these graphs (got {type(error).__name__}: {error})."
-        ) from error
-    count, rows = (len(graphs), "graphs") if num_nodes is None else (num_nodes, "nodes")
-    if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != count or output.size(1) < 2:
-        got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        advice = "One logit z [G, 1] for two classes becomes torch.cat([torch.zeros_like(z), z], dim=1)."
-        if num_nodes is None and isinstance(output, Tensor) and output.dim() == 2 and len(output) == batch.num_nodes:
-            advice = "For a node classifier pass one graph and nodes=..., num_hops=..."
-        raise ValueError(
-            f"Expected logits [{count}, C] of two or more classes from {call}, one row for each of {count} {rows} "
-            f"(got {got}). {advice}"
-        )
-    return output
+def logits_of(model: Module, graphs: Sequence[Data], *, of_nodes: bool = False) -> Tensor:
+    """Return a model's logits, computed in batches of limited size: one row per graph, or per node of all graphs."""
+    logits = []
+    for part in chunks(graphs):
+        batch = Batch.from_data_list(list(graphs[part]))
+        call, count, rows = _call(2), batch.num_nodes, "nodes"
+        if not of_nodes:
+            call, count, rows = _call(3), batch.num_graphs, "graphs"
+        try:
+            output = model(batch.x, batch.edge_index, *(() if of_nodes else (batch.batch,)))
+        except Exception as error:  # whatever a user's model raises
+            raise ValueError(
+                f"Expected a model that can be called as {call} with these graphs (got {type(error).__name__}: "
+                f"{error})."
+            ) from error
+        shape = list(output.shape) if isinstance(output, Tensor) else []
+        if len(shape) != 2 or shape[0] != count or shape[1] < 2:
+            advice = "One logit z [G, 1] for two classes becomes torch.cat([torch.zeros_like(z), z], dim=1)."
+            if not of_nodes and len(shape) == 2 and shape[0] == batch.num_nodes:
+                advice = "For a node classifier pass one graph and nodes=..., num_hops=..."
+            raise ValueError(
+                f"Expected logits [{count}, C] of two or more classes from {call}, one row for each of {count} {rows} "
+                f"(got {shape or type(output).__name__}). {advice}"
+            )
+        logits.append(output)
+    joined = torch.cat(logits)
+    refuse_probabilities(joined)
+    return joined
 
 
 def chunks(graphs: Sequence[Data]) -> Iterator[slice]:
@@ -207,31 +206,16 @@ def _plain(graph: Any, index: int) -> Data:
             f"Expected graphs with edges (got none in graph {index}). Leave out graphs without edges: "
             "[graph for graph in graphs if graph.num_edges]."
         )
-    plain = Data(x=_ordinary(x.detach()), edge_index=_ordinary(edge_index))
+    tensors = {"x": x.detach(), "edge_index": edge_index}
     if "edge_label" in graph:
-        label = graph.edge_label
+        label = tensors["edge_label"] = graph.edge_label
         if not isinstance(label, Tensor) or label.dtype != torch.bool or label.shape != edge_index.shape[1:]:
             raise ValueError(
-                f"Expected edge_label, the ground truth, as bool [E] (got something else in graph {index}). Delete it "
-                "if it means something else."
+                f"Expected edge_label, the ground truth, as bool [E] (got {description(label)} in graph {index}). "
+                "Delete it if it means something else."
             )
-        plain.edge_label = _ordinary(label)
-    return plain
-
-
-def _ordinary(tensor: Tensor) -> Tensor:
-    """Return a copy of an inference tensor, which autograd refuses; any other tensor as it is."""
-    return tensor.clone() if tensor.is_inference() else tensor
-
-
-def _training_graph(graph: Any, index: int, of_nodes: bool) -> Data:
-    plain = _plain(graph, index)
-    if of_nodes and "n_id" not in graph:
-        raise ValueError(
-            f"Expected training_graphs for nodes=... to be computation graphs (got graph {index} without n_id). Make "
-            "them with captum_goat.compare.computation_graphs(data, nodes, num_hops)."
-        )
-    return plain
+    # Autograd refuses inference tensors, so these are copied.
+    return Data(**{name: value.clone() if value.is_inference() else value for name, value in tensors.items()})
 
 
 def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tuple[Module, list[Data], tuple[str, ...]]:
@@ -243,9 +227,7 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
             "number of message-passing layers; one more if degrees matter, as in GCN."
         )
     if not isinstance(num_hops, int) or num_hops < 1:
-        raise ValueError(
-            f"Expected num_hops, the number of message-passing layers, to be 1 or more (got {num_hops!r})."
-        )
+        raise ValueError(f"Expected num_hops, the number of message-passing layers, to be 1 or more (got {num_hops}).")
     whole = _plain(data, 0)
     _check_signature(model, data, with_batch=False)
     roots = node_numbers(nodes, whole.num_nodes, whole.x.device)
@@ -265,13 +247,10 @@ def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int)
     r"""Cut out the computation graph of each node, so that nodes can be explained as graphs are.
 
     The output of node :math:`v` after :math:`L` message-passing layers depends on the edges
-
-    .. math:: \{(j \to i) : d(i, v) \le L - 1\},
-
-    where :math:`d(i, v)` is the number of steps along edges from :math:`i` to :math:`v`. The computation graph has
-    these edges and their nodes, with :math:`v` as node 0. For layers that sum messages,
-    :class:`~captum_goat.models.RootClassifier` then returns the row that the model returns for :math:`v` in the whole
-    graph. Where degrees matter, as in GCN, that takes one more hop: nodes at the border lose edges.
+    :math:`\{(j \to i) : d(i, v) \le L - 1\}`, where :math:`d(i, v)` is the number of steps along edges from :math:`i`
+    to :math:`v`. The computation graph has these edges and their nodes, with :math:`v` as node 0. For layers that sum
+    messages, :class:`~captum_goat.models.RootClassifier` then returns the row that the model returns for :math:`v` in
+    the whole graph. Where degrees matter, as in GCN, that takes one more hop: nodes at the border lose edges.
 
     Args:
         data: A graph with ``x``, ``edge_index`` and, optionally, labels ``y`` ``[N]`` and ``edge_label`` ``[E]``.
@@ -281,9 +260,6 @@ def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int)
     Returns:
         A graph for each node, with ``x``, ``edge_index`` (in the order of ``data``), the node's label ``y`` ``[1]`` and
         ``edge_label`` if ``data`` has them, and the indices of its nodes and edges in ``data``: ``n_id``, ``e_id``.
-
-    Raises:
-        ValueError: If nodes are not in the graph, or if ``num_hops`` is negative.
 
     Examples::
 
@@ -328,7 +304,7 @@ def _computation_graph(data: Data, root: Tensor, num_hops: int) -> Data:
 
 def _differences(rooted: RootClassifier, cut: list[Data], whole: Data, nodes: Tensor) -> tuple[str, ...]:
     """Return a note if nodes have other outputs in their computation graphs than in the whole graph."""
-    expected = logits_of(rooted.model, [whole], num_nodes=whole.num_nodes)[nodes]
+    expected = logits_of(rooted.model, [whole], of_nodes=True)[nodes]
     logits = logits_of(rooted, cut)
     if torch.allclose(logits, expected, RELATIVE, ABSOLUTE):
         return ()

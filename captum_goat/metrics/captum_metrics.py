@@ -1,11 +1,7 @@
 r"""Captum's infidelity and sensitivity for edge scores: perturbations of edge masks, and metrics per graph.
 
-The infidelity of attributions :math:`\phi` is how badly they predict the effect of a perturbation on the output,
-
-.. math:: \mathrm{INFD} = \mathbb{E}_I\left[\left(I^\top \phi - (f(m) - f(m - I))\right)^2\right],
-
-where :math:`m` is the edge mask and :math:`I` the random perturbation that is subtracted from it. With the
-perturbations here, Captum's own metric takes two lines for ``masks`` of shape ``[B, E]``, or a tuple of such masks:
+With the perturbations here, Captum's own infidelity takes two lines for ``masks`` of shape ``[B, E]``, or a tuple of
+such masks:
 
 .. code-block:: python
 
@@ -175,7 +171,8 @@ def graph_infidelity(
     .. math:: \mathrm{INFD} = \mathbb{E}_I\left[\left(I^\top \phi - (f(m) - f(m - I))_c\right)^2\right]
 
     :math:`f` are the model's logits, which are what methods such as GOAt explain, as a function of the edge mask
-    :math:`m = 1`, :class:`~captum_goat.EdgeMaskedModel`. For one graph this is :func:`captum.metrics.infidelity`.
+    :math:`m = 1` (:class:`~captum_goat.EdgeMaskedModel`), :math:`I` is the random perturbation that is subtracted from
+    the mask, and :math:`\phi` are the scores. For one graph this is :func:`captum.metrics.infidelity`.
 
     Args:
         model: As for :func:`~captum_goat.metrics.fidelity_plus`, but without log-probabilities.

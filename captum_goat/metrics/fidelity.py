@@ -1,14 +1,8 @@
 r"""Fidelity: how a prediction changes when an explanation is removed, and when nothing else is kept.
 
-With :math:`f(G)_c` the probability of class :math:`c`, and :math:`S` the edges of the explanation,
-
-.. math::
-    \mathrm{fid}_+ &= f(G)_c - f(G \setminus S)_c \\
-    \mathrm{fid}_- &= f(G)_c - f(S)_c
-
-A good explanation has a high :math:`\mathrm{fid}_+`: the prediction needs its edges. And it has a low
-:math:`\mathrm{fid}_-`: the prediction needs no other edges. Edges are really removed from ``edge_index``, so that they
-do not count in degrees either.
+In the formulas, :math:`f(G)_c` is the probability of class :math:`c`, and :math:`S` are the edges of the explanation. A
+good explanation has a high :math:`\mathrm{fid}_+`, as the prediction needs its edges, and a low :math:`\mathrm{fid}_-`,
+as it needs no other edges. Edges are really removed from ``edge_index``, so that they do not count in degrees either.
 
 Sources: Pope et al., *Explainability Methods for Graph Convolutional Neural Networks*, CVPR 2019; Yuan, Yu, Gui, Ji,
 *Explainability in Graph Neural Networks: A Taxonomic Survey*, TPAMI 2022; Amara et al., *GraphFramEx: Towards

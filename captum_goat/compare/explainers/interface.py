@@ -22,17 +22,11 @@ class ExplainerSkippedError(Exception):
 
     Examples::
 
-        >>> from captum_goat.compare import compare
         >>> from captum_goat.compare.explainers import Explainer, ExplainerSkippedError
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> from captum_goat.models import GraphClassifier
         >>> class Attention(Explainer):
         ...     name, citation = "attention", "none"
         ...     def scores(self, model, graphs):
         ...         raise ExplainerSkippedError("Expected a model with attention layers (got none).")
-        >>> model = GraphClassifier("gcn", 10, 8, 2).eval()
-        >>> compare(model, ba_2motifs(2), ("random", Attention()), show_progress=False).skipped
-        {'attention': 'Expected a model with attention layers (got none).'}
     """
 
 
@@ -104,20 +98,13 @@ class Explainer(ABC):
         """Learn from other graphs what the explainer has to learn before it explains; by default, nothing."""
 
     def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
-        """Explain one class of every graph.
+        """Return signed scores ``[E]``, one per column of ``edge_index``, for one class of every graph.
 
         Args:
             model: A model in evaluation mode, called as ``model(x, edge_index, batch)``, that returns logits
                 ``[G, C]``. It is copied and does not change.
             data: A graph, or a batch of G graphs.
             target: The class to explain of each graph, ``[G]``.
-
-        Returns:
-            Signed scores ``[E]``, one per column of ``edge_index``.
-
-        Raises:
-            ValueError: If the arguments do not fit together.
-            ExplainerSkippedError: If the explainer does not apply, or is not installed.
         """
         if model.training:
             raise ValueError("Expected a model in evaluation mode (got one in training mode). Call model.eval() first.")

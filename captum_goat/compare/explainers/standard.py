@@ -75,20 +75,15 @@ class IntegratedGradients(MaskGradients):
     name = "integrated_gradients"
     citation = "Sundararajan, Taly, Yan: Axiomatic Attribution for Deep Networks, ICML 2017"
     complete = True
-    baseline = "masked"
+    baseline: ClassVar[Literal["masked", "removed"] | None] = "masked"
 
     def __init__(self, n_steps: int = 50) -> None:
         self.n_steps = n_steps
 
     def attributions(self, targets: MaskedTargets, mask: Tensor) -> Any:
-        """Return the integrals."""
-        return integrated_gradients(targets, mask, self.n_steps)
-
-
-def integrated_gradients(function: Module, inputs: Tensor, n_steps: int) -> Any:
-    """Return Captum's integrated gradients of inputs ``[1, E]``, with as many steps at once as fit into memory."""
-    at_once = max(1, LARGEST_CALL // inputs.size(1))
-    return captum.IntegratedGradients(function).attribute(inputs, n_steps=n_steps, internal_batch_size=at_once)
+        """Return the integrals, computed with as many steps at once as fit into memory."""
+        at_once = max(1, LARGEST_CALL // mask.size(1))
+        return captum.IntegratedGradients(targets).attribute(mask, n_steps=self.n_steps, internal_batch_size=at_once)
 
 
 class EdgeOcclusion(Explainer):
@@ -103,14 +98,10 @@ class EdgeOcclusion(Explainer):
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat.compare.explainers import EXPLAINERS
-        >>> class FirstNode(torch.nn.Module):  # returns the sum of the messages to node 0
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.conv = SimpleConv()
-        ...     def forward(self, x, edge_index, batch=None):
-        ...         return self.conv(x, edge_index).view(-1, 3)[:, :1]
+        >>> from captum_goat.models import RootClassifier
+        >>> model = RootClassifier(SimpleConv()).eval()  # returns the sum of the messages to node 0
         >>> data = Data(x=torch.tensor([[0.0], [2.0], [5.0]]), edge_index=torch.tensor([[1, 2, 1], [0, 0, 2]]))
-        >>> EXPLAINERS["occlusion"]()(FirstNode().eval(), data, target=torch.tensor([0]))
+        >>> EXPLAINERS["occlusion"]()(model, data, target=torch.tensor([0]))
         tensor([2., 5., 0.])
     """
 
