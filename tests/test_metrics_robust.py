@@ -28,10 +28,10 @@ def seeded(seed: int = 0) -> torch.Generator:
 def test_robust_fidelity_has_the_ordinary_one_as_its_limit(nodes: Any) -> None:
     model, batch = make_gnn("gcn"), slow.batched(slow.random_graphs(0))
     selected = select_edges(batch, slow.random_scores(batch, 0), 0.5)
-    found = robust_fidelity(model, batch, selected, batch.y, nodes, alpha1=1.0, alpha2=0.0, samples=2)
-    torch.testing.assert_close(found.plus, fidelity_plus(model, batch, selected, batch.y, nodes))
-    torch.testing.assert_close(found.minus, fidelity_minus(model, batch, selected, batch.y, nodes))
-    torch.testing.assert_close(found.delta, found.plus - found.minus)
+    robust = robust_fidelity(model, batch, selected, batch.y, nodes, alpha1=1.0, alpha2=0.0, samples=2)
+    torch.testing.assert_close(robust.plus, fidelity_plus(model, batch, selected, batch.y, nodes))
+    torch.testing.assert_close(robust.minus, fidelity_minus(model, batch, selected, batch.y, nodes))
+    torch.testing.assert_close(robust.delta, robust.plus - robust.minus)
     nothing = robust_fidelity(model, batch, selected, batch.y, alpha1=0.0, alpha2=1.0, samples=2)
     torch.testing.assert_close(nothing.plus, torch.zeros(8, dtype=torch.float64))
     torch.testing.assert_close(nothing.minus, torch.zeros(8, dtype=torch.float64))
@@ -42,11 +42,11 @@ def test_robust_fidelity_against_the_exact_expectation() -> None:
     model, graphs = make_gnn("sage_sum", seed=1), slow.random_graphs(1)
     batch = slow.batched(graphs)
     selected = select_edges(batch, slow.random_scores(batch, 1), 0.5)
-    found = robust_fidelity(model, batch, selected, batch.y, alpha1=0.3, alpha2=0.6, samples=1500, generator=seeded())
+    robust = robust_fidelity(model, batch, selected, batch.y, alpha1=0.3, alpha2=0.6, samples=1500, generator=seeded())
     for index, (graph, part) in enumerate(zip(graphs, slow.per_graph(graphs, selected), strict=True)):
         plus, minus = slow.exact_robust_fidelities(model, graph, part.tolist(), int(graph.y), 0.3, 0.6)
-        assert float(found.plus[index]) == pytest.approx(plus, abs=0.035)
-        assert float(found.minus[index]) == pytest.approx(minus, abs=0.035)
+        assert float(robust.plus[index]) == pytest.approx(plus, abs=0.035)
+        assert float(robust.minus[index]) == pytest.approx(minus, abs=0.035)
 
 
 def test_default_draws_are_few_removals_and_both_directions_go_together() -> None:

@@ -96,33 +96,28 @@ def output_of(
 
 
 def logits_of(model: Module, data: Data | Batch, *, logarithms_too: bool = True) -> Tensor:
-    """Return a model's logits for graphs as they are, ``[G, C]``, or ``[G, 1]`` if it has one logit for two classes.
-
-    Raises:
-        ValueError: If the model returns something else.
-    """
+    """Return a model's logits ``[G, C]``, or ``[G, 1]`` if it has one for two classes; else raise ValueError."""
     output = output_of(model, data)
     if output.dim() != 2 or not output.size(1):
         raise ValueError(f"Expected logits [G, C] of classes, or one of two (got an output {list(output.shape)}).")
     without_edges = partial(output_of, model, data, torch.zeros_like(edges_of(data)[0], dtype=torch.bool))
-    if output.size(1) == 1:
-        refuse_squashed(partial(output_of, model, data), without_edges)
-    else:
+    if output.size(1) > 1:
         refuse_probabilities(output, without_edges, logarithms_too=logarithms_too)
+    # What a sigmoid returns could as well be a logit, so the operations of the model are watched.
+    elif _ends_squashed(partial(output_of, model, data)) and _ends_squashed(without_edges):
+        raise ValueError(
+            "Expected one logit per graph (got what a sigmoid or softmax returns). Return what goes into it."
+        )
     return output
 
 
 def refuse_probabilities(
     output: Tensor, other_output: Callable[[], Tensor] | None = None, *, logarithms_too: bool = True
 ) -> None:
-    """Raise ValueError if the output ``[G, C]`` of a model are probabilities of classes instead of logits.
+    """Raise ValueError if a model's output ``[G, C]`` consists of probabilities of classes instead of logits.
 
-    Args:
-        output: The model's output for two classes or more.
-        other_output: Returns the output for other graphs; called if the output looks like probabilities, as logits may
-            by chance.
-        logarithms_too: Whether to raise for logarithms of probabilities, too. Softmax does not change them, but they
-            are not the logits that explainers explain.
+    Logits may look like probabilities by chance: then ``other_output`` is asked, the output for other graphs. Softmax
+    does not change logarithms of probabilities, but they are not the logits that explainers explain.
     """
     if _are_probabilities(output) and (other_output is None or _are_probabilities(other_output())):
         raise ValueError(
@@ -132,18 +127,6 @@ def refuse_probabilities(
         raise ValueError(
             "Expected logits (got logarithms of probabilities: their exponentials add up to 1). Return what goes into "
             "log_softmax."
-        )
-
-
-def refuse_squashed(*runs: Callable[[], Tensor]) -> None:
-    """Raise ValueError if the last step of a model with one output is a sigmoid or the like.
-
-    The result of a sigmoid could as well be a logit, so the operations of the model are watched. Each of ``runs`` runs
-    the model on another graph, and returns its output.
-    """
-    if all(_ends_squashed(run) for run in runs):
-        raise ValueError(
-            "Expected one logit per graph (got what a sigmoid or softmax returns). Return what goes into it."
         )
 
 
