@@ -16,7 +16,7 @@ from captum_goat.compare.explanation import TimedScores
 from captum_goat.compare.measures import LESS_IS_BETTER, TINY, Key, Verdict, mean_and_error, verdict
 from captum_goat.metrics import NodePolicy
 
-ROUNDING = {"rel_tol": 1e-6, "abs_tol": 1e-6}  # of sparsities
+ROUNDING = 1e-6  # of sparsities
 LEAST_SECONDS = 0.01  # of fitting: less is not shown
 EMPTY = "-"
 LEGEND = """fid+: how far the probability of the class drops without the edges with the highest scores (more is better).
@@ -124,12 +124,10 @@ class Comparison:
 
         ``fidelity_plus`` and ``fidelity_minus`` have a row for each sparsity.
         """
-        for row in self.rows:
-            if (row.explainer, row.metric) == (explainer, metric):
-                same = sparsity is not None and row.sparsity and math.isclose(float(row.sparsity), sparsity, **ROUNDING)
-                if same or (sparsity is None and not row.sparsity):
-                    return row
-        return None
+        rows = [row for row in self.rows if (row.explainer, row.metric) == (explainer, metric)]
+        if sparsity is None:
+            return next((row for row in rows if not row.sparsity), None)
+        return next((row for row in rows if row.sparsity and abs(float(row.sparsity) - sparsity) < ROUNDING), None)
 
     def best(self, metric: str = "area_gain", sparsity: float | None = None) -> str:
         """Return the explainer with the best mean of a metric, among those that explained the most graphs.

@@ -227,7 +227,9 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
             "number of message-passing layers; one more if degrees matter, as in GCN."
         )
     if not isinstance(num_hops, int) or num_hops < 1:
-        raise ValueError(f"Expected num_hops, the number of message-passing layers, to be 1 or more (got {num_hops}).")
+        raise ValueError(
+            f"Expected num_hops, the number of message-passing layers, to be 1 or more (got {num_hops!r})."
+        )
     whole = _plain(data, 0)
     _check_signature(model, data, with_batch=False)
     roots = node_numbers(nodes, whole.num_nodes, whole.x.device)
