@@ -278,6 +278,6 @@ def test_page_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     code = "".join(codes).replace("ba_2motifs(500)", "ba_2motifs(30)").replace("epochs=30", "epochs=1")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(code + "\nfound = compare(model, graphs[:3], (Similarity(),), show_progress=False)", names)
+    exec(code + "\ncomparison = compare(model, graphs[:3], (Similarity(),), show_progress=False)", names)
     assert (tmp_path / "comparison" / "comparison.md").is_file()
     assert names["comparison"].scores["similarity"][0].abs().max() <= 1.0 + 1e-6
