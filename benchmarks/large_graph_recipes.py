@@ -18,9 +18,10 @@ from torch_geometric.data import Data
 
 from benchmarks.explainers import EXPLAINERS
 from benchmarks.large_graphs import FEWEST_UNITS, MOST_EDGES, MOST_UNITS, Trained, large_graph, trained_model
+from benchmarks.markdown_tables import markdown
 from benchmarks.paper.machine import machine_lines
 from benchmarks.paper.recipes import attributions_of
-from captum_goat.compare.comparison import EMPTY, markdown, number, seconds
+from captum_goat.compare.comparison import EMPTY, number, seconds
 from captum_goat.compare.explanation import clock, make_explainer
 from captum_goat.metrics import area_under_curve, fidelity_curve
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from benchmarks.datasets import DATASETS
+from benchmarks.markdown_tables import markdown
 from benchmarks.paper.measurements import PAPER_SPARSITY
 from benchmarks.paper.options import Options
 from benchmarks.paper.published import PAPER_TOP_COVERAGE, PAPER_TOP_TWO_COVERAGE, STABLE_EXAMPLE
@@ -22,7 +23,7 @@ from benchmarks.paper.tables import title
 from benchmarks.paper.tasks import load_task
 from benchmarks.paper_models import PAPER_ACCURACIES
 from captum_goat.cli.options import positive
-from captum_goat.compare.comparison import EMPTY, markdown
+from captum_goat.compare.comparison import EMPTY
 from captum_goat.models import TrainingResult
 
 DATASET, GNN, LABEL = STABLE_EXAMPLE

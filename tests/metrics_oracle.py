@@ -60,16 +60,16 @@ def counted(graph: Data) -> list[list[int]]:
     structure = nx.MultiDiGraph()
     structure.add_edges_from(graph.edge_index.t().tolist())
     undirected = all(structure.has_edge(target, source) for source, target in structure.edges())
-    found: dict[tuple[int, ...], list[int]] = {}
+    columns_of: dict[tuple[int, ...], list[int]] = {}
     for column, (source, target) in enumerate(graph.edge_index.t().tolist()):
         key = tuple(sorted((source, target))) if undirected else (source, target)
-        found.setdefault(key, []).append(column)
-    return list(found.values())
+        columns_of.setdefault(key, []).append(column)
+    return list(columns_of.values())
 
 
 def ranked(graph: Data, scores: Tensor) -> list[list[int]]:
     """Return the edges, each as its columns, from the highest score to the lowest."""
-    return sorted(counted(graph), key=lambda columns: (-sum(float(scores[each]) for each in columns), columns[0]))
+    return sorted(counted(graph), key=lambda columns: (-sum(float(scores[column]) for column in columns), columns[0]))
 
 
 def budget(graph: Data, sparsity: float) -> int:
@@ -85,7 +85,7 @@ def chosen(graph: Data, scores: Tensor, number: int) -> list[bool]:
 
 def sparsity(graph: Data, selected: list[bool]) -> float:
     edges = counted(graph)
-    left_out = [columns for columns in edges if not any(selected[each] for each in columns)]
+    left_out = [columns for columns in edges if not any(selected[column] for column in columns)]
     return len(left_out) / len(edges) if edges else nan
 
 
@@ -107,18 +107,18 @@ def logits(model: GNN, graph: Data, keep: list[bool], nodes: str) -> list[float]
 
 def probability(model: GNN, graph: Data, keep: list[bool] | None, target: int, nodes: str) -> float:
     everything = [True] * graph.edge_index.size(1)
-    found = logits(model, graph, everything, "stay") if keep is None else logits(model, graph, keep, nodes)
-    return exp(found[target]) / sum(exp(each) for each in found)
+    outputs = logits(model, graph, everything, "stay") if keep is None else logits(model, graph, keep, nodes)
+    return exp(outputs[target]) / sum(exp(output) for output in outputs)
 
 
 def predicted(model: GNN, graph: Data) -> int:
-    found = logits(model, graph, [True] * graph.edge_index.size(1), "stay")
-    return found.index(max(found))
+    outputs = logits(model, graph, [True] * graph.edge_index.size(1), "stay")
+    return outputs.index(max(outputs))
 
 
 def fidelities(model: GNN, graph: Data, selected: list[bool], target: int, nodes: str) -> tuple[float, float]:
     whole = probability(model, graph, None, target, nodes)
-    without = probability(model, graph, [not each for each in selected], target, nodes)
+    without = probability(model, graph, [not is_selected for is_selected in selected], target, nodes)
     return whole - without, whole - probability(model, graph, selected, target, nodes)
 
 
@@ -143,10 +143,10 @@ def exact_robust_fidelities(
     edges, whole = counted(graph), probability(model, graph, None, target, "stay")
     plus = minus = 0.0
     for drawn in product([False, True], repeat=len(edges)):
-        columns = {column for edge, each in zip(edges, drawn, strict=True) if each for column in edge}
+        columns = {column for edge, is_drawn in zip(edges, drawn, strict=True) if is_drawn for column in edge}
         first, second = 1.0, 1.0
-        for each in drawn:
-            first, second = first * (alpha1 if each else 1 - alpha1), second * (alpha2 if each else 1 - alpha2)
+        for is_drawn in drawn:
+            first, second = first * (alpha1 if is_drawn else 1 - alpha1), second * (alpha2 if is_drawn else 1 - alpha2)
         removed = [not (is_selected and column in columns) for column, is_selected in enumerate(selected)]
         kept = [is_selected or column in columns for column, is_selected in enumerate(selected)]
         plus += first * (whole - probability(model, graph, removed, target, "stay"))
@@ -158,15 +158,15 @@ def auc(graph: Data, scores: Tensor) -> float:
     """Return the share of pairs of a true and a false edge that are in order."""
     totals: dict[bool, list[float]] = {True: [], False: []}
     for columns in counted(graph):
-        totals[any(bool(graph.edge_label[each]) for each in columns)].append(
-            sum(float(scores[each]) for each in columns)
+        totals[any(bool(graph.edge_label[column]) for column in columns)].append(
+            sum(float(scores[column]) for column in columns)
         )
     wins = [1.0 if a > b else 0.5 if a == b else 0.0 for a in totals[True] for b in totals[False]]
     return sum(wins) / len(wins) if wins else nan
 
 
 def precision(graph: Data, scores: Tensor, k: int | None) -> float:
-    true = [any(bool(graph.edge_label[each]) for each in columns) for columns in ranked(graph, scores)]
+    true = [any(bool(graph.edge_label[column]) for column in columns) for columns in ranked(graph, scores)]
     top = true[: sum(true) if k is None else k]
     return sum(top) / len(top) if top else nan
 

@@ -160,7 +160,7 @@ def test_an_explainer_that_ran_out_of_time_goes_on_when_it_has_more(tmp_path: Pa
 
 
 def test_a_larger_sample_of_a_slow_explainer_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EXPLAINERS["saliency"], "slow", True)
+    monkeypatch.setattr("benchmarks.paper.run.SLOW", {"saliency"})
     options = tiny(tmp_path, datasets=("ba_2motifs",), explainers=("saliency",))
     for limit in (2, 4, 3):
         run(replace(options, slow_limit=limit))

@@ -20,10 +20,10 @@ from benchmarks.paper.result_cache import Cell
 from benchmarks.paper.results import Row, read_rows, rows_of
 from benchmarks.paper.study import Results
 from benchmarks.paper.tasks import Task, in_turn
+from benchmarks.paper_metrics import search_prefix
 from captum_goat.compare.explanation import TimedScores, TimeLimitError, explain, time_limit
 from captum_goat.compare.measures import mean_and_error
 from captum_goat.datasets import ba_2motifs
-from captum_goat.metrics import search_prefix
 from captum_goat.models import GraphClassifier, Split, TrainingResult
 
 KEY = Key("area_gain", "leave", "fixed")
@@ -43,7 +43,7 @@ def task_of(num_graphs: int, wrong: tuple[int, ...] = ()) -> Task:
 def cell_of(name: str, values: Tensor, groups: Tensor | None = None) -> Cell:
     count = len(values)
     nothing = torch.full((count,), torch.nan)
-    explanation = TimedScores(count, torch.zeros(0), torch.tensor([0.3, 0.1, 0.2]), 0.05, 0.0, nothing)
+    explanation = TimedScores([torch.zeros(0)] * count, torch.tensor([0.3, 0.1, 0.2]), 0.05, 0.0, nothing)
     coverage = {} if groups is None else {Key("coverage", "leave", "search", "0.7"): groups}
     return Cell(name, explanation, Measurements({KEY: values}, {}, coverage))
 
@@ -191,18 +191,18 @@ def test_explanations_are_those_of_single_graphs(name: str) -> None:
     task = task_of(3)
     explainer = EXPLAINERS[name]()
     told: list[int] = []
-    found = explain(explainer, task, limit=2, advance=told.append)
-    assert (found.count, sum(told)) == (2, 2)
+    found = explain(explainer, task.subject(2), advance=told.append)
+    assert (len(found.scores), sum(told)) == (2, 2)
     pairs = zip(task.graphs[:2], task.predicted, strict=False)
     single = torch.cat([explainer(task.model, graph, target.view(1)) for graph, target in pairs])
-    torch.testing.assert_close(found.scores, single, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.cat(found.scores), single, atol=1e-5, rtol=1e-4)
     assert bool(found.completeness_error.isnan().all()) == (not explainer.complete)
 
 
 def test_budget_ends_explaining_after_one_graph() -> None:
     task = task_of(4)
-    assert explain(EXPLAINERS["random"](), task, limit=4, budget=0.0).count == 1
-    assert explain(EXPLAINERS["goat"](), task, limit=4, budget=0.0).count == 1
+    assert len(explain(EXPLAINERS["random"](), task.subject(4), budget=0.0).scores) == 1
+    assert len(explain(EXPLAINERS["goat"](), task.subject(4), budget=0.0).scores) == 1
 
 
 def test_search_by_size_is_the_search_of_all_together(monkeypatch: pytest.MonkeyPatch) -> None:

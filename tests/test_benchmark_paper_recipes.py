@@ -46,7 +46,7 @@ def task_of(num_graphs: int, gnn: str = "gin", held_out: bool = True) -> Task:
 def cell_of(name: str, plus: list[float], minus: list[float]) -> Cell:
     """Return a cell with level curves, whose area by their width is their height."""
     count = len(plus)
-    explanation = TimedScores(count, torch.zeros(0), torch.ones(1), 0.1, 0.0, torch.full((count,), torch.nan))
+    explanation = TimedScores([torch.zeros(0)] * count, torch.ones(1), 0.1, 0.0, torch.full((count,), torch.nan))
     values = {
         Key(metric, "stay", "fixed", str(each)): torch.tensor(heights)
         for metric, heights in (("fidelity_plus", plus), ("fidelity_minus", minus))

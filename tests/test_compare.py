@@ -13,7 +13,7 @@ from torch_geometric.data import Batch
 
 from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from captum_goat import EdgeMaskedModel
-from captum_goat.compare.comparison import verdict
+from captum_goat.compare.measures import verdict
 from captum_goat.metrics import (
     area_under_curve,
     characterization_score,
@@ -29,12 +29,12 @@ NAMES = ("goat", "integrated_gradients", "occlusion", "random")
 
 @pytest.mark.parametrize("nodes", ["stay", "leave"])
 def test_numbers_are_those_of_the_metrics(nodes: Any) -> None:
-    found = compared("goat", "occlusion", node_policy=nodes, sparsities=(0.3, 0.6, 0.9), target=1, seed=4)
+    comparison = compared("goat", "occlusion", node_policy=nodes, sparsities=(0.3, 0.6, 0.9), target=1, seed=4)
     batch = Batch.from_data_list(GRAPHS)
     target = torch.ones(len(GRAPHS), dtype=torch.long)
     for name in ("goat", "occlusion"):
         scores = EXPLAINERS[name]()(MODEL, batch, target)
-        torch.testing.assert_close(torch.cat(found.scores[name]), scores)
+        torch.testing.assert_close(torch.cat(comparison.scores[name]), scores)
         curve = fidelity_curve(MODEL, batch, scores, (0.3, 0.6, 0.9), 1, nodes)
         area = {
             "area_plus": curve.plus,
@@ -42,7 +42,7 @@ def test_numbers_are_those_of_the_metrics(nodes: Any) -> None:
             "area_gain": curve.plus - curve.minus,
             "characterization_score": characterization_score(curve.plus, curve.minus),
         }
-        expected = {key: area_under_curve(each, curve.sparsities, normalize=True) for key, each in area.items()}
+        expected = {key: area_under_curve(heights, curve.sparsities, normalize=True) for key, heights in area.items()}
         random = torch.Generator().manual_seed(4)
         robust = robust_fidelity(MODEL, batch, select_edges(batch, scores, 0.6), 1, nodes, generator=random)
         expected |= {"robust_fidelity_plus": robust.plus, "robust_fidelity_minus": robust.minus}
@@ -50,33 +50,37 @@ def test_numbers_are_those_of_the_metrics(nodes: Any) -> None:
         random.manual_seed(4)
         expected["infidelity"] = graph_infidelity(MODEL, batch, scores, 1, samples=20, normalize=True, generator=random)
         for metric, values in expected.items():
-            row = found.get(name, metric)
+            row = comparison.get(name, metric)
             assert row is not None
             assert row.value == pytest.approx(float(values.mean()), abs=1e-6), metric
             assert row.error == pytest.approx(float(values.std()) / math.sqrt(len(GRAPHS)), abs=1e-6)
             assert row.n == len(GRAPHS)
-            torch.testing.assert_close(found.values[name][metric, ""], values, msg=metric)
-        at = found.get(name, "fidelity_plus", 0.6)
+            torch.testing.assert_close(comparison.values[name][metric, ""], values, msg=metric)
+        at = comparison.get(name, "fidelity_plus", 0.6)
         assert at is not None
         assert at.value == pytest.approx(float(curve.plus[1].mean()), abs=1e-6)
 
 
 def test_differences_are_paired() -> None:
-    found = compared("goat", "occlusion", "random")
-    ours, theirs = (found.values[name]["area_minus", ""] for name in ("random", "goat"))
-    row = found.get("random", "area_minus")
+    comparison = compared("goat", "occlusion", "random")
+    ours, theirs = (comparison.values[name]["area_minus", ""] for name in ("random", "goat"))
+    row = comparison.get("random", "area_minus")
     assert row is not None
     assert row.difference == pytest.approx(float((ours - theirs).mean()), abs=1e-6)
     assert row.difference_error == pytest.approx(float((ours - theirs).std()) / math.sqrt(5), abs=1e-6)
     assert row.verdict == ("alike" if abs(row.difference) <= 2 * row.difference_error else "worse")
     assert row.difference > 0  # less is better
-    assert all(math.isnan(each.difference) and not each.verdict for each in found.rows if each.explainer == "goat")
+    assert all(
+        math.isnan(goat_row.difference) and not goat_row.verdict
+        for goat_row in comparison.rows
+        if goat_row.explainer == "goat"
+    )
     other = compared("goat", "occlusion", "random", reference="random").get("goat", "area_minus")
     assert other is not None
     assert other.difference == pytest.approx(-row.difference)
     none = compared("occlusion", "random")
     assert none.reference is None
-    assert all(math.isnan(each.difference) and not each.verdict for each in none.rows)
+    assert all(math.isnan(goat_row.difference) and not goat_row.verdict for goat_row in none.rows)
     assert "no differences: the reference `goat`" in str(none)
 
 
@@ -99,19 +103,19 @@ def test_verdicts(metric: str, difference: float, error: float, expected: str) -
 
 @torch.no_grad()
 def test_completeness_of_those_that_claim_it() -> None:
-    found = compared(*NAMES, EXPLAINERS["goat_adjacency"]())
+    comparison = compared(*NAMES, EXPLAINERS["goat_adjacency"]())
     batch = Batch.from_data_list(GRAPHS)
     whole = MODEL(batch.x, batch.edge_index, batch.batch)
     masked = EdgeMaskedModel(MODEL)(torch.zeros(batch.num_edges), batch.x, batch.edge_index, batch.batch)
     removed = MODEL(batch.x, batch.edge_index[:, :0], batch.batch)
     for name, nothing in (("goat", masked), ("integrated_gradients", masked), ("goat_adjacency", removed)):
         lost = (whole - nothing).gather(1, whole.argmax(dim=1, keepdim=True)).squeeze(1)
-        errors = (torch.stack([each.sum() for each in found.scores[name]]) - lost).abs()
-        row = found.get(name, "largest_completeness_error")
+        errors = (torch.stack([graph_scores.sum() for graph_scores in comparison.scores[name]]) - lost).abs()
+        row = comparison.get(name, "largest_completeness_error")
         assert row is not None
         assert row.value == pytest.approx(float(errors.max()), abs=1e-6)
-    assert found.get("occlusion", "completeness_error") is None
-    assert found.best("completeness_error") in ("goat", "goat_adjacency")
+    assert comparison.get("occlusion", "completeness_error") is None
+    assert comparison.best("completeness_error") in ("goat", "goat_adjacency")
 
 
 def test_order_of_explainers_does_not_matter_and_nothing_is_touched() -> None:
@@ -119,7 +123,9 @@ def test_order_of_explainers_does_not_matter_and_nothing_is_touched() -> None:
     model.out.weight.grad = torch.ones_like(model.out.weight)
     model.register_forward_hook(lambda *_: None)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    hooks = [(len(each._forward_hooks), len(each._forward_pre_hooks), each.training) for each in model.modules()]
+    hooks = [
+        (len(module._forward_hooks), len(module._forward_pre_hooks), module.training) for module in model.modules()
+    ]
     graphs, numbers = some_graphs(), torch.get_rng_state()
     given = {"model": model, "graphs": graphs}
     first = compared(Plain(), *NAMES, Sources(), **given)
@@ -130,9 +136,9 @@ def test_order_of_explainers_does_not_matter_and_nothing_is_touched() -> None:
     assert torch.equal(torch.get_rng_state(), numbers)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [
-        (len(each._forward_hooks), len(each._forward_pre_hooks), each.training) for each in model.modules()
+        (len(module._forward_hooks), len(module._forward_pre_hooks), module.training) for module in model.modules()
     ] == hooks
-    assert [name for name, each in model.named_parameters() if each.grad is not None] == ["out.weight"]
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is not None] == ["out.weight"]
     assert torch.equal(model.out.weight.grad, torch.ones_like(model.out.weight))
     for graph, expected in zip(graphs, GRAPHS, strict=True):
         assert all(torch.equal(graph[key], expected[key]) for key in ("x", "edge_index", "edge_label"))
@@ -140,12 +146,12 @@ def test_order_of_explainers_does_not_matter_and_nothing_is_touched() -> None:
 
 def test_explainers_of_ones_own() -> None:
     plain = Plain()
-    found = compared(Sources(), plain, reference="sources")
-    for scores, graph in zip(found.scores["sources"], GRAPHS, strict=True):
+    comparison = compared(Sources(), plain, reference="sources")
+    for scores, graph in zip(comparison.scores["sources"], GRAPHS, strict=True):
         assert torch.equal(scores, graph.x[graph.edge_index[0], 0])
     assert plain.calls == len(GRAPHS)
-    assert found.get("plain", "seconds_in_batch") is None
-    assert found.get("plain", "area_gain").verdict in ("better", "alike", "worse")  # type: ignore[union-attr]
+    assert comparison.get("plain", "seconds_in_batch") is None
+    assert comparison.get("plain", "area_gain").verdict in ("better", "alike", "worse")  # type: ignore[union-attr]
 
 
 def test_skipped_and_failing_explainers() -> None:
@@ -157,15 +163,15 @@ def test_skipped_and_failing_explainers() -> None:
         Failing("uninstalled", ImportError("no module named luck")),
         Failing("broken", error),
     )
-    found = compared("goat", EXPLAINERS["attention"](), EXPLAINERS["pg_explainer"](), *others, wrong)
-    assert list(found.scores) == ["goat"]
-    assert found.failed["broken"] is error
-    assert "finite scores from 'sources'" in str(found.failed["sources"])
-    assert found.skipped["inapplicable"] == "not for you"
-    assert "luck" in found.skipped["uninstalled"]
-    assert "attention layers" in found.skipped["attention"]
-    assert "Pass training_graphs" in found.skipped["pg_explainer"]
-    text = str(found)
+    comparison = compared("goat", EXPLAINERS["attention"](), EXPLAINERS["pg_explainer"](), *others, wrong)
+    assert list(comparison.scores) == ["goat"]
+    assert comparison.failed["broken"] is error
+    assert "finite scores from 'sources'" in str(comparison.failed["sources"])
+    assert comparison.skipped["inapplicable"] == "not for you"
+    assert "luck" in comparison.skipped["uninstalled"]
+    assert "attention layers" in comparison.skipped["attention"]
+    assert "Pass training_graphs" in comparison.skipped["pg_explainer"]
+    text = str(comparison)
     assert "- `broken`: RuntimeError: out of luck" in text
     assert "- `inapplicable`: not for you" in text
     with pytest.raises(RuntimeError, match="errors from all: broken: RuntimeError: out") as raised:

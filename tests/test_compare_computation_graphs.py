@@ -108,7 +108,7 @@ def test_fewer_hops_than_layers_are_not_enough(kind: str, data: Data) -> None:
 def test_attributions_are_those_in_the_whole_graph(kind: str, data: Data) -> None:
     classifier, nodes = model(kind), [0, 5, 43]
     for node, graph in zip(nodes, computation_graphs(data, nodes, 3), strict=True):
-        found, delta = GOAtAttribution(RootClassifier(classifier)).attribute(
+        attributions, delta = GOAtAttribution(RootClassifier(classifier)).attribute(
             torch.ones(graph.num_edges, dtype=torch.float64),
             target=1,
             additional_forward_args=(graph.x, graph.edge_index),
@@ -119,7 +119,7 @@ def test_attributions_are_those_in_the_whole_graph(kind: str, data: Data) -> Non
             target=(node, 1),
             additional_forward_args=(data.x, data.edge_index),
         )
-        expected = torch.zeros_like(whole).index_copy(0, graph.e_id, found)
+        expected = torch.zeros_like(whole).index_copy(0, graph.e_id, attributions)
         torch.testing.assert_close(whole, expected, rtol=1e-8, atol=1e-10)
         assert float(delta.abs().max()) < 1e-10
 

@@ -16,7 +16,7 @@ from benchmarks.explainers import EXPLAINERS
 from captum_goat.compare import computation_graphs, explanation, run, subject
 from captum_goat.compare.explanation import time_limit
 from captum_goat.compare.measures import Conditions, measure
-from captum_goat.compare.subject import UserSubject
+from captum_goat.compare.subject import Subject
 from captum_goat.models import RootClassifier
 
 
@@ -27,27 +27,27 @@ def test_what_cannot_be_measured_leaves_the_others_alone(monkeypatch: pytest.Mon
         return measure(questions, scores, conditions)
 
     monkeypatch.setattr(run, "measure", failing)
-    found = compared("goat", Scored("equal", lambda data: torch.ones(data.num_edges)), "random")
-    assert list(found.scores) == ["goat", "random"]
-    assert str(found.failed["equal"]) == "out of memory"
+    comparison = compared("goat", Scored("equal", lambda data: torch.ones(data.num_edges)), "random")
+    assert list(comparison.scores) == ["goat", "random"]
+    assert str(comparison.failed["equal"]) == "out of memory"
 
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_scores_that_are_too_large_for_the_features(batched: bool) -> None:
     large = Scored("large", lambda data: torch.full((data.num_edges,), 1e300, dtype=torch.float64), batched=batched)
-    found = compared("random", large)
-    assert list(found.scores) == ["random"]
-    assert "Expected finite scores" in str(found.failed["large"])
+    comparison = compared("random", large)
+    assert list(comparison.scores) == ["random"]
+    assert "Expected finite scores" in str(comparison.failed["large"])
 
 
 def test_inference_mode() -> None:
     names = ("goat", "integrated_gradients", "random", "occlusion")
     expected = compared(*names)
     with torch.inference_mode():
-        found = compared(*names)
+        comparison = compared(*names)
         made_there = compared(*names, graphs=[graph.clone() for graph in GRAPHS])
     for name in names:
-        assert without_times(found, name) == without_times(made_there, name) == without_times(expected, name)
+        assert without_times(comparison, name) == without_times(made_there, name) == without_times(expected, name)
 
 
 def test_trained_explainers_learn_from_other_graphs() -> None:
@@ -71,25 +71,25 @@ def test_models_that_cannot_be_masked() -> None:
             sent = x.new_zeros(x.shape).index_add_(0, edge_index[1], x[edge_index[0]])
             return x.new_zeros(int(batch.max()) + 1, 4).index_add_(0, batch, sent)
 
-    found = compared("goat", "random", model=Dense().eval(), reference=None)
-    assert list(found.scores) == ["random"]
-    assert "goat" in found.skipped
-    assert found.get("random", "infidelity") is None
-    assert found.get("random", "area_gain") is not None
+    comparison = compared("goat", "random", model=Dense().eval(), reference=None)
+    assert list(comparison.scores) == ["random"]
+    assert "goat" in comparison.skipped
+    assert comparison.get("random", "infidelity") is None
+    assert comparison.get("random", "area_gain") is not None
 
 
 @pytest.mark.parametrize("hops", [3, 4])
 def test_nodes_are_their_computation_graphs(hops: int) -> None:
     (data,) = some_graphs(1)
     model, nodes = make_gnn("gcn", pool=None, dtype=torch.float32), data.edge_index[1].unique()[:3]
-    found = compared("goat", "random", model=model, graphs=data, nodes=nodes, num_hops=hops)
+    comparison = compared("goat", "random", model=model, graphs=data, nodes=nodes, num_hops=hops)
     data.y = torch.zeros(data.num_nodes, dtype=torch.long)
     by_hand = compared("goat", "random", model=RootClassifier(model), graphs=computation_graphs(data, nodes, hops))
     for name in ("goat", "random"):
-        assert without_times(found, name) == without_times(by_hand, name)
+        assert without_times(comparison, name) == without_times(by_hand, name)
     mask = torch.zeros(data.num_nodes, dtype=torch.bool).index_fill_(0, nodes, True)
     masked = compared("goat", model=model, graphs=data, nodes=mask, num_hops=hops)
-    assert all(torch.equal(*pair) for pair in zip(masked.scores["goat"], found.scores["goat"], strict=True))
+    assert all(torch.equal(*pair) for pair in zip(masked.scores["goat"], comparison.scores["goat"], strict=True))
 
 
 def test_other_outputs_of_nodes_that_are_cut_out_are_noted() -> None:
@@ -106,10 +106,10 @@ def test_many_graphs_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
     expected = compared("goat", "occlusion")
     monkeypatch.setattr(subject, "MAX_EDGES", 30)
     monkeypatch.setattr(subject, "MAX_GRAPHS", 2)
-    found = compared("goat", "occlusion")
+    comparison = compared("goat", "occlusion")
     for row in expected.rows:
         if row.metric.startswith(("area", "fid", "ground", "char", "compl")):
-            other = found.get(row.explainer, row.metric, float(row.sparsity) if row.sparsity else None)
+            other = comparison.get(row.explainer, row.metric, float(row.sparsity) if row.sparsity else None)
             assert other is not None
             assert (other.value, other.difference) == pytest.approx((row.value, row.difference), abs=1e-5, nan_ok=True)
 
@@ -122,38 +122,41 @@ def test_budget_leaves_the_first_graphs() -> None:
                 pass
             return torch.rand(data.num_edges)
 
-    found = compared(Sources(), Slow(), budget=0.4, reference="sources")
-    assert (len(found.scores["sources"]), len(found.scores["plain"])) == (5, 1)
-    row, first = found.get("plain", "area_gain"), [found.values[name]["area_gain", ""][0] for name in found.scores]
+    comparison = compared(Sources(), Slow(), budget=0.4, reference="sources")
+    assert (len(comparison.scores["sources"]), len(comparison.scores["plain"])) == (5, 1)
+    row, first = (
+        comparison.get("plain", "area_gain"),
+        [comparison.values[name]["area_gain", ""][0] for name in comparison.scores],
+    )
     assert row is not None
     assert (row.n, row.verdict, row.difference) == (1, "", pytest.approx(float(first[1] - first[0]), abs=1e-6))
-    assert "ran out of time" in str(found)
+    assert "ran out of time" in str(comparison)
     assert "took over 0 s" in compared(Sources(), Slow(), budget=0.1).skipped["plain"]
 
 
 @pytest.mark.parametrize("most", [2, 64])
 def test_random_numbers_do_not_depend_on_how_many_graphs_there_are(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "MAX_GRAPHS", most)
-    given, conditions = UserSubject.of(MODEL, GRAPHS), Conditions()
+    given, conditions = Subject.of(MODEL, GRAPHS), Conditions()
     scores = [graph.x[graph.edge_index[0], 0] for graph in GRAPHS]
     expected = measure(given, scores, conditions)
     for count in (1, 2, 3):
-        found = measure(given, scores[:count], conditions)
-        assert found.keys() == expected.keys()
-        for key, values in found.items():
+        measured = measure(given, scores[:count], conditions)
+        assert measured.keys() == expected.keys()
+        for key, values in measured.items():
             torch.testing.assert_close(values, expected[key][:count], msg=str(key))
 
 
 @torch.no_grad()
 def test_completeness_errors_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    given, explainer = UserSubject.of(MODEL, GRAPHS), EXPLAINERS["goat"]()
-    scores = torch.cat([torch.ones(graph.num_edges) for graph in GRAPHS[:4]])
-    expected, sizes = explanation.completeness_error(explainer, given, scores, 4), []
-    monkeypatch.setattr(explanation, "LARGEST_BATCH", 3)
+    given, explainer = Subject.of(MODEL, GRAPHS), EXPLAINERS["goat"]()
+    scores = [torch.ones(graph.num_edges) for graph in GRAPHS[:4]]
+    expected, sizes = explanation.completeness_error(explainer, given, scores), []
+    monkeypatch.setattr(subject, "MAX_GRAPHS", 3)
     given.model.register_forward_pre_hook(
         lambda _, args, names: sizes.append([*args, *names.values()][2]), with_kwargs=True
     )
-    torch.testing.assert_close(explanation.completeness_error(explainer, given, scores, 4), expected)
+    torch.testing.assert_close(explanation.completeness_error(explainer, given, scores), expected)
     assert {int(batch.max()) + 1 for batch in sizes} == {3, 1}
 
 
@@ -166,6 +169,6 @@ def test_short_calls_can_be_timed_while_their_time_is_limited() -> None:
 
 
 def test_double_precision() -> None:
-    found = compared("goat", "saliency", model=make_gnn("gcn"), graphs=some_graphs(dtype=torch.float64))
-    assert {each.dtype for each in found.scores["goat"]} == {torch.float64}
-    assert found.get("goat", "largest_completeness_error").value < 1e-10  # type: ignore[union-attr]
+    comparison = compared("goat", "saliency", model=make_gnn("gcn"), graphs=some_graphs(dtype=torch.float64))
+    assert {scores.dtype for scores in comparison.scores["goat"]} == {torch.float64}
+    assert comparison.get("goat", "largest_completeness_error").value < 1e-10  # type: ignore[union-attr]

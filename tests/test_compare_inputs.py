@@ -168,9 +168,9 @@ def test_refusals(wrong: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("model", [ByPosition(), Anything()])
 def test_models_with_other_names_are_called_by_position(model: nn.Module) -> None:
-    found, expected = compared("goat", "random", model=model.eval()), compared("goat", "random")
+    comparison, expected = compared("goat", "random", model=model.eval()), compared("goat", "random")
     for name in ("goat", "random"):
-        assert without_times(found, name) == without_times(expected, name)
+        assert without_times(comparison, name) == without_times(expected, name)
 
 
 def test_models_whose_copies_are_in_training_mode() -> None:
@@ -189,16 +189,16 @@ def test_models_whose_copies_are_in_training_mode() -> None:
 
 def test_sparsities_of_any_kind() -> None:
     expected = compared("goat", sparsities=(0.5, 0.7))
-    found = compared("goat", sparsities=torch.tensor([0.5, 0.7]))
-    assert found.sparsities == pytest.approx((0.5, 0.7))
-    assert all(type(each) is float for each in found.sparsities)
+    comparison = compared("goat", sparsities=torch.tensor([0.5, 0.7]))
+    assert comparison.sparsities == pytest.approx((0.5, 0.7))
+    assert all(type(sparsity) is float for sparsity in comparison.sparsities)
     for sparsity in (0.5, 0.7):
-        row, other = (each.get("goat", "fidelity_plus", sparsity) for each in (found, expected))
+        row, other = (result.get("goat", "fidelity_plus", sparsity) for result in (comparison, expected))
         assert row is not None
         assert other is not None
         assert row.value == other.value
-    assert found.get("goat", "fidelity_plus", 0.6) is None
-    assert found.get("goat", "fidelity_plus") is None
+    assert comparison.get("goat", "fidelity_plus", 0.6) is None
+    assert comparison.get("goat", "fidelity_plus") is None
     assert compared("goat", sparsities=(0, 1)).get("goat", "fidelity_plus", 1.0) is not None
 
 
@@ -213,12 +213,12 @@ def test_learning_from_nodes() -> None:
 
 
 def test_small_differences_are_shown() -> None:
-    found = compared("goat", "random")
+    comparison = compared("goat", "random")
     rows = tuple(
         replace(row, difference=2e-5, difference_error=1e-6, verdict="better") if row.explainer == "random" else row
-        for row in found.rows
+        for row in comparison.rows
     )
-    assert "+2e-05 ± 1e-06 | better" in str(replace(found, rows=rows))
+    assert "+2e-05 ± 1e-06 | better" in str(replace(comparison, rows=rows))
 
 
 def test_batches_and_graphs_with_other_things_are_taken() -> None:
@@ -228,42 +228,46 @@ def test_batches_and_graphs_with_other_things_are_taken() -> None:
     )
     mixed = [without(graph, name=str(place), y=torch.ones(place)) for place, graph in enumerate(GRAPHS)]
     del mixed[0].edge_label
-    found = compared("goat", graphs=iter(mixed))
-    assert found.get("goat", "ground_truth_auc") is None
-    assert found.get("goat", "area_gain") == expected.get("goat", "area_gain")
+    comparison = compared("goat", graphs=iter(mixed))
+    assert comparison.get("goat", "ground_truth_auc") is None
+    assert comparison.get("goat", "area_gain") == expected.get("goat", "area_gain")
 
 
 def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = compared("goat", "random")
-    assert repr(found) == "Comparison(goat, random: 5 graphs)"
-    page = found.write(tmp_path / "new" / "folder")
+    comparison = compared("goat", "random")
+    assert repr(comparison) == "Comparison(goat, random: 5 graphs)"
+    page = comparison.write(tmp_path / "new" / "folder")
     text = page.read_text(encoding="utf-8")
-    assert str(found) in text
+    assert str(comparison) in text
     assert "(fidelity.png)" in text
     assert (page.parent / "fidelity.png").read_bytes().startswith(b"\x89PNG")
     with (page.parent / "comparison.csv").open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
-    assert len(lines) == len(found.rows) == len({(each.explainer, each.metric, each.sparsity) for each in found.rows})
-    assert float(lines[0]["value"]) == pytest.approx(found.rows[0].value, rel=1e-3)
+    assert (
+        len(lines)
+        == len(comparison.rows)
+        == len({(row.explainer, row.metric, row.sparsity) for row in comparison.rows})
+    )
+    assert float(lines[0]["value"]) == pytest.approx(comparison.rows[0].value, rel=1e-3)
     monkeypatch.setitem(sys.modules, "captum_goat.compare.figures", None)
-    assert "fidelity.png" not in found.write(tmp_path).read_text(encoding="utf-8")
-    assert sorted(each.name for each in tmp_path.glob("*.*")) == ["comparison.csv", "comparison.md"]
+    assert "fidelity.png" not in comparison.write(tmp_path).read_text(encoding="utf-8")
+    assert sorted(path.name for path in tmp_path.glob("*.*")) == ["comparison.csv", "comparison.md"]
 
 
 def test_best() -> None:
-    found = compared("goat", "random")
-    gains = {name: found.get(name, "area_gain").value for name in found.scores}  # type: ignore[union-attr]
-    assert found.best() == max(gains, key=lambda name: gains[name])
+    comparison = compared("goat", "random")
+    gains = {name: comparison.get(name, "area_gain").value for name in comparison.scores}  # type: ignore[union-attr]
+    assert comparison.best() == max(gains, key=lambda name: gains[name])
     # Of explainers that take batches, some graphs are timed alone; that does not make them explain fewer.
     faster = tuple(
         replace(row, value=1.0 if row.explainer == "goat" else 2.0, n=1 if row.explainer == "goat" else 5)
-        for row in found.rows
+        for row in comparison.rows
     )
-    assert replace(found, rows=faster).best("seconds_alone") == "goat"
-    fewer = {"goat": found.scores["goat"][:3], "random": found.scores["random"]}
-    assert replace(found, rows=faster, scores=fewer).best("seconds_alone") == "random"
+    assert replace(comparison, rows=faster).best("seconds_alone") == "goat"
+    fewer = {"goat": comparison.scores["goat"][:3], "random": comparison.scores["random"]}
+    assert replace(comparison, rows=faster, scores=fewer).best("seconds_alone") == "random"
     with pytest.raises(ValueError, match=r"measured: area_gain, .*\(got 'gain'\)"):
-        found.best("gain")
+        comparison.best("gain")
 
 
 @pytest.mark.slow
@@ -274,6 +278,6 @@ def test_page_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     code = "".join(codes).replace("ba_2motifs(500)", "ba_2motifs(30)").replace("epochs=30", "epochs=1")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(code + "\nfound = compare(model, graphs[:3], (Similarity(),), show_progress=False)", names)
+    exec(code + "\ncomparison = compare(model, graphs[:3], (Similarity(),), show_progress=False)", names)
     assert (tmp_path / "comparison" / "comparison.md").is_file()
-    assert names["found"].scores["similarity"][0].abs().max() <= 1.0 + 1e-6
+    assert names["comparison"].scores["similarity"][0].abs().max() <= 1.0 + 1e-6

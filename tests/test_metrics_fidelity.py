@@ -17,13 +17,13 @@ from torch_geometric.explain.algorithm import DummyExplainer
 from torch_geometric.explain.metric import fidelity as pyg_fidelity
 from torch_geometric.nn import GATConv, GraphConv, SimpleConv, global_add_pool, global_mean_pool
 
+from benchmarks.paper_metrics import search_prefix
 from captum_goat.metrics import (
     fidelity_curve,
     fidelity_minus,
     fidelity_plus,
     graph_infidelity,
     robust_fidelity,
-    search_prefix,
     select_edges,
 )
 from captum_goat.models import RootClassifier
@@ -94,19 +94,21 @@ def test_against_the_slow_implementation(kind: str, nodes: Any) -> None:
         model, graphs = make_gnn(kind, seed=seed), slow.random_graphs(seed)
         batch = slow.batched(graphs)
         scores = slow.random_scores(batch, seed)
-        classes = [slow.predicted(model, each) for each in graphs]
+        classes = [slow.predicted(model, graph) for graph in graphs]
         for k, target, wanted in ((0, None, classes), (2, None, classes), (2, batch.y, batch.y), (99, 1, [1] * 8)):
             selected = select_edges(batch, scores, k=k)
             parts = [part.tolist() for part in slow.per_graph(graphs, selected)]
             expected = torch.tensor(
                 [
-                    slow.fidelities(model, graph, part, int(each), nodes)
-                    for graph, part, each in zip(graphs, parts, wanted, strict=True)
+                    slow.fidelities(model, graph, part, int(wanted_class), nodes)
+                    for graph, part, wanted_class in zip(graphs, parts, wanted, strict=True)
                 ],
                 dtype=torch.float64,
             )
-            found = (function(model, batch, selected, target, nodes) for function in (fidelity_plus, fidelity_minus))
-            torch.testing.assert_close(torch.stack(list(found), dim=1), expected, rtol=0, atol=1e-12)
+            fidelities = (
+                function(model, batch, selected, target, nodes) for function in (fidelity_plus, fidelity_minus)
+            )
+            torch.testing.assert_close(torch.stack(list(fidelities), dim=1), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("nodes", POLICIES)
@@ -160,7 +162,7 @@ def test_agreement_with_pyg_on_hard_masks() -> None:
         batch = slow.batched([slow.random_graph(form, 100 * seed + index) for index, form in enumerate(forms)])
         selected = select_edges(batch, slow.random_scores(batch, seed), 0.5)
         changed += agreement_with_pyg(model, batch, selected)
-    assert sum(each > 0.0 for each in changed) > len(changed) / 4, "predictions do change"
+    assert sum(change > 0.0 for change in changed) > len(changed) / 4, "predictions do change"
 
 
 def agreement_with_pyg(model: nn.Module, batch: Batch, selected: Tensor) -> list[float]:
@@ -168,12 +170,14 @@ def agreement_with_pyg(model: nn.Module, batch: Batch, selected: Tensor) -> list
     both = fidelity_plus, fidelity_minus
     explainer, explanation = explained_by_pyg(model, batch, selected, "model")
     by_pyg = pyg_fidelity(explainer, explanation)
-    found = [float(function(model, batch, selected, measure="accuracy").mean()) for function in both]
-    assert found == pytest.approx(by_pyg)
+    fidelities = [float(function(model, batch, selected, measure="accuracy").mean()) for function in both]
+    assert fidelities == pytest.approx(by_pyg)
     # For phenomena PyG has the mean of absolute values; ours are signed: a removal may put a prediction right.
     explainer, explanation = explained_by_pyg(model, batch, selected, "phenomenon")
-    found = [float(function(model, batch, selected, batch.y, measure="accuracy").abs().mean()) for function in both]
-    assert found == pytest.approx(pyg_fidelity(explainer, explanation))
+    fidelities = [
+        float(function(model, batch, selected, batch.y, measure="accuracy").abs().mean()) for function in both
+    ]
+    assert fidelities == pytest.approx(pyg_fidelity(explainer, explanation))
     # The probabilities, too, by PyG's own masks.
     for function, mask in zip(both, (~selected, selected), strict=True):
         whole = explainer.get_prediction(batch.x, batch.edge_index, batch=batch.batch)
@@ -203,9 +207,9 @@ def test_attributes_of_edges_go_with_their_edges() -> None:
 
     data = SMALL.clone()
     data.edge_weight = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    found = fidelity_minus(Weighted().eval(), data, FIRST, 1)  # logits (8, 1), and (0, 1) with the first edge only
-    torch.testing.assert_close(found, torch.tensor([sigmoid(1 - 8) - sigmoid(1)]))
-    assert torch.equal(found, fidelity_minus(Weighted().eval(), data, FIRST, 1, "leave"))
+    fidelity = fidelity_minus(Weighted().eval(), data, FIRST, 1)  # logits (8, 1), and (0, 1) with the first edge only
+    torch.testing.assert_close(fidelity, torch.tensor([sigmoid(1 - 8) - sigmoid(1)]))
+    assert torch.equal(fidelity, fidelity_minus(Weighted().eval(), data, FIRST, 1, "leave"))
 
 
 def test_models_of_other_forms() -> None:
@@ -300,15 +304,15 @@ def test_one_logit_is_that_of_two_classes(metric: str, flat: bool) -> None:
     measure, scores = METRICS[metric], slow.random_scores(batch, 2)
     logit = Ending(model, lambda out: out[:, 1] if flat else out[:, 1:2]).eval()
     beside_zero = Ending(model, lambda out: torch.stack([torch.zeros_like(out[:, 1]), out[:, 1]], dim=1)).eval()
-    found = measure(logit, batch, scores)
+    values = measure(logit, batch, scores)
     if metric == "infidelity":  # that of the logit, whatever its sign
         expected = graph_infidelity(beside_zero, batch, scores, 1, generator=seeded())
     else:
         expected = measure(beside_zero, batch, scores)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(values, expected)
     selected = select_edges(batch, scores, 0.5)
     for target in (0, 1):
-        both = [fidelity_plus(each, batch, selected, target) for each in (logit, beside_zero)]
+        both = [fidelity_plus(classifier, batch, selected, target) for classifier in (logit, beside_zero)]
         torch.testing.assert_close(*both)
     with pytest.raises(ValueError, match="Expected target to be a class below 2"):
         fidelity_plus(logit, batch, selected, 2)

@@ -70,9 +70,9 @@ def test_auc_against_scikit_learn() -> None:
             directed((torch.randn(30, generator=generator) + label).round(decimals=1).tolist(), label.tolist())
         )
     batch = Batch.from_data_list([data for data, _ in cases])
-    found = ground_truth_auc(batch, torch.cat([scores for _, scores in cases]))
+    areas = ground_truth_auc(batch, torch.cat([scores for _, scores in cases]))
     expected = [roc_auc_score(data.edge_label, scores) for data, scores in cases]
-    assert found.tolist() == pytest.approx(expected)
+    assert areas.tolist() == pytest.approx(expected)
 
 
 def test_given_labels_and_wrong_ones() -> None:

@@ -37,8 +37,8 @@ def infidelity_of(attributions: Tensor, perturb_func: Callable[..., Any], **opti
 def test_exact_attributions_of_a_linear_model_are_faithful(method: Any, perturbation: Any) -> None:
     attributions = method(EdgeMaskedModel(MODEL)).attribute(MASKS.clone().requires_grad_(), **GIVEN).detach()
     torch.testing.assert_close(attributions, MASKS * WEIGHTS)
-    found = infidelity_of(attributions, perturbation(0.5), n_perturb_samples=30)
-    torch.testing.assert_close(found, torch.zeros(2), rtol=0, atol=1e-6)
+    errors = infidelity_of(attributions, perturbation(0.5), n_perturb_samples=30)
+    torch.testing.assert_close(errors, torch.zeros(2), rtol=0, atol=1e-6)
     assert (infidelity_of(attributions.flip(-1), perturbation(0.5), n_perturb_samples=30) > 1e-3).all()
 
 
@@ -55,18 +55,18 @@ def test_attributions_without_the_inputs_as_a_factor(perturbation: Any) -> None:
 def test_infidelity_by_hand() -> None:
     """All edges dropped: the attributions add up to a, the output falls by m_0 + 10 m_1; (a - that)^2."""
     attributions = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.5]])
-    found = infidelity_of(attributions, drop_edges(probability=1.0))
-    torch.testing.assert_close(found, torch.tensor([(6.0 - 11.0) ** 2, (0.5 + 19.5) ** 2]))
+    errors = infidelity_of(attributions, drop_edges(probability=1.0))
+    torch.testing.assert_close(errors, torch.tensor([(6.0 - 11.0) ** 2, (0.5 + 19.5) ** 2]))
 
 
 def test_infidelity_of_random_drops_by_hand() -> None:
     """The same draws twice; I is 1 where an edge is dropped."""
     attributions = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.5]])
-    found = infidelity_of(attributions, drop_edges(0.4, generator=seeded()), n_perturb_samples=7)
+    errors = infidelity_of(attributions, drop_edges(0.4, generator=seeded()), n_perturb_samples=7)
     repeated = MASKS.repeat_interleave(7, dim=0)
     (dropped,), _ = drop_edges(0.4, generator=seeded())(repeated)
     error = (dropped * (attributions.repeat_interleave(7, dim=0) - repeated * WEIGHTS)).sum(dim=1)
-    torch.testing.assert_close(found, error.pow(2).view(2, 7).mean(dim=1))
+    torch.testing.assert_close(errors, error.pow(2).view(2, 7).mean(dim=1))
 
 
 def test_edges_are_dropped_as_often_as_asked_and_independently() -> None:
@@ -124,8 +124,8 @@ def test_dropped_edges_become_the_baseline() -> None:
     )
     for baseline in (baselines, 0.25):
         attributions = (MASKS - baseline) * WEIGHTS
-        found = infidelity_of(attributions, drop_edges(0.5), baselines=baseline)
-        torch.testing.assert_close(found, torch.zeros(2), rtol=0, atol=1e-6)
+        errors = infidelity_of(attributions, drop_edges(0.5), baselines=baseline)
+        torch.testing.assert_close(errors, torch.zeros(2), rtol=0, atol=1e-6)
 
 
 def test_graphs_without_edges() -> None:

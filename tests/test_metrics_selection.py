@@ -101,17 +101,17 @@ def test_against_the_slow_implementation(seed: int) -> None:
     scores = slow.random_scores(batch, seed)
     single = slow.per_graph(graphs, scores)
     edges = CountedEdges.of(batch)
-    assert edges.counts.tolist() == [len(slow.counted(each)) for each in graphs]
+    assert edges.counts.tolist() == [len(slow.counted(graph)) for graph in graphs]
     for level in SPARSITIES:
         selected = select_edges(batch, scores, level)
         expected = [
-            slow.chosen(each, mine, slow.budget(each, level)) for each, mine in zip(graphs, single, strict=True)
+            slow.chosen(graph, mine, slow.budget(graph, level)) for graph, mine in zip(graphs, single, strict=True)
         ]
         assert selected.tolist() == list(chain(*expected))
-        mine = torch.tensor([slow.sparsity(each, part) for each, part in zip(graphs, expected, strict=True)])
+        mine = torch.tensor([slow.sparsity(graph, part) for graph, part in zip(graphs, expected, strict=True)])
         torch.testing.assert_close(sparsity(batch, selected), mine, equal_nan=True)
     for k in (0, 1, 3, 100):
-        expected = [slow.chosen(each, mine, k) for each, mine in zip(graphs, single, strict=True)]
+        expected = [slow.chosen(graph, mine, k) for graph, mine in zip(graphs, single, strict=True)]
         assert select_edges(batch, scores, k=k).tolist() == list(chain(*expected))
 
 
@@ -129,7 +129,7 @@ def test_other_forms_of_graphs() -> None:
 def test_public_names() -> None:
     assert metrics.__all__ == sorted(metrics.__all__)
     assert all(hasattr(metrics, name) for name in metrics.__all__)
-    assert {"drop_edges", "gaussian_noise", "fidelity_plus", "search_prefix"} <= set(metrics.__all__)
+    assert {"drop_edges", "gaussian_noise", "fidelity_plus", "graph_infidelity"} <= set(metrics.__all__)
 
 
 def test_wrong_arguments() -> None:

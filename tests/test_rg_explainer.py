@@ -15,6 +15,7 @@ from torch_geometric.nn import GCNConv, global_add_pool
 from torch_geometric.utils import to_undirected
 
 from benchmarks.explainers import ExplainerSkippedError
+from benchmarks.explainers.graph_copies import repeat_graphs
 from benchmarks.explainers.growth import (
     NEVER,
     Growth,
@@ -118,7 +119,7 @@ def test_random_growth_stays_connected_until_nothing_is_left() -> None:
 def test_samples_follow_the_probabilities() -> None:
     """A star whose leaves, and stopping, have known probabilities."""
     star = Data(x=torch.ones(4, 1), edge_index=torch.tensor([[0, 0, 0], [1, 2, 3]]))
-    graphs = Graphs.of(star, torch.tensor([0])).repeated(20_000)
+    graphs = repeat_graphs(Graphs.of(star, torch.tensor([0])), 20_000)
     logits = torch.tensor([0.1, 0.2, 0.3, 0.4]).log()
 
     def scorer(growth: Growth) -> tuple[Tensor, Tensor]:

@@ -54,14 +54,20 @@ class AdjacencyGOAt(Deletion, GOAt):
     name = "goat_adjacency"
     citation = f"{GOAt.citation}; here with masks at the adjacency"
     baseline = "removed"
-    at = "adjacency"
+
+    def method(self, model: Module) -> GOAtAttribution:
+        """Return GOAt with a mask at the adjacency."""
+        return GOAtAttribution(model, at="adjacency")
 
 
 class ProportionalAdjacencyGOAt(AdjacencyGOAt):
     """GOAt with a mask at the adjacency, which shares a gate in proportion to what its edges have already."""
 
     name = "goat_adjacency_proportional"
-    gates = "proportional"
+
+    def method(self, model: Module) -> GOAtAttribution:
+        """Return GOAt with a mask at the adjacency and proportional shares of gates."""
+        return GOAtAttribution(model, at="adjacency", gates="proportional")
 
 
 class PeeledAdjacencyGOAt(Deletion, PeeledGOAt):

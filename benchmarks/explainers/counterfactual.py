@@ -8,7 +8,7 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from benchmarks.explainers.edge_weights import WeightedTargets, takes_weights
-from captum_goat.compare.explainers.graphs import EdgeFunction, Graphs, MaskedTargets
+from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
 from captum_goat.compare.explainers.interface import Explainer
 from captum_goat.metrics.counted_edges import sums
 
@@ -80,7 +80,7 @@ class CFGNNExplainer(Explainer):
             numbers = numbers - self.lr * self._gradient(relaxed, numbers, changed)
         return graphs.shared(1 - best.sigmoid())
 
-    def _gradient(self, relaxed: EdgeFunction, numbers: Tensor, changed: Tensor) -> Tensor:
+    def _gradient(self, relaxed: MaskedTargets, numbers: Tensor, changed: Tensor) -> Tensor:
         graphs = relaxed.graphs
         variable = numbers.clone().requires_grad_()
         kept = variable.sigmoid()
@@ -91,7 +91,7 @@ class CFGNNExplainer(Explainer):
         return slope * factor[graphs.edges.graph] - self.beta * (kept * (1 - kept)).detach()
 
 
-def _relaxed(model: Module, graphs: Graphs) -> EdgeFunction:
+def _relaxed(model: Module, graphs: Graphs) -> MaskedTargets:
     layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
     return (WeightedTargets if all(map(takes_weights, layers)) else MaskedTargets)(model, graphs)
 

@@ -13,6 +13,7 @@ from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
+from benchmarks.explainers.graph_copies import repeat_graphs
 from captum_goat import UnsupportedModelError
 from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.rules.operations import is_inplace, spellings
@@ -93,7 +94,7 @@ def decompose(model: Module, graphs: Graphs, groups: Tensor) -> Decomposition:
     nodes = groups.size(1)
     everything, nothing = groups.new_ones(1, nodes), groups.new_zeros(1, nodes)
     rows = torch.cat([everything, nothing, groups]).to(graphs.x.dtype)
-    copies = graphs.repeated(len(rows))
+    copies = repeat_graphs(graphs, len(rows))
     mode = _Parts(graphs, rows)
     with torch.enable_grad(), mode.watching(model), mode:
         features = copies.x * rows.reshape(-1, 1)

@@ -10,6 +10,7 @@ from benchmarks.explainers.decomposition import decompose
 from captum_goat import UnsupportedModelError
 from captum_goat.compare.explainers.graphs import LARGEST_CALL, Graphs
 from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
+from captum_goat.metrics.counted_edges import position_in_graph
 
 
 class DEGREE(Explainer):
@@ -26,13 +27,14 @@ class DEGREE(Explainer):
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the parts of all graphs' edges."""
-        place = graphs.position[graphs.edges.number]
-        groups = torch.zeros(graphs.max_edges, graphs.x.size(0), dtype=torch.bool, device=graphs.x.device)
+        edges = graphs.edges
+        position = position_in_graph(edges.graph, edges.num_graphs)
+        groups = torch.zeros(int(edges.counts.max()), graphs.x.size(0), dtype=torch.bool, device=graphs.x.device)
         for end in graphs.edge_index:
-            groups[place, end] = True
+            groups[position[edges.number], end] = True
         at_once = max(1, LARGEST_CALL // graphs.num_edges)
         try:
             parts = [graphs.of_target(decompose(model, graphs, some).part) for some in groups.split(at_once)]
         except UnsupportedModelError as error:
             raise ExplainerSkippedError(str(error)) from error
-        return graphs.shared(graphs.by_position(torch.cat(parts)))
+        return graphs.shared(torch.cat(parts)[position, edges.graph])

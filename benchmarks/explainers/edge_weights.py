@@ -11,13 +11,14 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.compare.explainers.graphs import EdgeFunction, Graphs
-from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
-from captum_goat.compare.explainers.standard import integrated_gradients
+from benchmarks.explainers.graph_copies import repeat_graphs
+from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
+from captum_goat.compare.explainers.interface import ExplainerSkippedError
+from captum_goat.compare.explainers.standard import IntegratedGradients
 
 
-class WeightedTargets(EdgeFunction):
-    """The asked classes' logits, as a function of the edge weights that every layer is given.
+class WeightedTargets(MaskedTargets):
+    """The logits of the target classes as a function of the edge weights that every layer is given.
 
     Args:
         model: A model whose layers all take ``edge_weight``.
@@ -28,7 +29,7 @@ class WeightedTargets(EdgeFunction):
     """
 
     def __init__(self, model: Module, graphs: Graphs) -> None:
-        super().__init__(graphs)
+        super().__init__(model, graphs)
         for name, layer in model.named_modules():
             if isinstance(layer, MessagePassing) and not takes_weights(layer):
                 raise ExplainerSkippedError(
@@ -37,16 +38,16 @@ class WeightedTargets(EdgeFunction):
                 )
         self.model = model
 
-    def logits(self, numbers: Tensor) -> Tensor:
+    def logits(self, weights: Tensor) -> Tensor:
         """Return the logits for each of B rows of weights."""
-        copies = self.graphs.repeated(len(numbers))
+        copies = repeat_graphs(self.graphs, len(weights))
         with ExitStack() as hooks:
             for layer in self.model.modules():
                 if isinstance(layer, MessagePassing):
-                    hook = _weigh(numbers.reshape(-1), copies.edge_index)
+                    hook = _weigh(weights.reshape(-1), copies.edge_index)
                     hooks.callback(layer.register_forward_pre_hook(hook, with_kwargs=True).remove)
             logits: Tensor = self.model(*copies.inputs)
-        return logits.view(len(numbers), len(self.graphs.target), -1)
+        return logits.view(len(weights), len(self.graphs.target), -1)
 
 
 def takes_weights(layer: MessagePassing) -> bool:
@@ -71,13 +72,13 @@ def _weigh(weights: Tensor, edge_index: Tensor) -> Any:
     return hook
 
 
-class WeightIntegratedGradients(Explainer):
+class WeightIntegratedGradients(IntegratedGradients):
     r"""Integrated gradients of the edge weights, :math:`\int_0^1 \partial f / \partial w_e \, dt`, from 0 to 1.
 
     Weights enter *before* degree normalisation, so that an edge also answers for what it does to the other edges'
     coefficients; weights of 0 are the graph without edges. A self-loop of the graph has weight 1 at a layer that would
     add one in its place, and so no part in the score there. Where a layer does not normalise, this is the same as
-    integrated_gradients gradients on the mask of the messages.
+    integrated gradients on the mask of the messages.
 
     Args:
         n_steps: The number of points on the way.
@@ -85,15 +86,10 @@ class WeightIntegratedGradients(Explainer):
 
     name = "integrated_gradients_weights"
     citation = "Sundararajan, Taly, Yan: Axiomatic Attribution for Deep Networks, ICML 2017; here on edge weights"
-    complete = True
     baseline = "removed"
-    batched = True
-
-    def __init__(self, n_steps: int = 50) -> None:
-        self.n_steps = n_steps
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the integrals."""
         weights = torch.ones(1, graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
-        attributions: Tensor = integrated_gradients(WeightedTargets(model, graphs), weights, self.n_steps)
-        return attributions[0]
+        attributions: Tensor = self.attributions(WeightedTargets(model, graphs), weights)[0]
+        return attributions

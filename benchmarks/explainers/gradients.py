@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import captum.attr as captum
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from benchmarks.explainers.relu_modules import WithReLUModules
-from captum_goat.compare.explainers.graphs import MaskedTargets
+from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
 from captum_goat.compare.explainers.randomness import seeded
 from captum_goat.compare.explainers.standard import MaskGradients
 
@@ -39,7 +41,13 @@ class GradientShap(MaskGradients):
     def __init__(self, samples: int = 50, seed: int = 0) -> None:
         self.samples = samples
         self.seed = seed
-        self.copies = samples
+
+    def scores(self, model: Module, graphs: Graphs) -> Tensor:
+        """Return the attributions of as many graphs at once as fit into memory with a copy for every point."""
+        scores = torch.zeros(graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
+        for part, columns in graphs.parts(self.samples):
+            scores[columns] = super().scores(model, part)
+        return scores
 
     def attributions(self, targets: MaskedTargets, mask: Tensor) -> Any:
         """Return the means over the points."""
@@ -47,7 +55,17 @@ class GradientShap(MaskGradients):
             return captum.GradientShap(targets).attribute(mask, torch.zeros_like(mask), n_samples=self.samples)
 
 
-class GuidedBackprop(MaskGradients):
+class ReLUGradients(MaskGradients):
+    """A method that changes the gradients of ReLUs, by hooks of which Captum warns."""
+
+    def scores(self, model: Module, graphs: Graphs) -> Tensor:
+        """Return the attributions of a mask of ones."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Setting backward hooks on ReLU activations")
+            return super().scores(model, graphs)
+
+
+class GuidedBackprop(ReLUGradients):
     """The gradient without what is negative on its way back through a ReLU.
 
     Captum hooks ``nn.ReLU`` modules only; ReLUs that are spelled as functions are given modules here.
@@ -61,7 +79,7 @@ class GuidedBackprop(MaskGradients):
         return captum.GuidedBackprop(WithReLUModules(targets, mask)).attribute(mask)
 
 
-class Deconvolution(MaskGradients):
+class Deconvolution(ReLUGradients):
     """The gradient in which a ReLU passes back what is positive, whether it was on or off.
 
     ReLUs that are spelled as functions are given modules, as for :class:`GuidedBackprop`.

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from benchmarks.explainers.graph_copies import repeat_graphs
 from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.compare.explainers.interface import Explainer
 from captum_goat.compare.explainers.randomness import seeded
@@ -62,7 +63,7 @@ class PGMExplainerOfPyG(Explainer):
         for sample in perturbed:
             sample[:] = np.random.randint(0, 100, size=nodes) < 50
             features.append(algorithm._perturb_features_on_nodes(x=graphs.x, index=sample.nonzero()[0]))
-        copies = graphs.repeated(self.samples)
+        copies = repeat_graphs(graphs, self.samples)
         probability = model(torch.cat(features), copies.edge_index, copies.batch).softmax(-1)
         kept = copies.of_target(probability)
         most = torch.argsort(-kept)[-(self.samples // 8) :]

@@ -19,7 +19,7 @@ from captum_goat.compare.explainers import interface
 from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.compare.explainers.interface import ExplainerSkippedError, own_copy
 from captum_goat.compare.explainers.randomness import seeded
-from captum_goat.compare.explainers.standard import SelfLoopsLast, edge_mask, pyg_explainer
+from captum_goat.compare.explainers.standard import edge_mask, pyg_explainer, self_loops_last
 
 
 class PGExplainerOfPyG(interface.Explainer):
@@ -68,13 +68,14 @@ class PGExplainerOfPyG(interface.Explainer):
         """Return the log-odds of the masks of all graphs."""
         if self._algorithm is None:
             raise ValueError("Expected PGExplainer to be fitted. Call fit(model, graphs) first.")
-        ordered, said = SelfLoopsLast.of(graphs), list[Tensor]()
-        hook = self._algorithm.mlp.register_forward_hook(lambda _, inputs, out: said.append(out.view(-1)))
+        log_odds: list[Tensor] = []
+        hook = self._algorithm.mlp.register_forward_hook(lambda _, inputs, out: log_odds.append(out.view(-1)))
         try:
-            edge_mask(pyg_explainer(model, self._algorithm), ordered.graphs)
+            edge_mask(pyg_explainer(model, self._algorithm), graphs)
         finally:
             hook.remove()
-        return ordered.restored(said[-1].detach())
+        last = log_odds[-1].detach()
+        return torch.zeros_like(last).scatter_(0, self_loops_last(graphs.edge_index), last)
 
 
 def _predicted(model: Module, graph: Data) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -82,7 +83,7 @@ def _predicted(model: Module, graph: Data) -> tuple[Tensor, Tensor, Tensor, Tens
     graphs = Graphs.of(graph, torch.zeros(1, dtype=torch.long))
     with torch.no_grad():
         target = model(*graphs.inputs).argmax(-1)
-    return *SelfLoopsLast.of(graphs).graphs.inputs, target
+    return graphs.x, graphs.edge_index[:, self_loops_last(graphs.edge_index)], graphs.batch, target
 
 
 class GraphMaskOfPyG(interface.Explainer):
@@ -102,7 +103,6 @@ class GraphMaskOfPyG(interface.Explainer):
 
     name = "graph_mask"
     citation = "Schlichtkrull, De Cao, Titov: Interpreting Graph Neural Networks for NLP, ICLR 2021"
-    slow = True
 
     def __init__(self, epochs: int = 100, lr: float = 0.01, seed: int = 0) -> None:
         self.epochs = epochs
@@ -161,7 +161,7 @@ class AttentionOfPyG(interface.Explainer):
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the coefficients."""
         try:
-            return edge_mask(pyg_explainer(model, AttentionExplainer(), "model"), graphs, with_target=False)
+            return edge_mask(pyg_explainer(model, AttentionExplainer(), "model"), graphs)
         except ValueError as error:
             if "attention coefficients" not in str(error):
                 raise

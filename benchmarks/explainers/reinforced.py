@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy, kl_div
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import MessagePassing, global_mean_pool
 
+from benchmarks.explainers.graph_copies import repeat_graphs
 from benchmarks.explainers.growth import (
     FORBIDDEN,
     NEARLY,
@@ -167,7 +168,7 @@ class RGExplainer(Explainer):
         with seeded(self.seed), torch.inference_mode(False), torch.enable_grad():
             chosen = sample_graphs(graphs, self.num_graphs)
             parts = [chosen[k : k + AT_ONCE] for k in range(0, len(chosen), AT_ONCE)]
-            scenes = [Scene.of(model, _predicted(model, part).repeated(self.rollouts)) for part in parts]
+            scenes = [Scene.of(model, repeat_graphs(_predicted(model, part), self.rollouts)) for part in parts]
             x, pairs = scenes[0].graphs.x, torch.cat([scene.pairs for scene in scenes])
             policy, locator = Policy(x.size(1)).to(x), Locator(pairs).to(x)
             self._train(model, scenes, policy, locator)

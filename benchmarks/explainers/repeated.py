@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from torch.nn import Module
+
+from captum_goat import GOAtAttribution
 from captum_goat.compare.explainers.standard import GOAt
 
 
@@ -9,4 +12,7 @@ class RepeatedGOAt(GOAt):
     """GOAt, as in the authors' code: an edge counts once for every hop in which it reaches a gate."""
 
     name = "goat_repeated"
-    field = "repeated"
+
+    def method(self, model: Module) -> GOAtAttribution:
+        """Return GOAt with repeated receptive fields."""
+        return GOAtAttribution(model, "repeated")

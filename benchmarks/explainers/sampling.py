@@ -27,7 +27,6 @@ class SampledShapley(Explainer):
 
     complete = True
     baseline = "masked"
-    slow = True
 
     def __init__(self, samples: int, seed: int) -> None:
         self.samples = samples
@@ -40,7 +39,9 @@ class SampledShapley(Explainer):
         number = graphs.edges.number
         with torch.no_grad(), seeded(graphs.seed(self.seed)):
             value: Tensor
-            if graphs.max_edges == 1:  # a single player has it all; Captum's KernelShap cannot draw from no others
+            if (
+                len(graphs.edges.graph) == 1
+            ):  # a single player has it all; Captum's KernelShap cannot draw from no others
                 value = targets(mask) - targets(torch.zeros_like(mask))
             else:
                 value = self.attributions(targets, mask, number.unsqueeze(0))[0]

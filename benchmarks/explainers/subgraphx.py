@@ -39,7 +39,6 @@ class SubgraphX(Explainer):
 
     name = "subgraphx"
     citation = "Yuan, Yu, Wang, Li, Ji: On Explainability of Graph Neural Networks via Subgraph Explorations, ICML 2021"
-    slow = True
 
     def __init__(self, rollouts: int = 10, samples: int = 50, smallest: int = 5, seed: int = 0) -> None:
         self.rollouts = rollouts

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks.markdown_tables import markdown
 from benchmarks.paper.measurements import PAPER_SPARSITY
 from benchmarks.paper.published import PAPER_TOP_COVERAGE, PAPER_TOP_TWO_COVERAGE
 from benchmarks.paper.study import Results
-from captum_goat.compare.comparison import EMPTY, markdown
+from captum_goat.compare.comparison import EMPTY
 
 VARIANTS = (("search", "coverage"), ("search", "coverage_of_embeddings"), ("fixed", "coverage"))
 

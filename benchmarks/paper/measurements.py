@@ -10,20 +10,22 @@ from torch import Generator, Tensor
 from torch_geometric.data import Batch
 
 from benchmarks.paper.tasks import Task
-from captum_goat.compare.measures import SPARSITIES
-from captum_goat.metrics import (
+from benchmarks.paper_metrics import (
     Prefix,
-    area_under_curve,
     distinct_embeddings,
     distinct_explanations,
     explanation_embeddings,
+    search_prefix,
+)
+from captum_goat.compare.measures import SPARSITIES
+from captum_goat.metrics import (
+    area_under_curve,
     fidelity_curve,
     fidelity_minus,
     fidelity_plus,
     ground_truth_auc,
     precision_at_k,
     robust_fidelity,
-    search_prefix,
     select_edges,
 )
 from captum_goat.metrics import sparsity as sparsity_of

@@ -18,7 +18,7 @@ from benchmarks.trained_weights import fingerprint
 from captum_goat.compare.explanation import TimedScores
 from captum_goat.runs.digests import digest_of
 
-EXPLANATION_FORMAT = 4  # to be raised when explaining changes, so that older results are not taken for those of today
+EXPLANATION_FORMAT = 5  # to be raised when explaining changes, so that older results are not taken for those of today
 MEASUREMENT_FORMAT = 4  # the same for measuring
 
 
@@ -62,9 +62,10 @@ class Store:
         file = self._read(explainer, "explanation", EXPLANATION_FORMAT)
         if file is None or file["threads"] != torch.get_num_threads():
             return None
-        found = TimedScores(**file["content"])
-        out_of_time = found.count < wanted <= file["wanted"] and file["budget"] >= self.budget
-        return found if found.count == wanted or out_of_time else None
+        explanation = TimedScores(**file["content"])
+        count = len(explanation.scores)
+        out_of_time = count < wanted <= file["wanted"] and file["budget"] >= self.budget
+        return explanation if count == wanted or out_of_time else None
 
     def write_explanation(self, explainer: str, found: TimedScores, wanted: int) -> None:
         """Keep an explanation, and of how many graphs it was asked for."""

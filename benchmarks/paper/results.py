@@ -15,8 +15,8 @@ from benchmarks.paper.csv_files import open_text
 from benchmarks.paper.measurements import Key, original_embeddings
 from benchmarks.paper.result_cache import Cell
 from benchmarks.paper.tasks import Task
+from benchmarks.paper_metrics import discriminability, stability
 from captum_goat.compare.measures import mean_and_error
-from captum_goat.metrics import discriminability, stability
 
 REFERENCE = "goat"
 PER_CLASS = ("area_gain",)  # of which the table has a row for each class, too
@@ -96,12 +96,12 @@ def _rows_of_times(task: Task, cell: Cell) -> Iterator[Row]:
     _, error, n = mean_and_error(explanation.seconds_alone)
     yield Row(*start, "seconds_alone", float(explanation.seconds_alone.median()), error, n)
     if not math.isnan(explanation.seconds_in_batch):
-        yield Row(*start, "seconds_in_batch", explanation.seconds_in_batch, n=explanation.count)
+        yield Row(*start, "seconds_in_batch", explanation.seconds_in_batch, n=len(explanation.scores))
     yield Row(*start, "seconds_to_fit", explanation.seconds_to_fit)
     error_of_graphs = explanation.completeness_error
     if not bool(error_of_graphs.isnan().all()):
         yield Row(*start, "completeness_error", *mean_and_error(error_of_graphs))
-        yield Row(*start, "largest_completeness_error", float(error_of_graphs.max()), n=explanation.count)
+        yield Row(*start, "largest_completeness_error", float(error_of_graphs.max()), n=len(error_of_graphs))
 
 
 def _rows_of_values(task: Task, cell: Cell, reference: Cell | None) -> Iterator[Row]:

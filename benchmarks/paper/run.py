@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
+import torch
+
+from benchmarks.explainers import EXPLAINERS, SLOW, ExplainerSkippedError
 from benchmarks.paper.measurements import Measurements, measure
 from benchmarks.paper.options import Options, parse
 from benchmarks.paper.progress import bar
@@ -84,15 +86,16 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
     if (reason := store.read_given_up(name)) is not None:
         return Cell(name, None, Measurements(), reason)
     try:
-        wanted = min(len(task.graphs), options.slow_limit) if EXPLAINERS[name].slow else len(task.graphs)
+        wanted = min(len(task.graphs), options.slow_limit) if name in SLOW else len(task.graphs)
         explanation = store.read_explanation(name, wanted)
         if explanation is None:
             explanation = _explained(task, name, wanted, options)
             store.write_explanation(name, explanation, wanted)
-        measurements = store.read_measurements(name, explanation.scores)
+        scores = torch.cat(explanation.scores)
+        measurements = store.read_measurements(name, scores)
         if measurements is None:
-            measurements = measure(task, explanation.scores, explanation.count, options.seed)
-            store.write_measurements(name, measurements, explanation.scores)
+            measurements = measure(task, scores, len(explanation.scores), options.seed)
+            store.write_measurements(name, measurements, scores)
         return Cell(name, explanation, measurements)
     except ExplainerSkippedError as error:
         if isinstance(error, ExplainerTooSlowError):
@@ -107,4 +110,5 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
 
 def _explained(task: Task, name: str, wanted: int, options: Options) -> TimedScores:
     with bar(f"{task.dataset} {task.gnn} {name}", wanted, "graph", options.progress) as progress:
-        return explain(make_explainer(EXPLAINERS[name], options.seed), task, wanted, options.budget, progress.update)
+        explainer = make_explainer(EXPLAINERS[name], options.seed)
+        return explain(explainer, task.subject(wanted), options.budget, progress.update)

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 
 from benchmarks.datasets import DATASETS
+from benchmarks.markdown_tables import markdown
 from benchmarks.paper.published import PAPER_SECONDS
 from benchmarks.paper.results import REFERENCE, Row
 from benchmarks.paper.study import Results
-from captum_goat.compare.comparison import EMPTY, markdown, number, seconds, signed
+from captum_goat.compare.comparison import EMPTY, number, seconds, signed
 
 GNN_TITLES = {"gcn": "GCN", "sage": "GraphSAGE", "gin": "GIN", "gcn_textbook": "GCN (textbook)"}
 

@@ -13,6 +13,7 @@ from benchmarks.datasets import DATASETS, GraphDataset, load
 from benchmarks.paper.options import Options
 from benchmarks.paper_models import PAPER_SETTINGS, train_paper_model
 from captum_goat.compare import computation_graphs
+from captum_goat.compare.subject import Subject
 from captum_goat.metrics import NodePolicy
 from captum_goat.models import RootClassifier, TrainingResult
 
@@ -22,7 +23,7 @@ FIT_GRAPHS = 100  # that explainers learn from which have to learn first
 
 @dataclass(frozen=True)
 class Task:
-    """A model and the graphs whose predictions are explained: :class:`~captum_goat.compare.questions.Questions`.
+    """A model and the graphs whose predictions are explained.
 
     Attributes:
         dataset: The name of the data set.
@@ -48,10 +49,9 @@ class Task:
     training: TrainingResult
     held_out: bool = True
 
-    @property
-    def target(self) -> Tensor:
-        """The class of each graph that is explained, ``[G]``: the predicted one."""
-        return self.predicted
+    def subject(self, count: int) -> Subject:
+        """Return the first graphs as explainers are given them, with the predicted classes as targets."""
+        return Subject(self.model, self.graphs[:count], self.training_graphs, self.predicted[:count])
 
     @property
     def correct(self) -> Tensor:

@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 
+from benchmarks.markdown_tables import markdown
 from benchmarks.paper.results import ALL, REFERENCE, Row
 from benchmarks.paper.study import Results
 from benchmarks.paper.tables import title
-from captum_goat.compare.comparison import EMPTY, markdown, number, seconds, signed
-from captum_goat.compare.measures import Verdict, judge
+from captum_goat.compare import measures
+from captum_goat.compare.comparison import EMPTY, number, seconds, signed
+from captum_goat.compare.measures import Verdict
 
 VERDICTS: tuple[Verdict, ...] = ("better", "alike", "worse")
 
@@ -32,9 +34,9 @@ def verdict(row: Row) -> Verdict | None:
         >>> verdict(Row(*what, value=0.5, error=0.1, n=9, difference=0.3, difference_error=0.1))
         'better'
     """
-    if row.explainer == REFERENCE or math.isnan(row.difference) or math.isnan(row.difference_error):
+    if row.explainer == REFERENCE:
         return None
-    return judge(row.difference, row.difference_error)
+    return measures.verdict("area_gain", row.difference, row.difference_error) or None
 
 
 def _gain(results: Results, task: tuple[str, str], name: str, nodes: str, label: str = ALL) -> Row | None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.figure_style import cycled_style, new_figure, save
 from benchmarks.paper.results import REFERENCE
 from benchmarks.paper.tables import GNN_TITLES
 from benchmarks.speed.graphs import FAMILY_TITLES
 from benchmarks.speed.methods import METHODS
 from benchmarks.speed.results import Row
-from captum_goat.compare.figures import cycled_style, new_figure, save
 
 LABELS = {"seconds": "seconds of one call", "peak_bytes": "bytes of memory of one call, at most"}
 

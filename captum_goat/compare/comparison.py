@@ -1,19 +1,19 @@
-"""The result of a comparison: its rows, and the same as tables and files."""
+"""The result of a comparison: its rows, tables and files."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 from torch import Tensor
 
 from captum_goat.compare.explanation import TimedScores
-from captum_goat.compare.measures import BETTER, TINY, Key, Verdict, judge, mean_and_error
+from captum_goat.compare.measures import LESS_IS_BETTER, TINY, Key, Verdict, mean_and_error, verdict
 from captum_goat.metrics import NodePolicy
 
 ROUNDING = 1e-6  # of sparsities
@@ -120,33 +120,26 @@ class Comparison:
         return str(self)
 
     def get(self, explainer: str, metric: str, sparsity: float | None = None) -> ComparisonRow | None:
-        """Return a row; ``None`` if there is no such row.
+        """Return the row of an explainer and a metric; ``None`` if there is no such row.
 
-        Args:
-            explainer: The name of an explainer.
-            metric: The name of a metric.
-            sparsity: The sparsity, for ``fidelity_plus`` and ``fidelity_minus``.
+        ``fidelity_plus`` and ``fidelity_minus`` have a row for each sparsity.
         """
-        rows = (row for row in self.rows if (row.explainer, row.metric) == (explainer, metric))
-        return next((row for row in rows if _has_sparsity(row, sparsity)), None)
+        rows = [row for row in self.rows if (row.explainer, row.metric) == (explainer, metric)]
+        if sparsity is None:
+            return next((row for row in rows if not row.sparsity), None)
+        return next((row for row in rows if row.sparsity and abs(float(row.sparsity) - sparsity) < ROUNDING), None)
 
     def best(self, metric: str = "area_gain", sparsity: float | None = None) -> str:
-        """Return the explainer with the best mean, among those that explained the most graphs.
+        """Return the explainer with the best mean of a metric, among those that explained the most graphs.
 
-        Others may be as good: the verdicts, with this one as the reference, tell.
-
-        Args:
-            metric: The name of a metric.
-            sparsity: As for :meth:`get`.
-
-        Raises:
-            ValueError: If the metric was not measured.
+        Others may be as good: the verdicts, with this one as the reference, tell. A metric that was not measured raises
+        ValueError.
         """
         rows = [row for name in self.scores if (row := self.get(name, metric, sparsity)) is not None]
         if not rows:
             known = ", ".join(sorted({row.metric for row in self.rows})) or "nothing"
             raise ValueError(f"Expected a metric that was measured: {known} (got {metric!r}).")
-        sign = 1.0 if BETTER[metric] == "more" else -1.0
+        sign = -1.0 if metric in LESS_IS_BETTER else 1.0
         most = max(len(self.scores[row.explainer]) for row in rows)
         complete = [row for row in rows if len(self.scores[row.explainer]) == most]
         return max(complete, key=lambda row: sign * row.value).explainer
@@ -154,16 +147,14 @@ class Comparison:
     def write(self, folder: str | PathLike[str]) -> Path:
         """Write ``comparison.md``, ``comparison.csv`` and, if matplotlib is installed, the curves as ``fidelity.png``.
 
-        Args:
-            folder: The folder to write to; it is created if necessary.
-
-        Returns:
-            The path of ``comparison.md``.
+        The folder is created if necessary. The path of ``comparison.md`` is returned.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "comparison.csv").open("w", newline="", encoding="utf-8") as file:
-            write_rows(file, self.rows, ComparisonRow)
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(field.name for field in fields(ComparisonRow))
+            writer.writerows([_csv_cell(value) for value in astuple(row)] for row in self.rows)
         sections = ["# Explainers compared", str(self), LEGEND]
         try:
             from captum_goat.compare.figures import draw_curves
@@ -176,23 +167,13 @@ class Comparison:
         return path
 
 
-def _has_sparsity(row: ComparisonRow, sparsity: float | None) -> bool:
-    if sparsity is None or not row.sparsity:
-        return sparsity is None and not row.sparsity
-    return math.isclose(float(row.sparsity), sparsity, rel_tol=ROUNDING, abs_tol=ROUNDING)
-
-
 def rows_of(
     name: str, explanation: TimedScores, values: Mapping[Key, Tensor], reference: Mapping[Key, Tensor] | None
 ) -> Iterator[ComparisonRow]:
-    """Yield all rows of an explainer.
+    """Yield all rows of an explainer, given its times and its values, one per graph.
 
-    Args:
-        name: Its name.
-        explanation: Its times.
-        values: Its values, one per graph.
-        reference: The reference's values; ``None`` if this is the reference, or if there is none. Differences are taken
-            on the first graphs, which both have explained.
+    ``reference`` has the values of the reference; ``None`` if this is the reference, or if there is none. Differences
+    are taken on the first graphs, which both have explained.
     """
     for (metric, sparsity), numbers in values.items():
         value, error, n = mean_and_error(numbers)
@@ -211,22 +192,8 @@ def rows_of(
     _, error, n = mean_and_error(alone)
     yield ComparisonRow(name, "seconds_alone", "", float(alone.median()), error, n)
     if not math.isnan(explanation.seconds_in_batch):
-        yield ComparisonRow(name, "seconds_in_batch", "", explanation.seconds_in_batch, n=explanation.count)
+        yield ComparisonRow(name, "seconds_in_batch", "", explanation.seconds_in_batch, n=len(explanation.scores))
     yield ComparisonRow(name, "seconds_to_fit", "", explanation.seconds_to_fit)
-
-
-def verdict(metric: str, difference: float, error: float) -> Verdict | Literal[""]:
-    """Return the verdict on a mean paired difference to the reference; empty if there is no standard error.
-
-    Examples::
-
-        >>> from captum_goat.compare.comparison import verdict
-        >>> verdict("area_plus", 0.3, 0.1), verdict("area_minus", 0.3, 0.1), verdict("area_minus", 0.3, 0.2)
-        ('better', 'worse', 'alike')
-    """
-    if math.isnan(difference) or math.isnan(error):
-        return ""
-    return judge(difference if BETTER[metric] == "more" else -difference, error)
 
 
 def _text(comparison: Comparison) -> str:
@@ -243,7 +210,7 @@ def _text(comparison: Comparison) -> str:
         f"{comparison.node_policy}."
     ]
     if names:
-        sections += [_fidelity_table(comparison, names), _other_table(comparison, names)]
+        sections += _tables(comparison, names)
     if comparison.skipped:
         lines = (f"- `{name}`: {reason}" for name, reason in comparison.skipped.items())
         sections.append("Skipped:\n\n" + "\n".join(lines))
@@ -254,90 +221,61 @@ def _text(comparison: Comparison) -> str:
     return "\n\n".join([*sections, *comparison.notes])
 
 
-def _fidelity_table(comparison: Comparison, names: Sequence[str]) -> str:
-    """Return the table of fidelities, with the differences of gains."""
-    reference = comparison.reference
-    header = ["explainer", "fid+", "fid-", "gain"]
-    if reference is not None:
-        header += [f"gain - `{reference}`'s", "verdict"]
-    lines = []
-    for name in names:
-        rows = [comparison.get(name, metric) for metric in ("area_plus", "area_minus", "area_gain")]
-        line = [f"`{name}`", *(number(None if row is None else row.value) for row in rows)]
-        gain = rows[-1]
-        if reference is not None and gain is not None:
-            line += [signed(gain.difference, gain.difference_error), gain.verdict or EMPTY]
-        elif reference is not None:
-            line += [EMPTY, EMPTY]
-        lines.append([*line, str(len(comparison.scores[name]))])
-    return _aligned(markdown([*header, "graphs"], lines))
+def _tables(comparison: Comparison, names: Sequence[str]) -> list[str]:
+    """Return the table of fidelities, with the differences of gains, and the table of the other metrics."""
 
+    def column(metric: str, formatted: Callable[[ComparisonRow], str]) -> list[str]:
+        rows = (comparison.get(name, metric) for name in names)
+        return [EMPTY if row is None else formatted(row) for row in rows]
 
-def _other_table(comparison: Comparison, names: Sequence[str]) -> str:
-    """Return the table of the other metrics; columns without any value are left out."""
+    def fixed(row: ComparisonRow) -> str:
+        return number(row.value)
 
-    def significant(value: float) -> str:
-        return f"{value:.2g}"
+    def significant(row: ComparisonRow) -> str:
+        return f"{row.value:.2g}"
 
-    def seconds_to_fit(value: float) -> str:
-        return seconds(value) if value >= LEAST_SECONDS else EMPTY
+    def duration(row: ComparisonRow) -> str:
+        return seconds(row.value)
 
-    columns: dict[str, tuple[str, Callable[[float], str]]] = {
-        "robust gain": ("robust_gain", number),
-        "characterization": ("characterization_score", number),
-        "AUC": ("ground_truth_auc", number),
-        "infidelity": ("infidelity", significant),
-        "completeness error": ("largest_completeness_error", significant),
-        "time alone": ("seconds_alone", seconds),
-        "in batches": ("seconds_in_batch", seconds),
-        "to fit": ("seconds_to_fit", seconds_to_fit),
+    fidelities = {
+        "explainer": [f"`{name}`" for name in names],
+        "fid+": column("area_plus", fixed),
+        "fid-": column("area_minus", fixed),
+        "gain": column("area_gain", fixed),
+        f"gain - `{comparison.reference}`'s": column(
+            "area_gain", lambda row: signed(row.difference, row.difference_error)
+        ),
+        "verdict": column("area_gain", lambda row: row.verdict or EMPTY),
+        "graphs": [str(len(comparison.scores[name])) for name in names],
     }
-    table: dict[str, list[str]] = {}
-    for title, (metric, formatted) in columns.items():
-        rows = [comparison.get(name, metric) for name in names]
-        cells = [EMPTY if row is None else formatted(row.value) for row in rows]
-        if any(cell != EMPTY for cell in cells):
-            table[title] = cells
-    lines = [[f"`{name}`", *cells] for name, *cells in zip(names, *table.values(), strict=True)]
-    return _aligned(markdown(["explainer", *table], lines))
+    others = {
+        "explainer": fidelities["explainer"],
+        "robust gain": column("robust_gain", fixed),
+        "characterization": column("characterization_score", fixed),
+        "AUC": column("ground_truth_auc", fixed),
+        "infidelity": column("infidelity", significant),
+        "completeness error": column("largest_completeness_error", significant),
+        "time alone": column("seconds_alone", duration),
+        "in batches": column("seconds_in_batch", duration),
+        "to fit": column("seconds_to_fit", lambda row: duration(row) if row.value >= LEAST_SECONDS else EMPTY),
+    }
+    return [_table(fidelities), _table(others)]
 
 
-def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; columns of numbers are aligned to the right.
+def _table(columns: Mapping[str, Sequence[str]]) -> str:
+    """Return a Markdown table that is readable as plain text; columns without any value are left out.
 
-    Examples::
-
-        >>> from captum_goat.compare.comparison import markdown
-        >>> print(markdown(["explainer", "n"], [["`goat`", "3"]]))
-        | explainer | n |
-        |---|--:|
-        | `goat` | 3 |
+    Cells are padded to the width of their column, and numbers are aligned to the right.
     """
-    lines = list(lines)
-
-    def is_number(cell: str) -> bool:
-        return cell.strip("*")[:1] in "+-0123456789"
-
-    right = [all(map(is_number, column)) for column in zip(*lines, strict=True)] or [False] * len(header)
-    rule = "|" + "".join("--:|" if is_right else "---|" for is_right in right)
-    return "\n".join([_line(header), rule, *map(_line, lines)])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _aligned(table: str) -> str:
-    """Pad the cells of a Markdown table to the widths of their columns, so that it is readable as plain text."""
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    right = [rule.endswith(":") for rule in cells[1]]
-    rules = ("-" * (width + 1) + (":" if is_right else "-") for width, is_right in zip(widths, right, strict=True))
-    padded = [
-        _line([c.rjust(w) if is_right else c.ljust(w) for c, w, is_right in zip(line, widths, right, strict=True)])
-        for line in cells
-    ]
-    return "\n".join([padded[0], "|" + "|".join(rules) + "|", *padded[2:]])
+    padded = []
+    for title, cells in columns.items():
+        if any(cell != EMPTY for cell in cells):
+            width = max(map(len, (title, *cells)))
+            are_numbers = all(cell[:1] in "+-0123456789" for cell in cells)
+            align = str.rjust if are_numbers else str.ljust
+            rule = "-" * (width + 1) + (":" if are_numbers else "-")
+            padded.append([f" {align(title, width)} ", rule, *(f" {align(cell, width)} " for cell in cells)])
+    return "\n".join("|" + "|".join(line) + "|" for line in zip(*padded, strict=True))
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -374,23 +312,5 @@ def signed(difference: float, error: float) -> str:
     return f"{difference:+{digits}}" + ("" if math.isnan(error) else f" ± {error:{digits}}")
 
 
-def write_rows(file: TextIO, rows: Iterable[Any], row_type: type) -> None:
-    """Write rows as CSV, numbers with four significant digits (differences three, errors two), nan as empty cells.
-
-    Args:
-        file: The text file, opened with ``newline=""``.
-        rows: The rows.
-        row_type: Their dataclass.
-    """
-    writer = csv.writer(file, lineterminator="\n")
-    names = [field.name for field in fields(row_type)]
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow([_cell(name, value) for name, value in zip(names, astuple(row), strict=True)])
-
-
-def _cell(name: str, value: object) -> object:
-    if isinstance(value, float):
-        digits = 2 if name.endswith("error") else 3 if name == "difference" else 4
-        return "" if math.isnan(value) else f"{value:.{digits}g}"
-    return value
+def _csv_cell(value: Any) -> Any:
+    return "" if value != value else f"{value:.6g}" if isinstance(value, float) else value  # nan is not itself

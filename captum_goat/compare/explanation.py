@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat import EdgeMaskedModel
 from captum_goat.compare.explainers import EdgeExplainer, Explainer, ExplainerSkippedError
-from captum_goat.compare.subject import Subject
+from captum_goat.compare.subject import Subject, chunks
 from captum_goat.metrics.counted_edges import check_scores
 from captum_goat.metrics.reduced_graphs import output_of
 
@@ -45,8 +44,7 @@ class TimedScores:
     """The edge scores of the first graphs, and the time they took.
 
     Attributes:
-        count: The number of explained graphs.
-        scores: The scores of their edges, one graph after the other, ``[E]``.
+        scores: The edge scores of each graph, ``[E]`` each.
         seconds_alone: The seconds for single graphs, ``[M]``.
         seconds_in_batch: The seconds per graph in batches; nan if the explainer takes one graph at a time.
         seconds_to_fit: The seconds for learning.
@@ -54,8 +52,7 @@ class TimedScores:
             complete.
     """
 
-    count: int
-    scores: Tensor
+    scores: list[Tensor]
     seconds_alone: Tensor
     seconds_in_batch: float
     seconds_to_fit: float
@@ -69,16 +66,11 @@ def clock() -> float:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Interrupt what takes too long, by a signal; without effect in other threads and where there are no signals.
+    """Raise TimeLimitError, by a signal, in what takes too much processor time.
 
-    The timer follows the wall clock and checks the processor time when it ends. While a timer of processor time runs,
-    Linux may count that in ticks of some milliseconds only, too coarse to time short calls.
-
-    Args:
-        seconds: The processor time allowed; infinity for no limit.
-
-    Raises:
-        TimeLimitError: If the limit is exceeded.
+    This has no effect in other threads than the main one, and where there are no signals. The timer follows the wall
+    clock and checks the processor time when it ends: while a timer of processor time runs, Linux may count that time in
+    ticks of some milliseconds only, too coarse to time short calls.
     """
     possible = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     if not possible or seconds == float("inf"):
@@ -109,22 +101,17 @@ def make_explainer(factory: Callable[..., Explainer], seed: int) -> Explainer:
 def explain(
     explainer: EdgeExplainer,
     subject: Subject,
-    limit: int,
     budget: float = float("inf"),
     advance: Advance = lambda _: None,
 ) -> TimedScores:
-    """Explain the target classes of the first graphs.
+    """Explain the target classes of the graphs, or of the first ones if the time is not enough for all.
 
     Args:
         explainer: The explainer. It gets batches if it has a true attribute ``batched``, else one graph at a time.
         subject: The model, the graphs and their classes.
-        limit: The largest number of graphs.
         budget: The seconds after which no further graphs are started. One graph is explained in any case, unless it
             takes several times as long.
         advance: Called with the number of graphs whenever some are explained.
-
-    Returns:
-        The scores and times.
 
     Raises:
         ExplainerSkippedError: If the explainer does not apply to the model, or is too slow.
@@ -132,106 +119,78 @@ def explain(
     """
     start = clock()
     explainer.fit(subject.model, subject.training_graphs)
-    fitting = clock() - start
-    limit = min(limit, len(subject.graphs))
+    seconds_to_fit, seconds_in_batch = clock() - start, float("nan")
     if getattr(explainer, "batched", False):
-        _, alone = _one_by_one(explainer, subject, min(limit, TIMED_ALONE), ALONE_SHARE * budget, lambda _: None)
-        size = max(1, int(min(LARGEST_BATCH, (1 - ALONE_SHARE) * budget / max(median(alone), 1e-6))))
-        scores, seconds = _in_batches(explainer, subject, limit, size, (1 - ALONE_SHARE) * budget, advance)
-        in_batch = seconds / len(scores)
+        _, seconds_alone = _timed(explainer, subject, TIMED_ALONE, 1, ALONE_SHARE * budget)
+        budget *= 1 - ALONE_SHARE
+        size = max(1, int(min(LARGEST_BATCH, budget / max(median(seconds_alone), 1e-6))))
+        scores, seconds = _timed(explainer, subject, len(subject.graphs), size, budget, advance)
+        seconds_in_batch = sum(seconds) / len(scores)
     else:
-        scores, alone = _one_by_one(explainer, subject, limit, budget, advance)
-        in_batch = float("nan")
-    joined = torch.cat(scores)
-    error = completeness_error(explainer, subject, joined, len(scores))
-    return TimedScores(len(scores), joined, torch.tensor(alone), in_batch, fitting, error)
+        scores, seconds_alone = _timed(explainer, subject, len(subject.graphs), 1, budget, advance)
+    error = completeness_error(explainer, subject, scores)
+    return TimedScores(scores, torch.tensor(seconds_alone), seconds_in_batch, seconds_to_fit, error)
 
 
-def _one_by_one(
-    explainer: EdgeExplainer, subject: Subject, limit: int, budget: float, advance: Advance
+def _timed(
+    explainer: EdgeExplainer,
+    subject: Subject,
+    count: int,
+    size: int,
+    budget: float,
+    advance: Advance = lambda _: None,
 ) -> tuple[list[Tensor], list[float]]:
-    """Return the scores of the first graphs, and the seconds for each."""
+    """Return the scores of the first ``count`` graphs, and the seconds of each call with ``size`` graphs."""
     scores: list[Tensor] = []
     seconds: list[float] = []
-    for graph, target in zip(subject.graphs[:limit], subject.target, strict=False):
+    longest = LONGEST * budget if size == 1 else float("inf")
+    for first in range(0, min(count, len(subject.graphs)), size):
         if seconds and sum(seconds) >= budget:
             break
-        start, longest = clock(), LONGEST * budget
+        graphs = subject.graphs[first : min(first + size, count)]
+        data = graphs[0] if size == 1 else Batch.from_data_list(graphs)
+        target = subject.target[first : first + len(graphs)]
+        start = clock()
         try:
             with time_limit(longest):
-                graph_scores = explainer(subject.model, graph, target.view(1))
+                new_scores = explainer(subject.model, data, target)
         except TimeLimitError as error:
             if seconds:
                 break
-            raise ExplainerTooSlowError(f"one graph with {graph.num_edges} edges took over {longest:.0f} s") from error
+            raise ExplainerTooSlowError(f"one graph with {data.num_edges} edges took over {longest:.0f} s") from error
         seconds.append(clock() - start)
-        scores.append(_checked(graph_scores, graph))
-        advance(1)
-    return scores, seconds
-
-
-def _in_batches(
-    explainer: EdgeExplainer, subject: Subject, limit: int, size: int, budget: float, advance: Advance
-) -> tuple[list[Tensor], float]:
-    """Return the scores of the first graphs, and the seconds for all of them."""
-    scores: list[Tensor] = []
-    seconds = 0.0
-    for first in range(0, limit, size):
-        if scores and seconds >= budget:
-            break
-        graphs = subject.graphs[first : min(first + size, limit)]
-        batch = Batch.from_data_list(list(graphs))
-        start = clock()
-        batch_scores = explainer(subject.model, batch, subject.target[first : first + len(graphs)])
-        seconds += clock() - start
-        scores += _checked(batch_scores, batch).split([graph.num_edges for graph in graphs])
+        scores += _check(new_scores, data).split([graph.num_edges for graph in graphs])
         advance(len(graphs))
     return scores, seconds
 
 
-def _checked(scores: Tensor, data: Data | Batch) -> Tensor:
+def _check(scores: Tensor, data: Data | Batch) -> Tensor:
     """Return scores in the dtype of the node features; raise ValueError unless they are one finite number per edge."""
     return check_scores(check_scores(scores, data).to(data.x), data)  # a finite number may overflow in another dtype
 
 
-def completeness_error(explainer: EdgeExplainer, subject: Subject, scores: Tensor, count: int) -> Tensor:
-    r"""Return how far the scores of a complete explainer are from adding up.
+def completeness_error(explainer: EdgeExplainer, subject: Subject, scores: list[Tensor]) -> Tensor:
+    r"""Return how far the scores of the first graphs are from adding up, one number per graph.
 
     .. math:: \left|\sum_e s_e - (f(G)_c - f(\text{no edges})_c)\right|
 
     The explainer's attribute ``baseline`` decides whether "no edges" means masked messages or removed edges; masked if
-    it has none.
-
-    Args:
-        explainer: The explainer.
-        subject: The model, the graphs and their classes.
-        scores: The scores of the first graphs.
-        count: The number of these graphs.
-
-    Returns:
-        One number per graph, ``[count]``; nan if the explainer is not complete.
+    it has none. The result is nan for an explainer that is not complete.
     """
+    totals = torch.stack([graph_scores.sum() for graph_scores in scores])
     if not explainer.complete:
-        return scores.new_full((count,), torch.nan)
+        return torch.full_like(totals, torch.nan)
     removed = getattr(explainer, "baseline", None) == "removed"
-    sizes = torch.tensor([graph.num_edges for graph in subject.graphs[:count]], device=scores.device)
-    graph_of_edge = torch.arange(count, device=scores.device).repeat_interleave(sizes)
-    total = scores.new_zeros(count).index_add_(0, graph_of_edge, scores)
-    parts = [slice(first, min(first + LARGEST_BATCH, count)) for first in range(0, count, LARGEST_BATCH)]
-    return (total - torch.cat([_contribution_of_edges(subject, part, removed) for part in parts])).abs()
-
-
-def _contribution_of_edges(subject: Subject, part: slice, removed: bool) -> Tensor:
-    """Return the logits of graphs minus those without edges."""
-    batch = Batch.from_data_list(list(subject.graphs[part]))
-    difference = output_of(subject.model, batch) - _without_edges(subject.model, batch, removed)
-    return difference.gather(1, subject.target[part].unsqueeze(1)).squeeze(1)
+    contributions = [_contribution_of_edges(subject, part, removed) for part in chunks(subject.graphs[: len(scores)])]
+    return (totals - torch.cat(contributions)).abs()
 
 
 @torch.no_grad()
-def _without_edges(model: Module, batch: Batch, removed: bool) -> Tensor:
+def _contribution_of_edges(subject: Subject, part: slice, removed: bool) -> Tensor:
+    """Return the logits of some of the graphs minus those without edges."""
+    model, batch = subject.model, Batch.from_data_list(subject.graphs[part])
     if removed:
-        return output_of(model, batch, torch.zeros_like(batch.edge_index[0], dtype=torch.bool))
-    mask = batch.x.new_zeros(batch.num_edges)
-    output: Tensor = EdgeMaskedModel(model)(mask, batch.x, batch.edge_index, batch.batch)
-    return output
+        without = output_of(model, batch, torch.zeros_like(batch.edge_index[0], dtype=torch.bool))
+    else:
+        without = EdgeMaskedModel(model)(batch.x.new_zeros(batch.num_edges), batch.x, batch.edge_index, batch.batch)
+    return (output_of(model, batch) - without).gather(1, subject.target[part].unsqueeze(1)).squeeze(1)

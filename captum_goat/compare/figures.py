@@ -1,94 +1,43 @@
-"""The curves of a comparison, fidelities over sparsities, and the style of all figures."""
+"""The curves of a comparison: fidelities over sparsities."""
 
 from __future__ import annotations
 
-from io import BytesIO
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 try:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from PIL import Image  # which matplotlib needs, too
 except ImportError as error:
     raise ImportError("Pictures need matplotlib: pip install captum-goat[plot]") from error
 
 if TYPE_CHECKING:
     from captum_goat.compare.comparison import Comparison
 
-DOTS_PER_INCH = 80
-PALETTE_SIZE = 128
-COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive")
-MARKERS = "osv^<>DPX*h"
-ENTRY_WIDTH = 1.8  # of a legend's entries, in inches
+MARKERS = "osv^<>DPX*h"  # matplotlib has ten colours: both together tell more lines apart
 PANELS = (("fidelity_plus", "fid+ (more is better)"), ("fidelity_minus", "fid- (less is better)"))
 
 
-def new_figure(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[list[Any]]]:
-    """Return a figure and its axes ``[rows][columns]``; width and height are those of one panel, in inches."""
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots(rows, columns, squeeze=False).tolist()
-
-
-def save(figure: Figure, path: Path) -> Path:
-    """Write a figure with a palette of few colours, which makes the file several times smaller."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    buffer = BytesIO()
-    figure.savefig(buffer, dpi=DOTS_PER_INCH, format="png")
-    buffer.seek(0)
-    with Image.open(buffer) as image:
-        image.convert("RGB").quantize(PALETTE_SIZE).save(path, optimize=True)
-    return path
-
-
-def cycled_style(index: int) -> dict[str, Any]:
-    """Return the style of one of many lines: colours and markers cycle with different periods."""
-    marker = MARKERS[index % len(MARKERS)]
-    return {"color": COLORS[index % len(COLORS)], "linewidth": 1.0, "marker": marker, "markersize": 4}
-
-
-def legend_below(figure: Figure, axes: list[list[Any]], last: str | None = None) -> None:
-    """Put one legend for all axes under the figure, with every label once; ``last`` is the label that comes last."""
-    handles: dict[str, Any] = {}
-    for axis in (axis for row in axes for axis in row):
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    labels = sorted(handles, key=lambda label: label == last)
-    if labels:
-        columns = max(1, min(len(labels), int(figure.get_figwidth() / ENTRY_WIDTH)))
-        figure.legend(
-            [handles[label] for label in labels], labels, loc="outside lower center", ncols=columns, fontsize=8
-        )
-
-
 def draw_curves(comparison: Comparison, path: Path) -> Path:
-    """Draw the mean fidelities of all explainers with their standard errors, and write them as a PNG file.
-
-    Args:
-        comparison: The result.
-        path: The file to write.
-
-    Returns:
-        The path.
-    """
-    figure, axes = new_figure(1, len(PANELS), 5.0, 3.6)
-    for axis, (metric, title) in zip(axes[0], PANELS, strict=True):
-        for index, name in enumerate(comparison.scores):
-            _draw_curve(axis, comparison, name, metric, cycled_style(index))
+    """Draw the mean fidelities of all explainers with their standard errors, and write them as a PNG file."""
+    figure = Figure(figsize=(10.0, 3.6), layout="constrained")
+    axes = figure.subplots(1, len(PANELS))
+    for axis, (metric, title) in zip(axes, PANELS, strict=True):
+        for name, marker in zip(comparison.scores, cycle(MARKERS), strict=False):
+            style: dict[str, Any] = {"linewidth": 1.0, "marker": marker, "markersize": 4}
+            if name == comparison.reference:
+                style |= {"color": "black", "linewidth": 2.2, "zorder": 5}
+            rows = [comparison.get(name, metric, sparsity) for sparsity in comparison.sparsities]
+            points = [(float(row.sparsity), row.value, row.error) for row in rows if row is not None]
+            sparsities, means, errors = zip(*points, strict=True) if points else ((), (), ())
+            axis.errorbar(sparsities, means, errors, label=name, capsize=2, **style)
         axis.set_title(title, fontsize=9)
         axis.set_xlabel("sparsity", fontsize=8)
         axis.set_xticks(comparison.sparsities)
         axis.tick_params(labelsize=8)
         axis.grid(alpha=0.3)
-    legend_below(figure, axes)
-    return save(figure, path)
-
-
-def _draw_curve(axis: Any, comparison: Comparison, name: str, metric: str, style: dict[str, Any]) -> None:
-    rows = [comparison.get(name, metric, sparsity) for sparsity in comparison.sparsities]
-    points = [(float(row.sparsity), row.value, row.error) for row in rows if row is not None]
-    if name == comparison.reference:
-        style |= {"color": "black", "linewidth": 2.2, "zorder": 5}
-    sparsities, means, errors = zip(*points, strict=True) if points else ((), (), ())
-    axis.errorbar(sparsities, means, errors, label=name, capsize=2, **style)
+    labels = axes[0].get_legend_handles_labels()
+    if comparison.scores:
+        figure.legend(*labels, loc="outside lower center", ncols=5, fontsize=8)
+    figure.savefig(path, dpi=80)
+    return path

@@ -1,4 +1,4 @@
-"""What is measured of edge scores: metrics of every graph, their means, and verdicts on paired differences."""
+"""The metrics of a comparison: values for every graph, their means, and verdicts on paired differences."""
 
 from __future__ import annotations
 
@@ -32,24 +32,17 @@ SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9)
 Key: TypeAlias = tuple[str, str]
 Verdict: TypeAlias = Literal["better", "alike", "worse"]
 
-# Whether more or less of a metric is better.
-BETTER: dict[str, Literal["more", "less"]] = {
-    "fidelity_plus": "more",
-    "fidelity_minus": "less",
-    "area_plus": "more",
-    "area_minus": "less",
-    "area_gain": "more",
-    "robust_fidelity_plus": "more",
-    "robust_fidelity_minus": "less",
-    "robust_gain": "more",
-    "characterization_score": "more",
-    "ground_truth_auc": "more",
-    "infidelity": "less",
-    "completeness_error": "less",
-    "largest_completeness_error": "less",
-    "seconds_alone": "less",
-    "seconds_in_batch": "less",
-    "seconds_to_fit": "less",
+# Of all other metrics, more is better.
+LESS_IS_BETTER = {
+    "fidelity_minus",
+    "area_minus",
+    "robust_fidelity_minus",
+    "infidelity",
+    "completeness_error",
+    "largest_completeness_error",
+    "seconds_alone",
+    "seconds_in_batch",
+    "seconds_to_fit",
 }
 
 
@@ -81,15 +74,9 @@ class Conditions(NamedTuple):
 
 
 def measure(subject: Subject, scores: Sequence[Tensor], conditions: Conditions) -> dict[Key, Tensor]:
-    """Measure the scores of the first graphs.
+    """Return all metrics of the scores of the first graphs, ``[E]`` each.
 
-    Args:
-        subject: The model, the graphs and their classes.
-        scores: The edge scores of each of the first graphs, ``[E]`` each.
-        conditions: How to measure.
-
-    Returns:
-        One value per graph that has scores, ``[G]``, by metric and sparsity; nan where a metric does not apply.
+    There is one value per graph that has scores, by metric and sparsity; nan where a metric does not apply.
     """
     measured: dict[Key, list[Tensor]] = {}
     for part in chunks(subject.graphs):
@@ -99,7 +86,7 @@ def measure(subject: Subject, scores: Sequence[Tensor], conditions: Conditions) 
         # Graphs without scores get zeros, so that random numbers do not depend on how many graphs have scores.
         missing = [graph.x.new_zeros(graph.num_edges) for graph in graphs[len(scores[part]) :]]
         joined = torch.cat([*scores[part], *missing])
-        for key, values in _measure(subject, Batch.from_data_list(list(graphs)), joined, part, conditions).items():
+        for key, values in _measure(subject, Batch.from_data_list(graphs), joined, part, conditions).items():
             measured.setdefault(key, []).append(values)
     return {key: torch.cat(values)[: len(scores)] for key, values in measured.items()}
 
@@ -125,19 +112,15 @@ def _measure(subject: Subject, batch: Batch, scores: Tensor, part: slice, condit
     values["robust_gain", ""] = robust.delta
     if "edge_label" in batch:
         values["ground_truth_auc", ""] = ground_truth_auc(batch, scores)
-    values["infidelity", ""] = _infidelity(subject, batch, scores, target, seed + part.start)
-    return values
-
-
-def _infidelity(subject: Subject, batch: Batch, scores: Tensor, target: Tensor, seed: int) -> Tensor:
-    """Return the infidelity of scores multiplied by the factor that fits best, so that scores of any unit compare."""
-    random = Generator().manual_seed(seed)
-    try:
-        return graph_infidelity(
-            subject.model, batch, scores, target, samples=INFIDELITY_SAMPLES, normalize=True, generator=random
+    random.manual_seed(seed + part.start)
+    try:  # scaled by the factor that fits best, so that scores of any unit compare
+        infidelity = graph_infidelity(
+            model, batch, scores, target, samples=INFIDELITY_SAMPLES, normalize=True, generator=random
         )
     except UnsupportedModelError:  # the model has no messages that could be masked
-        return scores.new_full((batch.num_graphs,), torch.nan)
+        infidelity = torch.full_like(robust.plus, torch.nan)
+    values["infidelity", ""] = infidelity
+    return values
 
 
 def mean_and_error(values: Tensor) -> tuple[float, float, int]:
@@ -157,23 +140,20 @@ def mean_and_error(values: Tensor) -> tuple[float, float, int]:
     return float(values.mean()), float(values.std() / math.sqrt(n)) if n > 1 else math.nan, n
 
 
-def judge(difference: float, error: float) -> Verdict:
-    """Return the verdict on a mean paired difference of which more is better.
+def verdict(metric: str, difference: float, error: float) -> Verdict | Literal[""]:
+    """Return the verdict on a mean paired difference to the reference.
 
-    Args:
-        difference: The mean difference.
-        error: Its standard error.
-
-    Returns:
-        ``"better"`` or ``"worse"`` if the difference exceeds two standard errors and is visible in three digits, else
-        ``"alike"``.
+    It is ``"better"`` or ``"worse"`` if the difference exceeds two standard errors and is visible in three digits, else
+    ``"alike"``; empty if there is no standard error.
 
     Examples::
 
-        >>> from captum_goat.compare.measures import judge
-        >>> judge(0.3, 0.1), judge(-0.3, 0.2), judge(-0.3, 0.1)
-        ('better', 'alike', 'worse')
+        >>> from captum_goat.compare.measures import verdict
+        >>> verdict("area_plus", 0.3, 0.1), verdict("area_minus", 0.3, 0.1), verdict("area_minus", 0.3, 0.2)
+        ('better', 'worse', 'alike')
     """
+    if math.isnan(difference) or math.isnan(error):
+        return ""
     if abs(difference) <= max(TINY, DECISIVE * error):
         return "alike"
-    return "better" if difference > 0 else "worse"
+    return "better" if (difference > 0) != (metric in LESS_IS_BETTER) else "worse"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from captum_goat.compare.explainers import EXPLAINERS, EdgeExplainer, ExplainerS
 from captum_goat.compare.explainers.randomness import seeded
 from captum_goat.compare.explanation import Advance, TimedScores, explain, make_explainer
 from captum_goat.compare.measures import SPARSITIES, Conditions, Key, measure
-from captum_goat.compare.subject import UserSubject
+from captum_goat.compare.subject import Subject
 from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.reduced_graphs import reads_roots
 from captum_goat.runs.progress import progress_bar
@@ -23,14 +22,6 @@ from captum_goat.tracking import UnsupportedModelError
 
 DEFAULT = ("goat", "integrated_gradients", "saliency", "occlusion", "random")  # GNNExplainer is much slower
 BUDGET = 60.0  # seconds
-
-
-class Outcome(NamedTuple):
-    """The times of an explainer, its scores graph by graph, and their values by metric."""
-
-    explanation: TimedScores
-    scores: list[Tensor]
-    values: dict[Key, Tensor]
 
 
 def compare(
@@ -89,22 +80,14 @@ def compare(
 
     Examples::
 
-        >>> import torch
         >>> from captum_goat.compare import compare
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier
-        >>> class Hubs:  # an explainer of one's own
-        ...     name, complete = "hubs", False
-        ...     def fit(self, model, graphs):
-        ...         pass
-        ...     def __call__(self, model, data, target):
-        ...         degrees = torch.bincount(data.edge_index[1], minlength=data.num_nodes)
-        ...         return degrees[data.edge_index[1]].float()
         >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
-        >>> comparison = compare(model, ba_2motifs(4), explainers=("goat", "saliency", Hubs()), show_progress=False)
-        >>> list(comparison.scores), comparison.scores["hubs"][0].shape
-        (['goat', 'saliency', 'hubs'], torch.Size([50]))
-        >>> comparison.get("hubs", "area_gain").verdict in ("better", "alike", "worse")
+        >>> comparison = compare(model, ba_2motifs(4), explainers=("goat", "saliency"), show_progress=False)
+        >>> list(comparison.scores), comparison.scores["saliency"][0].shape
+        (['goat', 'saliency'], torch.Size([50]))
+        >>> comparison.get("saliency", "area_gain").verdict in ("better", "alike", "worse")
         True
         >>> comparison.get("goat", "largest_completeness_error").value < 1e-3
         True
@@ -115,9 +98,7 @@ def compare(
     conditions.check()
     made = _make_explainers(explainers, seed)
     with torch.inference_mode(False):  # which the caller may be in, and which forbids gradients
-        subject = UserSubject.of(
-            model, graphs, target=target, nodes=nodes, num_hops=num_hops, training_graphs=list(training_graphs)
-        )
+        subject = Subject.of(model, graphs, target, nodes, num_hops, training_graphs)
         if node_policy == "leave" and reads_roots(subject.model):
             raise ValueError(
                 "Expected node_policy='stay' for nodes (got 'leave'). The output is that of one node: there is no pool "
@@ -161,69 +142,47 @@ def _check_explainer(explainer: EdgeExplainer) -> None:
 
 def _compare(
     explainers: Sequence[EdgeExplainer],
-    subject: UserSubject,
+    subject: Subject,
     conditions: Conditions,
     budget: float,
     reference: str | None,
     show_progress: bool,
 ) -> Comparison:
     """Run all explainers and measure their scores; an error of one does not affect the others."""
-    outcomes: dict[str, Outcome] = {}
+    explanations: dict[str, TimedScores] = {}
+    values: dict[str, dict[Key, Tensor]] = {}
     skipped: dict[str, str] = {}
     failed: dict[str, Exception] = {}
     with progress_bar(len(explainers) * len(subject.graphs), "graph", show_progress) as advance:
         for explainer in explainers:
+            name = explainer.name
             try:
-                outcomes[explainer.name] = _outcome(explainer, subject, conditions, budget, advance)
+                explanation = _explain(explainer, subject, conditions.seed, budget, advance)
+                measured = measure(subject, explanation.scores, conditions)
+                if explainer.complete:
+                    measured["completeness_error", ""] = explanation.completeness_error
+                explanations[name], values[name] = explanation, measured
             except (ExplainerSkippedError, UnsupportedModelError, ImportError) as error:
-                skipped[explainer.name] = " ".join(str(error).split())
+                skipped[name] = " ".join(str(error).split())
             except Exception as error:  # of an explainer, which may be the user's: it is reported
-                failed[explainer.name] = error
-    if failed and not outcomes:
+                failed[name] = error
+    if failed and not explanations:
         first = next(iter(failed.values()))
         reasons = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
         raise RuntimeError(f"Expected an explainer that works (got errors from all: {reasons}).") from first
-    return _side_by_side(outcomes, skipped, failed, subject, conditions, reference)
-
-
-def _outcome(
-    explainer: EdgeExplainer, subject: UserSubject, conditions: Conditions, budget: float, advance: Advance
-) -> Outcome:
-    """Run an explainer on copies, with random numbers independent of other explainers, and measure its scores."""
-    if getattr(explainer, "trained", False) and not subject.training_graphs:
-        raise ExplainerSkippedError("It has to learn first (got no graphs to learn from). Pass training_graphs.")
-    with seeded(conditions.seed), torch.enable_grad():
-        explanation = explain(explainer, subject.copied(), len(subject.graphs), budget, advance)
-    sizes = [graph.num_edges for graph in subject.graphs[: explanation.count]]
-    scores = list(explanation.scores.split(sizes))
-    values = measure(subject, scores, conditions)
-    if explainer.complete:
-        values["completeness_error", ""] = explanation.completeness_error
-    return Outcome(explanation, scores, values)
-
-
-def _side_by_side(
-    outcomes: dict[str, Outcome],
-    skipped: dict[str, str],
-    failed: dict[str, Exception],
-    subject: UserSubject,
-    conditions: Conditions,
-    reference: str | None,
-) -> Comparison:
     notes = list(subject.notes)
-    of_reference = outcomes.get(reference) if reference is not None else None
-    if reference is not None and of_reference is None and outcomes:
+    of_reference = values.get(reference) if reference is not None else None
+    if reference is not None and of_reference is None and explanations:
         notes.append(f"There are no differences: the reference `{reference}` is not among the explainers above.")
-    if any(len(outcome.scores) < len(subject.graphs) for outcome in outcomes.values()):
+    if any(len(explanation.scores) < len(subject.graphs) for explanation in explanations.values()):
         notes.append("An explainer with fewer graphs ran out of time; its differences are those on its graphs.")
     rows: list[ComparisonRow] = []
-    for name, outcome in outcomes.items():
-        others = None if of_reference is None or name == reference else of_reference.values
-        rows += rows_of(name, outcome.explanation, outcome.values, others)
+    for name, explanation in explanations.items():
+        rows += rows_of(name, explanation, values[name], None if name == reference else of_reference)
     return Comparison(
         rows=tuple(rows),
-        scores={name: outcome.scores for name, outcome in outcomes.items()},
-        values={name: outcome.values for name, outcome in outcomes.items()},
+        scores={name: explanation.scores for name, explanation in explanations.items()},
+        values=values,
         skipped=skipped,
         failed=failed,
         reference=None if of_reference is None else reference,
@@ -232,3 +191,11 @@ def _side_by_side(
         node_policy=conditions.node_policy,
         notes=tuple(notes),
     )
+
+
+def _explain(explainer: EdgeExplainer, subject: Subject, seed: int, budget: float, advance: Advance) -> TimedScores:
+    """Run an explainer on copies, with random numbers independent of other explainers."""
+    if getattr(explainer, "trained", False) and not subject.training_graphs:
+        raise ExplainerSkippedError("It has to learn first (got no graphs to learn from). Pass training_graphs.")
+    with seeded(seed), torch.enable_grad():
+        return explain(explainer, subject.copied(), budget, advance)

@@ -1,4 +1,4 @@
-"""The subject of a comparison: a model and graphs, or one graph and some of its nodes, checked before all else."""
+"""The subject of a comparison: a model and graphs, or one graph and some of its nodes, checked beforehand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat.inputs.node_selection import node_numbers
-from captum_goat.metrics.counted_edges import edges_of
+from captum_goat.metrics.counted_edges import description, edges_of
 from captum_goat.metrics.reduced_graphs import class_per_graph, refuse_probabilities
 from captum_goat.models import RootClassifier
 
@@ -24,35 +24,14 @@ ARGUMENTS = ("x", "edge_index", "batch")
 RELATIVE, ABSOLUTE = 1e-3, 1e-4  # tolerances where outputs of a node are compared
 
 
-class Subject(Protocol):
-    """A model, graphs, and the class of each graph to explain."""
-
-    @property
-    def model(self) -> Module:
-        """The model, in evaluation mode, called as ``model(x, edge_index, batch)``."""
-
-    @property
-    def graphs(self) -> Sequence[Data]:
-        """G graphs with edges."""
-
-    @property
-    def training_graphs(self) -> Sequence[Data]:
-        """Other graphs, for explainers that have to learn."""
-
-    @property
-    def target(self) -> Tensor:
-        """The class of each graph, ``[G]``."""
-
-
 @dataclass(frozen=True)
-class UserSubject:
-    """A :class:`Subject` made of the arguments of :func:`~captum_goat.compare.compare`.
+class Subject:
+    """A model, graphs, and the class of each graph to explain.
 
     Attributes:
-        model: A copy of the user's model; a node classifier is wrapped in a
-            :class:`~captum_goat.models.RootClassifier`.
-        graphs: The graphs, with ``x``, ``edge_index`` and, if all have it, ``edge_label``.
-        training_graphs: Other such graphs, for explainers that have to learn.
+        model: The model, in evaluation mode, called as ``model(x, edge_index, batch)``.
+        graphs: G graphs with edges.
+        training_graphs: Other graphs, for explainers that have to learn.
         target: The class of each graph, ``[G]``.
         notes: Messages for the user.
     """
@@ -68,17 +47,12 @@ class UserSubject:
         cls,
         model: Module,
         graphs: Iterable[Data] | Data,
-        *,
         target: Tensor | Sequence[int] | int | None = None,
         nodes: Tensor | Sequence[int] | None = None,
         num_hops: int | None = None,
         training_graphs: Iterable[Data] = (),
-    ) -> UserSubject:
-        """Check the arguments of :func:`~captum_goat.compare.compare`.
-
-        Raises:
-            ValueError: If explainers cannot be compared on them.
-        """
+    ) -> Subject:
+        """Check and copy the arguments of :func:`~captum_goat.compare.compare`."""
         _check_model(model)
         notes: tuple[str, ...] = ()
         if nodes is None:
@@ -88,16 +62,22 @@ class UserSubject:
             model = _copy(model)
         else:
             model, plain, notes = _of_nodes(model, graphs, nodes, num_hops)
-        others = [_training_graph(graph, index, nodes is not None) for index, graph in enumerate(training_graphs)]
+        training = list(training_graphs)
+        missing = [index for index, graph in enumerate(training) if nodes is not None and "n_id" not in graph]
+        if missing:
+            raise ValueError(
+                f"Expected training_graphs for nodes=... to be computation graphs (got graph {missing[0]} without "
+                "n_id). Make them with captum_goat.compare.computation_graphs(data, nodes, num_hops)."
+            )
         logits = logits_of(model, plain)
         classes = logits.argmax(dim=1)
         if target is not None:
             classes = class_per_graph(torch.as_tensor(target), logits).clone()
         if not all("edge_label" in graph for graph in plain):
             plain = [Data(x=graph.x, edge_index=graph.edge_index) for graph in plain]
-        return cls(model, plain, others, classes, notes)
+        return cls(model, plain, [_plain(graph, index) for index, graph in enumerate(training)], classes, notes)
 
-    def copied(self) -> UserSubject:
+    def copied(self) -> Subject:
         """Return a copy, which an explainer may change."""
         return replace(
             self,
@@ -149,43 +129,34 @@ def _call(count: int) -> str:
 
 
 @torch.no_grad()
-def logits_of(model: Module, graphs: Sequence[Data], num_nodes: int | None = None) -> Tensor:
-    """Return a model's logits for graphs, ``[G, C]``, computed in batches of limited size.
-
-    Args:
-        model: The model.
-        graphs: The graphs.
-        num_nodes: For a node classifier, the number of nodes of the one graph: the logits are ``[num_nodes, C]``.
-
-    Raises:
-        ValueError: If the model cannot be called, or does not return logits.
-    """
-    logits = torch.cat([_logits(model, graphs[part], num_nodes) for part in chunks(graphs)])
-    refuse_probabilities(logits)
-    return logits
-
-
-def _logits(model: Module, graphs: Sequence[Data], num_nodes: int | None) -> Tensor:
-    batch = Batch.from_data_list(list(graphs))
-    arguments = [batch.x, batch.edge_index, batch.batch][: 3 if num_nodes is None else 2]
-    call = _call(len(arguments))
-    try:
-        output: Tensor = model(*arguments)
-    except Exception as error:  # whatever a user's model raises
-        raise ValueError(
-            f"Expected a model that can be called as {call} with these graphs (got {type(error).__name__}: {error})."
-        ) from error
-    count, rows = (len(graphs), "graphs") if num_nodes is None else (num_nodes, "nodes")
-    if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != count or output.size(1) < 2:
-        got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        advice = "One logit z [G, 1] for two classes becomes torch.cat([torch.zeros_like(z), z], dim=1)."
-        if num_nodes is None and isinstance(output, Tensor) and output.dim() == 2 and len(output) == batch.num_nodes:
-            advice = "For a node classifier pass one graph and nodes=..., num_hops=..."
-        raise ValueError(
-            f"Expected logits [{count}, C] of two or more classes from {call}, one row for each of {count} {rows} "
-            f"(got {got}). {advice}"
-        )
-    return output
+def logits_of(model: Module, graphs: Sequence[Data], *, of_nodes: bool = False) -> Tensor:
+    """Return a model's logits, computed in batches of limited size: one row per graph, or per node of all graphs."""
+    logits = []
+    for part in chunks(graphs):
+        batch = Batch.from_data_list(list(graphs[part]))
+        call, count, rows = _call(2), batch.num_nodes, "nodes"
+        if not of_nodes:
+            call, count, rows = _call(3), batch.num_graphs, "graphs"
+        try:
+            output = model(batch.x, batch.edge_index, *(() if of_nodes else (batch.batch,)))
+        except Exception as error:  # whatever a user's model raises
+            raise ValueError(
+                f"Expected a model that can be called as {call} with these graphs (got {type(error).__name__}: "
+                f"{error})."
+            ) from error
+        shape = list(output.shape) if isinstance(output, Tensor) else []
+        if len(shape) != 2 or shape[0] != count or shape[1] < 2:
+            advice = "One logit z [G, 1] for two classes becomes torch.cat([torch.zeros_like(z), z], dim=1)."
+            if not of_nodes and len(shape) == 2 and shape[0] == batch.num_nodes:
+                advice = "For a node classifier pass one graph and nodes=..., num_hops=..."
+            raise ValueError(
+                f"Expected logits [{count}, C] of two or more classes from {call}, one row for each of {count} {rows} "
+                f"(got {shape or type(output).__name__}). {advice}"
+            )
+        logits.append(output)
+    joined = torch.cat(logits)
+    refuse_probabilities(joined)
+    return joined
 
 
 def chunks(graphs: Sequence[Data]) -> Iterator[slice]:
@@ -210,8 +181,7 @@ def chunks(graphs: Sequence[Data]) -> Iterator[slice]:
 
 def _sequence(graphs: Any) -> Sequence[Data]:
     if isinstance(graphs, Batch):
-        single: list[Data] = graphs.to_data_list()
-        return single
+        return list(graphs.to_data_list())
     if isinstance(graphs, Data):
         raise ValueError(
             "Expected a sequence of graphs (got one graph). Pass [graph] to explain it as a whole, or pass the nodes "
@@ -224,44 +194,28 @@ def _sequence(graphs: Any) -> Sequence[Data]:
 
 
 def _plain(graph: Any, index: int) -> Data:
-    """Return a graph with nothing but what explainers and metrics need."""
+    """Return a graph with only the attributes that explainers and metrics need."""
     if not isinstance(graph, Data):
         raise ValueError(f"Expected graphs, torch_geometric.data.Data (got {type(graph).__name__} as graph {index}).")
     x = graph.x
     if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
-        got = f"{x.dtype} {list(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"Expected floating-point node features x [N, F] (got {got} in graph {index}).")
+        raise ValueError(f"Expected floating-point node features x [N, F] (got {description(x)} in graph {index}).")
     edge_index = edges_of(graph)
     if not edge_index.size(1):
         raise ValueError(
             f"Expected graphs with edges (got none in graph {index}). Leave out graphs without edges: "
             "[graph for graph in graphs if graph.num_edges]."
         )
-    plain = Data(x=_ordinary(x.detach()), edge_index=_ordinary(edge_index))
+    tensors = {"x": x.detach(), "edge_index": edge_index}
     if "edge_label" in graph:
-        label = graph.edge_label
+        label = tensors["edge_label"] = graph.edge_label
         if not isinstance(label, Tensor) or label.dtype != torch.bool or label.shape != edge_index.shape[1:]:
             raise ValueError(
-                f"Expected edge_label, the ground truth, as bool [E] (got something else in graph {index}). Delete it "
-                "if it means something else."
+                f"Expected edge_label, the ground truth, as bool [E] (got {description(label)} in graph {index}). "
+                "Delete it if it means something else."
             )
-        plain.edge_label = _ordinary(label)
-    return plain
-
-
-def _ordinary(tensor: Tensor) -> Tensor:
-    """Return a copy of an inference tensor, which autograd refuses; any other tensor as it is."""
-    return tensor.clone() if tensor.is_inference() else tensor
-
-
-def _training_graph(graph: Any, index: int, of_nodes: bool) -> Data:
-    plain = _plain(graph, index)
-    if of_nodes and "n_id" not in graph:
-        raise ValueError(
-            f"Expected training_graphs for nodes=... to be computation graphs (got graph {index} without n_id). Make "
-            "them with captum_goat.compare.computation_graphs(data, nodes, num_hops)."
-        )
-    return plain
+    # Autograd refuses inference tensors, so these are copied.
+    return Data(**{name: value.clone() if value.is_inference() else value for name, value in tensors.items()})
 
 
 def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tuple[Module, list[Data], tuple[str, ...]]:
@@ -295,13 +249,10 @@ def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int)
     r"""Cut out the computation graph of each node, so that nodes can be explained as graphs are.
 
     The output of node :math:`v` after :math:`L` message-passing layers depends on the edges
-
-    .. math:: \{(j \to i) : d(i, v) \le L - 1\},
-
-    where :math:`d(i, v)` is the number of steps along edges from :math:`i` to :math:`v`. The computation graph has
-    these edges and their nodes, with :math:`v` as node 0. For layers that sum messages,
-    :class:`~captum_goat.models.RootClassifier` then returns the row that the model returns for :math:`v` in the whole
-    graph. Where degrees matter, as in GCN, that takes one more hop: nodes at the border lose edges.
+    :math:`\{(j \to i) : d(i, v) \le L - 1\}`, where :math:`d(i, v)` is the number of steps along edges from :math:`i`
+    to :math:`v`. The computation graph has these edges and their nodes, with :math:`v` as node 0. For layers that sum
+    messages, :class:`~captum_goat.models.RootClassifier` then returns the row that the model returns for :math:`v` in
+    the whole graph. Where degrees matter, as in GCN, that takes one more hop: nodes at the border lose edges.
 
     Args:
         data: A graph with ``x``, ``edge_index`` and, optionally, labels ``y`` ``[N]`` and ``edge_label`` ``[E]``.
@@ -311,9 +262,6 @@ def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int)
     Returns:
         A graph for each node, with ``x``, ``edge_index`` (in the order of ``data``), the node's label ``y`` ``[1]`` and
         ``edge_label`` if ``data`` has them, and the indices of its nodes and edges in ``data``: ``n_id``, ``e_id``.
-
-    Raises:
-        ValueError: If nodes are not in the graph, or if ``num_hops`` is negative.
 
     Examples::
 
@@ -358,7 +306,7 @@ def _computation_graph(data: Data, root: Tensor, num_hops: int) -> Data:
 
 def _differences(rooted: RootClassifier, cut: list[Data], whole: Data, nodes: Tensor) -> tuple[str, ...]:
     """Return a note if nodes have other outputs in their computation graphs than in the whole graph."""
-    expected = logits_of(rooted.model, [whole], num_nodes=whole.num_nodes)[nodes]
+    expected = logits_of(rooted.model, [whole], of_nodes=True)[nodes]
     logits = logits_of(rooted, cut)
     if torch.allclose(logits, expected, RELATIVE, ABSOLUTE):
         return ()

@@ -1,8 +1,8 @@
 """Metrics of edge scores from any explainer, for graphs and batches of graphs.
 
-Scores are signed numbers, one per edge. :func:`select_edges` or :func:`search_prefix` turns them into explanations.
-Fidelity, sparsity, discriminability and stability measure explanations; ground truth, infidelity and sensitivity
-measure the scores themselves. The arguments come in the order ``(model, data, scores, ...)`` everywhere.
+Scores are signed numbers, one per edge, and :func:`select_edges` turns them into explanations. Fidelity and sparsity
+measure explanations; ground truth, infidelity and sensitivity measure the scores themselves. Arguments come in the
+order ``(model, data, scores, ...)``; those that many functions share are described at :func:`fidelity_plus`.
 """
 
 from captum_goat.metrics.captum_metrics import (
@@ -12,10 +12,8 @@ from captum_goat.metrics.captum_metrics import (
     graph_infidelity,
     graph_sensitivity,
 )
-from captum_goat.metrics.embeddings import discriminability, explanation_embeddings
 from captum_goat.metrics.fidelity import (
     FidelityCurve,
-    Prefix,
     RobustFidelity,
     area_under_curve,
     characterization_score,
@@ -23,34 +21,20 @@ from captum_goat.metrics.fidelity import (
     fidelity_minus,
     fidelity_plus,
     robust_fidelity,
-    search_prefix,
 )
 from captum_goat.metrics.ground_truth import ground_truth_auc, precision_at_k
 from captum_goat.metrics.reduced_graphs import Measure, NodePolicy
 from captum_goat.metrics.selection import select_edges, sparsity
-from captum_goat.metrics.stability import (
-    TopExplanations,
-    distinct_embeddings,
-    distinct_explanations,
-    stability,
-    top_explanations,
-)
 
 __all__ = [
     "FidelityCurve",
     "Measure",
     "NodePolicy",
     "PerturbFunc",
-    "Prefix",
     "RobustFidelity",
-    "TopExplanations",
     "area_under_curve",
     "characterization_score",
-    "discriminability",
-    "distinct_embeddings",
-    "distinct_explanations",
     "drop_edges",
-    "explanation_embeddings",
     "fidelity_curve",
     "fidelity_minus",
     "fidelity_plus",
@@ -60,9 +44,6 @@ __all__ = [
     "ground_truth_auc",
     "precision_at_k",
     "robust_fidelity",
-    "search_prefix",
     "select_edges",
     "sparsity",
-    "stability",
-    "top_explanations",
 ]

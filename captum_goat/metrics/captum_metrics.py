@@ -1,11 +1,7 @@
 r"""Captum's infidelity and sensitivity for edge scores: perturbations of edge masks, and metrics per graph.
 
-The infidelity of attributions :math:`\phi` is how badly they predict the effect of a perturbation on the output,
-
-.. math:: \mathrm{INFD} = \mathbb{E}_I\left[\left(I^\top \phi - (f(m) - f(m - I))\right)^2\right],
-
-where :math:`m` is the edge mask and :math:`I` the random perturbation that is subtracted from it. With the
-perturbations here, Captum's own metric takes two lines for ``masks`` of shape ``[B, E]``, or a tuple of such masks:
+With the perturbations here, Captum's own infidelity takes two lines for ``masks`` of shape ``[B, E]``, or a tuple of
+such masks:
 
 .. code-block:: python
 
@@ -13,8 +9,8 @@ perturbations here, Captum's own metric takes two lines for ``masks`` of shape `
     infidelity(EdgeMaskedModel(model), drop_edges(), masks, attributions, additional_forward_args=data, target=1)
 
 The attributions must be those of single edges: with a ``feature_mask`` every edge would count for its whole feature.
-Captum's metrics have one number per row of a tensor. :func:`graph_infidelity` and :func:`graph_sensitivity` have one
-per graph: the edges or nodes of a graph are one row, padded with zeros to the length of the longest.
+Captum's metrics return one number per row of a tensor, :func:`graph_infidelity` and :func:`graph_sensitivity` one per
+graph of a batch.
 
 Reference: Yeh, Hsieh, Suggala, Inouye, Ravikumar: *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019.
 """
@@ -22,10 +18,8 @@ Reference: Yeh, Hsieh, Suggala, Inouye, Ravikumar: *On the (In)fidelity and Sens
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import captum.metrics
 import torch
 from captum.metrics import infidelity_perturb_func_decorator
 from torch import Generator, Tensor
@@ -34,13 +28,7 @@ from torch_geometric.data import Batch, Data
 
 from captum_goat.inputs.edge_masks import check_masks
 from captum_goat.masked_model import EdgeMaskedModel
-from captum_goat.metrics.counted_edges import (
-    CountedEdges,
-    check_scores,
-    graph_of_nodes,
-    number_of_graphs,
-    position_in_graph,
-)
+from captum_goat.metrics.counted_edges import CountedEdges, check_scores, description, sums
 from captum_goat.metrics.reduced_graphs import class_per_graph, logits_of, model_arguments, output_of
 
 # What Captum's infidelity calls: (inputs, baselines if there are any) -> (perturbations,), (perturbed inputs,).
@@ -54,17 +42,16 @@ def drop_edges(
     multiply_by_inputs: bool = True,
     generator: Generator | None = None,
 ) -> PerturbFunc:
-    r"""Return a perturbation that drops edges at random.
+    r"""Return a perturbation that drops every edge with the same probability, independently.
 
-    Every edge is dropped with the same probability, independently: its mask entry :math:`m_e` becomes the baseline
-    :math:`b_e`, which is 0 if none is given. Then :math:`I_e` is 1 for a dropped edge and 0 for any other (or
-    :math:`m_e - b_e` and 0, see ``multiply_by_inputs``).
+    The mask entry :math:`m_e` of a dropped edge becomes the baseline :math:`b_e`, which is 0 if none is given. Then
+    :math:`I_e` is 1 for a dropped edge (:math:`m_e - b_e` without ``multiply_by_inputs``) and 0 for any other.
 
     Args:
         probability: The probability that an edge is dropped.
-        feature_mask: The feature of each edge, ``[E]``, as integers from 0 on: edges with the same number are
-            dropped together. :func:`~captum_goat.undirected_feature_mask` gives the two directions of an edge one. For
-            a tuple of masks a tuple of them.
+        feature_mask: The feature of each edge, ``[E]``, as integers from 0 on, or a tuple of them for a tuple of masks.
+            Edges of one feature are dropped together, such as the two directions of an edge with
+            :func:`~captum_goat.undirected_feature_mask`.
         multiply_by_inputs: Whether the attributions have the inputs as a factor, which is what their method's
             ``multiplies_by_inputs`` says: true for GOAt and integrated gradients, false for saliency.
         generator: The random number generator; PyTorch's default one if ``None``.
@@ -84,8 +71,6 @@ def drop_edges(
         >>> model, mask = SimpleConv().eval(), torch.ones(1, 2)  # adds up the features of the neighbours
         >>> graph = torch.tensor([[1.0], [10.0], [100.0]]), torch.tensor([[0, 1], [2, 2]])
         >>> attributions = GOAtAttribution(model).attribute(mask, (2, 0), graph)
-        >>> attributions
-        tensor([[ 1., 10.]])
         >>> infidelity(EdgeMaskedModel(model), drop_edges(), mask, attributions, None, graph, (2, 0))
         tensor([0.])
     """
@@ -148,7 +133,7 @@ def _perturb_func(perturbed: Callable[..., tuple[Tensor, ...]], multiply_by_inpu
 
 
 def _random(draw: Callable[..., Tensor], shape: tuple[int, ...], like: Tensor, generator: Generator | None) -> Tensor:
-    """Return random numbers of a tensor's dtype and on its device, wherever the generator is."""
+    """Return random numbers with the dtype and on the device of a tensor, wherever the generator is."""
     device = like.device if generator is None else generator.device
     return draw(shape, generator=generator, dtype=like.dtype, device=device).to(like.device)
 
@@ -165,7 +150,7 @@ def _features(masks: tuple[Tensor, ...], feature_mask: Tensor | tuple[Tensor, ..
         if feature.shape != (edges,) or feature.is_floating_point() or bool((feature < 0).any()):
             raise ValueError(
                 f"Expected a feature mask of integers from 0 on, one for each of {edges} edges (got "
-                f"{feature.dtype} {list(feature.shape)})."
+                f"{description(feature)})."
             )
     return [feature.to(mask.device, torch.long) for feature, mask in zip(features, masks, strict=True)]
 
@@ -186,17 +171,16 @@ def graph_infidelity(
     .. math:: \mathrm{INFD} = \mathbb{E}_I\left[\left(I^\top \phi - (f(m) - f(m - I))_c\right)^2\right]
 
     :math:`f` are the model's logits, which are what methods such as GOAt explain, as a function of the edge mask
-    :math:`m = 1`, :class:`~captum_goat.EdgeMaskedModel`. Computed by :func:`captum.metrics.infidelity`. Source: Yeh,
-    Hsieh, Suggala, Inouye, Ravikumar: *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019.
+    :math:`m = 1` (:class:`~captum_goat.EdgeMaskedModel`), :math:`I` is the random perturbation that is subtracted from
+    the mask, and :math:`\phi` are the scores. For one graph this is :func:`captum.metrics.infidelity`.
 
     Args:
         model: As for :func:`~captum_goat.metrics.fidelity_plus`, but without log-probabilities.
         data: The graph, or the batch of G graphs.
         scores: One number per edge, ``[E]``.
-        target: The explained class of all graphs or one per graph ``[G]``; ``None`` for the predicted one. The only
-            logit of a model is class 0, as for Captum.
-        perturb_func: The perturbation of masks ``[B, E]``. By default :func:`~captum_goat.metrics.drop_edges` drops
-            each edge with probability 0.1, both directions of an undirected one together.
+        target: As for :func:`~captum_goat.metrics.fidelity_plus`; the only logit of a model is class 0, as for Captum.
+        perturb_func: The perturbation of masks ``[B, E]``. By default :func:`drop_edges` drops each edge with
+            probability 0.1, both directions of an undirected one together.
         samples: The number of perturbations of each graph.
         normalize: Whether to scale the scores of each graph by the factor that fits best.
         generator: The random number generator of the default perturbation.
@@ -211,37 +195,35 @@ def graph_infidelity(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat.metrics import graph_infidelity
-        >>> class Sums(SimpleConv):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch=None):
-        ...         return global_add_pool(super().forward(x, edge_index), batch)
-        >>> model = Sums().eval()
-        >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
-        >>> graph_infidelity(model, data, torch.tensor([0.0, 2.0]), target=1)  # just what each edge does
+        >>> from captum_goat.models import RootClassifier
+        >>> model = RootClassifier(SimpleConv()).eval()  # the logits are the sum of the features of node 0's neighbours
+        >>> data = Data(x=torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), edge_index=torch.tensor([[1, 2], [0, 0]]))
+        >>> graph_infidelity(model, data, torch.tensor([0.0, 2.0]), target=1)  # exactly what each edge adds
         tensor([0.])
     """
+    if samples < 1:
+        raise ValueError(f"Expected one sample or more (got {samples}).")
     edges, scores = CountedEdges.of(data), check_scores(scores, data)
     perturb = perturb_func or drop_edges(0.1, feature_mask=edges.number, generator=generator)
     output = logits_of(model, data)
     classes = output.argmax(dim=1) if target is None else class_per_graph(target, output)
-    rows = GraphRows.of(edges.columns_graph, edges.num_graphs)
     masked, (args, kwargs) = EdgeMaskedModel(model), model_arguments(model, data)
 
-    def forward(masks: Tensor) -> Tensor:
-        columns = rows.unpacked(masks)
-        return rows.by_graph(masked(columns, *args, **kwargs).view(len(columns), edges.num_graphs, -1))
+    def values(masks: Tensor) -> Tensor:
+        logits: Tensor = masked(masks, *args, **kwargs).view(len(masks), edges.num_graphs, -1)
+        return logits.gather(2, classes.view(1, -1, 1).expand(len(masks), -1, 1)).squeeze(2)
 
-    def perturbed(masks: Tensor) -> tuple[Tensor, Tensor]:
-        (perturbation,), (changed,) = perturb(rows.unpacked(masks))
-        return rows.packed(perturbation), rows.packed(changed)
-
-    mask = rows.packed(torch.ones_like(scores).unsqueeze(0))
-    attributions = rows.packed(scores.unsqueeze(0))
-    result: Tensor = captum.metrics.infidelity(
-        forward, perturbed, mask, attributions, target=classes, n_perturb_samples=samples, normalize=normalize
-    )
-    return result
+    with torch.no_grad():
+        mask = scores.new_ones(samples, len(scores))
+        (perturbation,), (perturbed,) = perturb(mask)
+        change = values(mask[:1]) - values(perturbed)
+    predicted = torch.zeros_like(change).index_add_(1, edges.columns_graph, (perturbation * scores).to(change))
+    if normalize:
+        square = predicted.square().sum(dim=0)
+        predicted = predicted * (predicted * change).sum(dim=0) / torch.where(square == 0.0, 1.0, square)
+    return (predicted - change).square().mean(dim=0)
 
 
 def graph_sensitivity(
@@ -258,19 +240,18 @@ def graph_sensitivity(
 
     .. math:: \mathrm{SENS} = \max_{\|\epsilon\|_\infty \le r} \frac{\|\phi(x + \epsilon) - \phi(x)\|_2}{\|\phi(x)\|_2}
 
-    The maximum is that of random :math:`\epsilon`. Computed by :func:`captum.metrics.sensitivity_max`. Source: Yeh et
-    al., *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019. To perturb the mask instead of the
-    features, call Captum's function itself: ``sensitivity_max(goat.attribute, mask, ...)``.
+    The maximum is taken over random :math:`\epsilon`. For one graph this is :func:`captum.metrics.sensitivity_max`. To
+    perturb the mask instead of the features, call Captum's function: ``sensitivity_max(goat.attribute, mask, ...)``.
 
     Args:
         model: As for :func:`~captum_goat.metrics.fidelity_plus`.
         data: The graph, or the batch of G graphs.
-        explainer: A function ``explainer(model, data, target)`` that returns one score per edge, ``[E]``.
-        target: The explained class of all graphs or one per graph ``[G]``; ``None`` for the predicted one.
-        radius: The largest change of a feature.
+        explainer: A function ``explainer(model, data, target)`` that returns one score per edge, ``[E]``. If it is
+            random itself, its scores change for that reason, too.
+        target: As for :func:`~captum_goat.metrics.fidelity_plus`.
+        radius: :math:`r`, the largest change of a feature.
         samples: The number of random :math:`\epsilon`. The explainer is called once more than that.
-        generator: The random number generator; PyTorch's default one if ``None``. The scores of
-            an explainer that is random itself change for that reason, too.
+        generator: The random number generator; PyTorch's default one if ``None``.
 
     Returns:
         One number per graph, ``[G]``.
@@ -279,82 +260,33 @@ def graph_sensitivity(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat.metrics import graph_sensitivity
-        >>> class Sums(SimpleConv):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch=None):
-        ...         return global_add_pool(super().forward(x, edge_index), batch)
-        >>> model = Sums().eval()
-        >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
+        >>> from captum_goat.models import RootClassifier
+        >>> model = RootClassifier(SimpleConv()).eval()
+        >>> data = Data(x=torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), edge_index=torch.tensor([[1, 2], [0, 0]]))
         >>> graph_sensitivity(model, data, lambda model, data, target: torch.tensor([0.5, -0.5]))
         tensor([0.])
     """
     if not data.x.is_floating_point():
-        raise ValueError(f"Expected floating point node features, which can be perturbed (got {data.x.dtype}).")
-    if radius <= 0.0:
-        raise ValueError(f"Expected a radius above 0 (got {radius}).")
-    output, graphs = output_of(model, data), number_of_graphs(data)
+        raise ValueError(f"Expected floating-point node features, which can be perturbed (got {data.x.dtype}).")
+    if radius <= 0.0 or samples < 1:
+        raise ValueError(f"Expected a radius above 0 and one sample or more (got {radius} and {samples}).")
+    edges, output = CountedEdges.of(data), output_of(model, data)
     classes = output.argmax(dim=1) if target is None else class_per_graph(target, output)
-    nodes = GraphRows.of(graph_of_nodes(data), graphs)
-    edges = GraphRows.of(CountedEdges.of(data).columns_graph, graphs)
 
-    def explain(inputs: Any) -> tuple[Tensor]:
-        features = nodes.unpacked(inputs[0] if isinstance(inputs, tuple) else inputs)
-        scores = [check_scores(_explained(explainer, model, data, x, classes), data) for x in features]
-        return (edges.packed(torch.stack(scores)),)
+    def explain(x: Tensor) -> Tensor:
+        changed = data.clone()  # an explainer may write on it
+        changed.x = x.clone()
+        with torch.enable_grad():  # which explainers may need
+            return check_scores(explainer(model, changed, classes), data)
 
-    def moved(inputs: Tensor) -> Tensor:
-        device = inputs.device if generator is None else generator.device
-        noise = torch.rand(inputs.shape, generator=generator, dtype=inputs.dtype, device=device)
-        return inputs + radius * (2.0 * noise.to(inputs.device) - 1.0)
+    def norms(values: Tensor) -> Tensor:
+        return sums(values.square(), edges.columns_graph, edges.num_graphs).sqrt()
 
-    inputs = nodes.packed(data.x.detach().unsqueeze(0))
-    result: Tensor = captum.metrics.sensitivity_max(explain, inputs, moved, n_perturb_samples=samples)
-    return result
-
-
-def _explained(explainer: Any, model: Module, data: Data | Batch, x: Tensor, target: Tensor) -> Tensor:
-    """Return scores for other node features; Captum calls without gradients, which explainers may need."""
-    changed = data.clone()  # an explainer may write on it
-    changed.x = x.clone()
-    with torch.enable_grad():
-        scores: Tensor = explainer(model, changed, target)
-    return scores
-
-
-@dataclass(frozen=True)
-class GraphRows:
-    """Elements of graphs (edges or nodes) in the rows that Captum expects: one per graph and sample.
-
-    Attributes:
-        graph: The graph of each element, ``[K]``.
-        slot: The place of each element in its graph, ``[K]``.
-        num_graphs: G, the number of graphs.
-        length: L, the length of a row.
-    """
-
-    graph: Tensor
-    slot: Tensor
-    num_graphs: int
-    length: int
-
-    @classmethod
-    def of(cls, graph: Tensor, num_graphs: int) -> GraphRows:
-        """Give the elements of each graph their places in its row."""
-        slot = position_in_graph(graph, num_graphs)
-        return cls(graph, slot, num_graphs, int(slot.max()) + 1 if len(slot) else 0)
-
-    def packed(self, values: Tensor) -> Tensor:
-        """Turn S samples of all elements, ``[S, K, ...]``, into rows ``[G * S, L, ...]``."""
-        filled = values.new_zeros(len(values), self.num_graphs, self.length, *values.shape[2:])
-        filled[:, self.graph, self.slot] = values
-        return self.by_graph(filled)
-
-    def unpacked(self, rows: Tensor) -> Tensor:
-        """Turn rows ``[G * S, L, ...]`` into S samples of all elements, ``[S, K, ...]``."""
-        return rows.view(self.num_graphs, -1, *rows.shape[1:]).transpose(0, 1)[:, self.graph, self.slot]
-
-    @staticmethod
-    def by_graph(values: Tensor) -> Tensor:
-        """Turn ``[S, G, ...]`` into ``[G * S, ...]``: Captum has all samples of a graph, then those of the next."""
-        return values.transpose(0, 1).flatten(0, 1)
+    features: Tensor = data.x.detach()
+    noise = radius * (2.0 * _random(torch.rand, (samples, *features.shape), features, generator) - 1.0)
+    scores = explain(features)
+    size = norms(scores)
+    changes = [norms(explain(features + sample) - scores) for sample in noise]
+    return torch.stack(changes).amax(dim=0) / torch.where(size == 0.0, 1.0, size)

@@ -14,10 +14,9 @@ from torch_geometric.data import Batch, Data
 class CountedEdges:
     r"""The edges of a graph, or of a batch of graphs, as they are counted.
 
-    A graph is undirected if every edge has its reverse, which is checked for each graph of a batch. There the two
-    directions of an edge are one edge. Parallel edges are one edge in any graph, and a self-loop is one edge. A
-    *column* is an entry of ``edge_index``; the columns of an edge are chosen, removed and counted together. The edges
-    are numbered in the order of their first columns.
+    In a graph of a batch in which every edge has its reverse, the two directions of an edge are one edge. Parallel
+    edges are one edge in any graph. A *column* is an entry of ``edge_index``; the columns of an edge are selected,
+    removed and counted together. Edges are numbered in the order of their first columns.
 
     Attributes:
         number: The number of each column's edge, ``[E]``.
@@ -37,8 +36,7 @@ class CountedEdges:
 
         Args:
             data: The graph, or the batch of graphs.
-            undirected: Whether the two directions of an edge are one edge; ``None`` for graphs in which every edge has
-                its reverse.
+            undirected: Whether the two directions of an edge are one edge; by default where every edge has its reverse.
 
         Examples::
 
@@ -91,27 +89,24 @@ class CountedEdges:
         return sums(values, self.graph, self.num_graphs)
 
     def ranks(self, scores: Tensor) -> Tensor:
-        """Return the rank of each edge in its graph, ``[M]``: 0 for the highest score.
+        """Return the rank of each edge in its graph, ``[M]``, from the scores of columns ``[E]``.
 
-        Of edges with equal scores the one whose first column comes first ranks higher.
-
-        Args:
-            scores: One number per column, ``[E]``.
+        The highest score has rank 0. Of edges with equal scores, the one whose first column comes first ranks higher.
         """
         order = torch.sort(self.totals(scores), descending=True, stable=True).indices
         rank = position_in_graph(self.graph[order], self.num_graphs)
         return torch.empty_like(rank).scatter_(0, order, rank)
 
     def budget(self, sparsity: float) -> Tensor:
-        r"""Return how many edges of each graph may be chosen at a sparsity, ``[G]``.
+        r"""Return how many edges of each graph are selected at a sparsity, ``[G]``.
 
-        That is :math:`\lfloor (1 - s) M_g \rfloor` of :math:`M_g` edges, but one edge at least if :math:`s < 1` and the
-        graph has any.
+        That is :math:`\lfloor (1 - s) M_g \rfloor` of :math:`M_g` edges, but at least one if :math:`s < 1` and there is
+        any.
         """
         if not 0.0 <= sparsity <= 1.0:
             raise ValueError(f"Expected a sparsity from 0 to 1, the share of edges to leave out (got {sparsity}).")
         counts = self.counts
-        # (1 - 0.9) * 10 is a little less than 1 in floating point numbers.
+        # (1 - 0.9) * 10 is a little less than 1 in floating-point numbers.
         budget = ((1.0 - sparsity) * counts.double() + 1e-6).long()
         return budget if sparsity == 1.0 else torch.minimum(budget.clamp(min=1), counts)
 
@@ -152,12 +147,18 @@ def number_of_graphs(data: Data | Batch) -> int:
     return 1 if data.batch is None or data.batch.numel() == 0 else int(data.batch.max()) + 1
 
 
+def description(value: object) -> str:
+    """Return the dtype and shape of a tensor, or the type of anything else, for error messages."""
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
 def check_scores(scores: Tensor, data: Data | Batch) -> Tensor:
-    """Raise a ValueError unless there is one finite score per column of ``edge_index``; return detached scores."""
+    """Raise ValueError unless there is one finite score per column of ``edge_index``; return detached scores."""
     columns = data.edge_index.size(1)
     if not isinstance(scores, Tensor) or scores.shape != (columns,) or not scores.is_floating_point():
-        got = f"{scores.dtype} {list(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
-        raise ValueError(f"Expected scores of shape [{columns}], one floating point number per edge (got {got}).")
+        raise ValueError(
+            f"Expected scores of shape [{columns}], one floating-point number per edge (got {description(scores)})."
+        )
     if not bool(scores.isfinite().all()):
         wrong = int((~scores.isfinite()).sum())
         raise ValueError(
@@ -167,14 +168,17 @@ def check_scores(scores: Tensor, data: Data | Batch) -> Tensor:
     return scores.detach().to(data.edge_index.device)
 
 
-def check_selected(selected: Tensor, data: Data | Batch) -> Tensor:
-    """Raise a ValueError unless there is one bool per column of ``edge_index``."""
+def check_selected(
+    selected: Tensor | None,
+    data: Data | Batch,
+    name: str = "selected edges",
+    advice: str = " Use select_edges to select edges by score.",
+) -> Tensor:
+    """Raise ValueError unless there is one bool per column of ``edge_index``; return them on its device."""
     columns = data.edge_index.size(1)
     if not isinstance(selected, Tensor) or selected.shape != (columns,) or selected.dtype != torch.bool:
-        got = f"{selected.dtype} {list(selected.shape)}" if isinstance(selected, Tensor) else type(selected).__name__
         raise ValueError(
-            f"Expected selected edges as bool of shape [{columns}], one per edge (got {got}). Use select_edges to "
-            "select edges by score."
+            f"Expected {name} as bool of shape [{columns}], one per edge (got {description(selected)}).{advice}"
         )
     return selected.to(data.edge_index.device)
 

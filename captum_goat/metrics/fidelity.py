@@ -1,15 +1,8 @@
 r"""Fidelity: how a prediction changes when an explanation is removed, and when nothing else is kept.
 
-With :math:`f(G)_c` the probability of class :math:`c`, and :math:`S` the edges of the explanation,
-
-.. math::
-    \mathrm{fid}_+ &= f(G)_c - f(G \setminus S)_c \\
-    \mathrm{fid}_- &= f(G)_c - f(S)_c
-
-A good explanation has a high :math:`\mathrm{fid}_+`: the prediction needs its edges. And it has a low
-:math:`\mathrm{fid}_-`: the prediction needs no other ones. Edges are really removed from ``edge_index``, so that they
-do not count in degrees either. Two policies decide what becomes of nodes without any edge: they stay in the pool, or
-they leave it, as in the code of GOAt's authors.
+In the formulas, :math:`f(G)_c` is the probability of class :math:`c`, and :math:`S` are the edges of the explanation. A
+good explanation has a high :math:`\mathrm{fid}_+`, as the prediction needs its edges, and a low :math:`\mathrm{fid}_-`,
+as it needs no other edges. Edges are really removed from ``edge_index``, so that they do not count in degrees either.
 
 Sources: Pope et al., *Explainability Methods for Graph Convolutional Neural Networks*, CVPR 2019; Yuan, Yu, Gui, Ji,
 *Explainability in Graph Neural Networks: A Taxonomic Survey*, TPAMI 2022; Amara et al., *GraphFramEx: Towards
@@ -26,13 +19,13 @@ from torch import Generator, Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
-from captum_goat.metrics.counted_edges import CountedEdges, check_scores, check_selected
+from captum_goat.metrics.counted_edges import CountedEdges, check_selected
 from captum_goat.metrics.reduced_graphs import Measure, NodePolicy, Prediction
 from captum_goat.metrics.selection import select_edges
 
 
 class FidelityCurve(NamedTuple):
-    """Fidelities over sparsities.
+    """Fidelities over sparsities, from :func:`fidelity_curve`.
 
     Attributes:
         sparsities: The shares of edges left out ``[S]``.
@@ -54,7 +47,7 @@ class FidelityCurve(NamedTuple):
 
 
 class RobustFidelity(NamedTuple):
-    """Robust fidelities of each graph.
+    """Robust fidelities, from :func:`robust_fidelity`.
 
     Attributes:
         plus: Robust fid+ of each graph ``[G]``.
@@ -73,31 +66,8 @@ class RobustFidelity(NamedTuple):
 
     @property
     def delta(self) -> Tensor:
-        """Their difference, plus minus minus: the higher, the better."""
+        """The difference of fid+ and fid-: the higher, the better."""
         return self.plus - self.minus
-
-
-class Prefix(NamedTuple):
-    """The chosen prefix of every graph's ranked edges.
-
-    Attributes:
-        selected: Whether an edge belongs to the prefix, bool ``[E]``.
-        length: The number of edges in each graph's prefix ``[G]``, as :func:`~captum_goat.metrics.select_edges`
-            counts them.
-        gain: fid+ minus fid- of each graph's prefix ``[G]``.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.metrics import Prefix
-        >>> prefix = Prefix(torch.tensor([True, False, True]), length=torch.tensor([2]), gain=torch.tensor([0.6]))
-        >>> prefix.selected.nonzero().squeeze(1)
-        tensor([0, 2])
-    """
-
-    selected: Tensor
-    length: Tensor
-    gain: Tensor
 
 
 def fidelity_plus(
@@ -115,13 +85,13 @@ def fidelity_plus(
 
     Args:
         model: A model in evaluation mode that is called as ``model(x, edge_index, batch)``, with ``edge_weight`` and
-            ``edge_attr`` if it takes them, and returns logits or log-probabilities ``[G, C]``; or one logit ``[G, 1]``
+            ``edge_attr`` if it takes them. It returns logits or log-probabilities ``[G, C]``; or one logit ``[G, 1]``
             or ``[G]``, whose sigmoid is the probability of class 1.
         data: The graph, or the batch of G graphs.
         selected: The edges of the explanation, bool ``[E]``; see :func:`~captum_goat.metrics.select_edges`.
         target: The class of all graphs or one per graph ``[G]``, such as ``data.y``; ``None`` for the predicted one.
-        node_policy: Whether nodes without any edge ``"stay"`` in the graph, or ``"leave"`` the pool, as in the code of
-            GOAt's authors. The probability of the whole graph has all nodes in either case.
+        node_policy: Whether nodes without any edge ``"stay"`` in the pool or ``"leave"`` it, as in the code of GOAt's
+            authors. The probability of the whole graph has all nodes in either case.
         measure: ``"probability"``, or ``"accuracy"``: 1 if the class is predicted, else 0. For predicted classes the
             mean of the latter is the ``fidelity`` of :mod:`torch_geometric.explain` for explanations of a model.
 
@@ -135,18 +105,13 @@ def fidelity_plus(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
-        >>> from captum_goat.metrics import fidelity_minus, fidelity_plus
-        >>> class Sums(SimpleConv):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch=None):
-        ...         return global_add_pool(super().forward(x, edge_index), batch)
-        >>> model = Sums().eval()
-        >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
-        >>> first = torch.tensor([True, False])  # its message supports class 0, that of the other class 1
-        >>> fidelity_plus(model, data, first, target=0)  # logits (1, 2) become (0, 2)
+        >>> from torch_geometric.nn import SimpleConv
+        >>> from captum_goat.metrics import fidelity_plus
+        >>> from captum_goat.models import RootClassifier
+        >>> model = RootClassifier(SimpleConv()).eval()  # the logits are the sum of the features of node 0's neighbours
+        >>> data = Data(x=torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), edge_index=torch.tensor([[1, 2], [0, 0]]))
+        >>> fidelity_plus(model, data, torch.tensor([True, False]), target=0)  # logits (1, 2) become (0, 2)
         tensor([0.1497])
-        >>> fidelity_minus(model, data, first, target=0)  # logits (1, 2) become (1, 0)
-        tensor([-0.4621])
     """
     selected = check_selected(selected, data)
     return Prediction.of(model, data, target, node_policy, measure).drop(~selected)
@@ -165,27 +130,19 @@ def fidelity_minus(
 
     .. math:: \mathrm{fid}_- = f(G)_c - f(S)_c
 
-    Args:
-        model: As for :func:`fidelity_plus`, whose example has both.
-        data: The graph, or the batch of G graphs.
-        selected: The edges of the explanation, bool ``[E]``.
-        target: As for :func:`fidelity_plus`.
-        node_policy: As for :func:`fidelity_plus`.
-        measure: As for :func:`fidelity_plus`.
-
-    Returns:
-        One number per graph, ``[G]``.
+    Arguments and result are those of :func:`fidelity_plus`.
 
     Examples::
 
         >>> import torch
-        >>> from captum_goat.datasets import ba_2motifs
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat.metrics import fidelity_minus
-        >>> from captum_goat.models import GraphClassifier
-        >>> (graph,) = ba_2motifs(num_graphs=1)
-        >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
-        >>> fidelity_minus(model, graph, torch.ones(graph.num_edges, dtype=torch.bool))  # all edges are kept
-        tensor([0.])
+        >>> from captum_goat.models import RootClassifier
+        >>> model = RootClassifier(SimpleConv()).eval()  # the logits are the sum of the features of node 0's neighbours
+        >>> data = Data(x=torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), edge_index=torch.tensor([[1, 2], [0, 0]]))
+        >>> fidelity_minus(model, data, torch.tensor([True, False]), target=0)  # logits (1, 2) become (1, 0)
+        tensor([-0.4621])
     """
     selected = check_selected(selected, data)
     return Prediction.of(model, data, target, node_policy, measure).drop(selected)
@@ -197,8 +154,8 @@ def characterization_score(plus: Tensor, minus: Tensor, plus_weight: float = 0.5
     .. math::
         \mathrm{charact} = \frac{w_+ + w_-}{w_+ / \mathrm{fid}_+ + w_- / (1 - \mathrm{fid}_-)}
 
-    It is 0 where either of the two is not positive. Source: Amara et al., *GraphFramEx*, LoG
-    2022, where fidelities are means over graphs and cannot be negative.
+    It is 0 where either of the two is not positive. Source: Amara et al., *GraphFramEx*, LoG 2022, where fidelities are
+    means over graphs and cannot be negative.
 
     Args:
         plus: :math:`\mathrm{fid}_+`, of any shape.
@@ -233,33 +190,22 @@ def fidelity_curve(
     *,
     measure: Measure = "probability",
 ) -> FidelityCurve:
-    """Return the fidelities of the best edges over sparsities.
+    """Return the fidelities of the edges with the highest scores over sparsities.
 
-    Args:
-        model: As for :func:`fidelity_plus`.
-        data: The graph, or the batch of G graphs.
-        scores: One number per edge, ``[E]``.
-        sparsities: S shares of edges to leave out, in ascending order; :func:`~captum_goat.metrics.select_edges`
-            chooses the edges.
-        target: As for :func:`fidelity_plus`.
-        node_policy: As for :func:`fidelity_plus`.
-        measure: As for :func:`fidelity_plus`.
-
-    Returns:
-        The sparsities ``[S]`` and both fidelities ``[S, G]``. As graphs have whole edges, their actual sparsities
-        differ a little: see :func:`~captum_goat.metrics.sparsity`.
+    The other arguments are those of :func:`fidelity_plus`: ``scores`` holds one number per edge, ``[E]``, and
+    ``sparsities`` the shares of edges to leave out, in ascending order. :func:`~captum_goat.metrics.select_edges`
+    selects the edges. As graphs have whole edges, their actual sparsities
+    (:func:`~captum_goat.metrics.sparsity`) differ a little.
 
     Examples::
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat.metrics import area_under_curve, fidelity_curve
-        >>> class Sums(SimpleConv):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch=None):
-        ...         return global_add_pool(super().forward(x, edge_index), batch)
-        >>> model = Sums().eval()
-        >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
+        >>> from captum_goat.models import RootClassifier
+        >>> model = RootClassifier(SimpleConv()).eval()  # the logits are the sum of the features of node 0's neighbours
+        >>> data = Data(x=torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), edge_index=torch.tensor([[1, 2], [0, 0]]))
         >>> curve = fidelity_curve(model, data, torch.tensor([1.0, 0.5]), [0.0, 0.5, 1.0], target=0)
         >>> curve.plus.squeeze(1)
         tensor([-0.2311,  0.1497,  0.0000])
@@ -267,11 +213,11 @@ def fidelity_curve(
         tensor([0.0171])
     """
     prediction = Prediction.of(model, data, target, node_policy, measure)
-    chosen = [select_edges(data, scores, sparsity) for sparsity in sparsities]
-    if not chosen:
+    selections = [select_edges(data, scores, sparsity) for sparsity in sparsities]
+    if not selections:
         raise ValueError("Expected one sparsity or more (got none).")
-    plus = torch.stack([prediction.drop(~selected) for selected in chosen])
-    minus = torch.stack([prediction.drop(selected) for selected in chosen])
+    plus = torch.stack([prediction.drop(~selected) for selected in selections])
+    minus = torch.stack([prediction.drop(selected) for selected in selections])
     return FidelityCurve(torch.tensor(list(sparsities), device=plus.device), plus, minus)
 
 
@@ -281,8 +227,8 @@ def area_under_curve(values: Tensor, sparsities: Tensor, *, normalize: bool = Fa
     .. math:: \sum_i (s_{i+1} - s_i) \frac{v_i + v_{i+1}}{2}
 
     Args:
-        values: The curve, ``[S, ...]``.
-        sparsities: Where its points are, ``[S]``, in ascending order.
+        values: The values of the curve, ``[S, ...]``.
+        sparsities: The sparsities at which it has them, ``[S]``, in ascending order.
         normalize: Whether to divide by :math:`s_S - s_1`, which gives the curve's mean height.
 
     Returns:
@@ -318,45 +264,30 @@ def robust_fidelity(
     measure: Measure = "probability",
     generator: Generator | None = None,
 ) -> RobustFidelity:
-    r"""Return fidelities in which a few random edges of the explanation, or of the rest, are removed.
+    r"""Return fidelities for which a few random edges of the explanation, or of the rest, are removed.
 
     .. math::
         \mathrm{Fid}_{\alpha_1,+} &= f(G)_c - \mathbb{E}\, f(G \setminus E_{\alpha_1}(S))_c \\
         \mathrm{Fid}_{\alpha_2,-} &= f(G)_c - \mathbb{E}\, f(S \cup E_{\alpha_2}(G \setminus S))_c
 
-    :math:`E_\alpha` draws every edge with probability :math:`\alpha`, independently: so every edge of the explanation
-    is removed with probability :math:`\alpha_1`, and every other edge is kept with probability :math:`\alpha_2`. The
-    expectations are means over samples. :math:`\alpha_1 = 1` and :math:`\alpha_2 = 0` give the ordinary fidelities.
+    :math:`E_\alpha` draws every edge with probability :math:`\alpha`, independently: every edge of the explanation is
+    removed with probability :math:`\alpha_1`, and every other edge is kept with probability :math:`\alpha_2`. The
+    expectations are means over ``samples`` random subsets, drawn by ``generator`` (PyTorch's default one if ``None``).
+    :math:`\alpha_1 = 1` and :math:`\alpha_2 = 0` give the ordinary fidelities. The other arguments are those of
+    :func:`fidelity_plus`.
 
     Source: Zheng, Shirani, Wang, Cheng, Chen, Chen, Wei, Luo: *Towards Robust Fidelity for Evaluating Explainability of
     Graph Neural Networks*, ICLR 2024.
-
-    Args:
-        model: As for :func:`fidelity_plus`.
-        data: The graph, or the batch of G graphs.
-        selected: The edges of the explanation, bool ``[E]``.
-        target: As for :func:`fidelity_plus`.
-        node_policy: As for :func:`fidelity_plus`.
-        measure: As for :func:`fidelity_plus`.
-        alpha1: The probability that an edge of the explanation is removed.
-        alpha2: The probability that any other edge is kept.
-        samples: The number of random subsets for each of the two.
-        generator: The random number generator; PyTorch's default one if ``None``.
-
-    Returns:
-        The two fidelities, ``[G]`` each.
 
     Examples::
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
+        >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat.metrics import robust_fidelity
-        >>> class Sums(SimpleConv):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch=None):
-        ...         return global_add_pool(super().forward(x, edge_index), batch)
-        >>> model = Sums().eval()
-        >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
+        >>> from captum_goat.models import RootClassifier
+        >>> model = RootClassifier(SimpleConv()).eval()  # the logits are the sum of the features of node 0's neighbours
+        >>> data = Data(x=torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), edge_index=torch.tensor([[1, 2], [0, 0]]))
         >>> robust_fidelity(model, data, torch.tensor([True, False]), target=0, alpha1=1.0, alpha2=0.0, samples=3)
         RobustFidelity(plus=tensor([0.1497]), minus=tensor([-0.4621]))
     """
@@ -369,86 +300,13 @@ def robust_fidelity(
     edges, prediction = CountedEdges.of(data), Prediction.of(model, data, target, node_policy, measure)
     plus, minus = torch.zeros_like(prediction.original), torch.zeros_like(prediction.original)
     for _ in range(samples):
-        plus += prediction.drop(~(selected & _drawn(edges, alpha1, generator)))
-        minus += prediction.drop(selected | _drawn(edges, alpha2, generator))
+        plus += prediction.drop(~(selected & _draw(edges, alpha1, generator)))
+        minus += prediction.drop(selected | _draw(edges, alpha2, generator))
     return RobustFidelity(plus / samples, minus / samples)
 
 
-def _drawn(edges: CountedEdges, probability: float, generator: Generator | None) -> Tensor:
+def _draw(edges: CountedEdges, probability: float, generator: Generator | None) -> Tensor:
     """Draw edges at random; return their columns, bool ``[E]``."""
     device = edges.graph.device if generator is None else generator.device
     drawn = torch.rand(len(edges.graph), generator=generator, device=device) < probability
     return drawn.to(edges.graph.device)[edges.number]
-
-
-def search_prefix(
-    model: Module,
-    data: Data | Batch,
-    scores: Tensor,
-    sparsity: float,
-    target: Tensor | int | None = None,
-    node_policy: NodePolicy = "stay",
-    *,
-    shortest: int = 1,
-    enough: float | None = None,
-    measure: Measure = "probability",
-) -> Prefix:
-    r"""Choose in every graph the prefix of the ranked edges with the largest difference of fidelities.
-
-    .. math:: \arg\max_{1 \le l \le k} \; \mathrm{fid}_+(S_l) - \mathrm{fid}_-(S_l) = f(S_l)_c - f(G \setminus S_l)_c
-
-    :math:`S_l` are the :math:`l` edges with the highest scores, and :math:`k` is the number that
-    :func:`~captum_goat.metrics.select_edges` chooses at the given sparsity. Of equal prefixes the shortest is taken.
-    The search uses the model's output and so improves the explanations of any method, even random ones: compare
-    methods either all with it or all without it.
-
-    Source: the code that the authors of GOAt published. There GraphSAGE and GIN are searched as here by default, GCN
-    with ``shortest=2, enough=0.999``, all with ``node_policy="leave"`` and the true class as target.
-
-    Args:
-        model: As for :func:`fidelity_plus`.
-        data: The graph, or the batch of G graphs, which are searched together.
-        scores: One number per edge, ``[E]``.
-        sparsity: The least sparsity, which is that of the longest prefix.
-        target: As for :func:`fidelity_plus`.
-        node_policy: As for :func:`fidelity_plus`.
-        measure: As for :func:`fidelity_plus`.
-        shortest: The length of the shortest prefix; graphs with fewer edges to choose have all of these.
-        enough: A difference above which a graph's search ends; ``None`` for a full search.
-
-    Returns:
-        The chosen edges, their number in every graph, and the difference of fidelities.
-
-    Examples::
-
-        >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv, global_add_pool
-        >>> from captum_goat.metrics import search_prefix
-        >>> class Sums(SimpleConv):  # every edge adds the features of its source
-        ...     def forward(self, x, edge_index, batch=None):
-        ...         return global_add_pool(super().forward(x, edge_index), batch)
-        >>> model = Sums().eval()
-        >>> data = Data(x=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), edge_index=torch.tensor([[0, 1], [2, 2]]))
-        >>> search_prefix(model, data, torch.tensor([1.0, 0.5]), sparsity=0.0, target=0)  # the second edge does harm
-        Prefix(selected=tensor([ True, False]), length=tensor([1]), gain=tensor([0.6119]))
-    """
-    if shortest < 1:
-        raise ValueError(f"Expected the shortest prefix to have one edge or more (got {shortest}).")
-    edges, scores = CountedEdges.of(data), check_scores(scores, data)
-    prediction = Prediction.of(model, data, target, node_policy, measure)
-    ranks, longest = edges.ranks(scores), edges.budget(sparsity)
-    first = longest.clamp(max=shortest)
-    length, open_graphs = first.clone(), torch.ones_like(first, dtype=torch.bool)
-    gain = torch.full_like(prediction.original, -torch.inf)
-    for candidate in range(int(first.min()), int(longest.max()) + 1):
-        selected = (ranks < candidate)[edges.number]
-        new_gain = prediction.with_edges(selected) - prediction.with_edges(~selected)
-        better = open_graphs & (candidate >= first) & (new_gain > gain)
-        length, gain = torch.where(better, candidate, length), torch.where(better, new_gain, gain)
-        open_graphs = open_graphs & (longest > candidate)
-        if enough is not None:
-            open_graphs = open_graphs & (gain <= enough)
-        if not bool(open_graphs.any()):
-            break
-    return Prefix((ranks < length[edges.graph])[edges.number], length, gain)

@@ -6,15 +6,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from captum_goat.metrics.counted_edges import CountedEdges, check_scores, position_in_graph, sums
+from captum_goat.metrics.counted_edges import CountedEdges, check_scores, check_selected, position_in_graph, sums
 from captum_goat.metrics.selection import number_per_graph
 
 
 def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | None = None) -> Tensor:
     r"""Return the area under the ROC curve of edge scores against the true edges, for every graph.
 
-    That is the probability that a true edge has a higher score than another one, ties counting one half (Mann and
-    Whitney's statistic, scaled):
+    It is the probability that a true edge has a higher score than a false one; ties count one half:
 
     .. math:: \mathrm{AUC} = \frac{1}{P Q} \sum_{i\,\text{true}} \sum_{j\,\text{false}}
         \left[s_i > s_j\right] + \tfrac{1}{2} \left[s_i = s_j\right]
@@ -40,8 +39,8 @@ def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | 
         >>> ground_truth_auc(data, torch.tensor([0.5, 0.9, 0.1]))
         tensor([0.5000])
     """
-    edges, scores, true = CountedEdges.of(data), check_scores(scores, data), _true_edges(data, ground_truth)
-    true = edges.any(true)
+    edges, scores = CountedEdges.of(data), check_scores(scores, data)
+    true = edges.any(_true_edges(data, ground_truth))
     ranks = _middle_ranks(edges.totals(scores), edges)
     positive = edges.per_graph(true.double())
     negative = edges.counts - positive
@@ -62,8 +61,7 @@ def precision_at_k(
     Args:
         data: The graph, or the batch of G graphs.
         scores: One number per edge, ``[E]``.
-        k: The number of edges, for all graphs or per graph ``[G]``; ``None`` for the number of true edges. A graph
-            with fewer edges has all of them on top.
+        k: The number of edges, for all graphs or one per graph ``[G]``; ``None`` for the number of true edges.
         ground_truth: The true edges, bool ``[E]``; ``None`` for ``data.edge_label``.
 
     Returns:
@@ -79,8 +77,8 @@ def precision_at_k(
         >>> precision_at_k(data, torch.tensor([0.5, 0.1, 0.4]))
         tensor([0.5000])
     """
-    edges, scores, true = CountedEdges.of(data), check_scores(scores, data), _true_edges(data, ground_truth)
-    true = edges.any(true)
+    edges, scores = CountedEdges.of(data), check_scores(scores, data)
+    true = edges.any(_true_edges(data, ground_truth))
     number = edges.per_graph(true.long()) if k is None else number_per_graph(k, edges)
     top = edges.ranks(scores) < number[edges.graph]
     return edges.per_graph((top & true).to(scores.dtype)) / edges.per_graph(top.long())
@@ -88,13 +86,7 @@ def precision_at_k(
 
 def _true_edges(data: Data | Batch, ground_truth: Tensor | None) -> Tensor:
     label = data.edge_label if ground_truth is None and "edge_label" in data else ground_truth
-    columns = data.edge_index.size(1)
-    if not isinstance(label, Tensor) or label.shape != (columns,) or label.dtype != torch.bool:
-        got = f"{label.dtype} {list(label.shape)}" if isinstance(label, Tensor) else type(label).__name__
-        raise ValueError(
-            f"Expected ground_truth, or data.edge_label, as bool of shape [{columns}], one per edge (got {got})."
-        )
-    return label.to(data.edge_index.device)
+    return check_selected(label, data, "ground_truth, or data.edge_label,", advice="")
 
 
 def _middle_ranks(values: Tensor, edges: CountedEdges) -> Tensor:

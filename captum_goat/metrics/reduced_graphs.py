@@ -1,4 +1,4 @@
-"""Predictions of a model for graphs of which some edges are removed."""
+"""Predictions of a model for graphs from which some edges are removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch_geometric.data import Batch, Data
 from captum_goat.metrics.counted_edges import edges_of, graph_of_nodes, number_of_graphs
 from captum_goat.rules.registry import find
 
-# What becomes of nodes without edges: they stay in the pool, or they leave it, as in the authors' code.
+# What happens to nodes without edges: they stay in the pool, or they leave it, as in the authors' code.
 NodePolicy: TypeAlias = Literal["stay", "leave"]
 Measure: TypeAlias = Literal["probability", "accuracy"]
 
@@ -27,8 +27,8 @@ ROUNDING = 1e-5  # of sums of probabilities
 def model_arguments(model: Module, data: Data | Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and the keyword arguments with which a model is called for a graph.
 
-    Whatever ``forward`` names that the graph has is given, ``edge_weight`` and ``edge_attr`` among it. A model that
-    does not name ``x`` and ``edge_index`` is called as ``model(x, edge_index, batch)``.
+    A model gets every attribute of the graph that its ``forward`` names, such as ``edge_weight`` and ``edge_attr``. One
+    that does not name ``x`` and ``edge_index`` is called as ``model(x, edge_index, batch)``.
     """
     parameters = inspect.signature(model.forward).parameters
     usual = {"x": data.x, "edge_index": edges_of(data), "batch": graph_of_nodes(data)}
@@ -39,17 +39,17 @@ def model_arguments(model: Module, data: Data | Batch) -> tuple[tuple[Any, ...],
 
 
 def keep_edges(data: Data | Batch, keep: Tensor) -> Data:
-    """Return a graph, or a batch of graphs, with some of its edges only, bool ``[E]``, and what belongs to them."""
-    # A batch knows where each graph's edges begin, which would no longer be true.
+    """Return a graph, or a batch of graphs, with only the edges to keep, bool ``[E]``, and their attributes."""
+    # A batch stores where the edges of each graph begin, which would no longer be true.
     plain = Data.from_dict(data.to_dict()) if isinstance(data, Batch) else data
     return plain.edge_subgraph(keep)
 
 
 def reduced_graphs(data: Data | Batch, keep: Tensor, node_policy: NodePolicy) -> Data:
-    """Return graphs with some of their edges only.
+    """Return graphs with only the edges to keep, bool ``[E]``.
 
-    Nodes that leave are moved to an additional last graph. So the others keep their numbers; in mean, sum and maximum
-    pooling a graph without any nodes has zeros.
+    Nodes that leave are moved to an additional last graph, so that the other graphs keep their numbers. Mean, sum and
+    maximum pooling return zeros for a graph without nodes.
     """
     reduced = keep_edges(data, keep)
     edge_index, batch = edges_of(reduced), graph_of_nodes(data)
@@ -76,7 +76,7 @@ def reads_roots(model: Module) -> bool:
 def output_of(
     model: Module, data: Data | Batch, keep: Tensor | None = None, node_policy: NodePolicy = "stay"
 ) -> Tensor:
-    """Return a model's output for graphs with some of their edges only, one row per graph (``[G, 1]`` for ``[G]``)."""
+    """Return a model's output for graphs with only the edges to keep: one row per graph (``[G, 1]`` for ``[G]``)."""
     if node_policy not in get_args(NodePolicy):
         raise ValueError(f"Expected node_policy to be 'stay' or 'leave' (got {node_policy!r}).")
     if model.training:
@@ -96,61 +96,42 @@ def output_of(
 
 
 def logits_of(model: Module, data: Data | Batch, *, logarithms_too: bool = True) -> Tensor:
-    """Return a model's logits for graphs as they are, ``[G, C]``, or ``[G, 1]`` if it has one logit for two classes.
-
-    Raises:
-        ValueError: If the model returns something else.
-    """
+    """Return a model's logits ``[G, C]``, or ``[G, 1]`` if it has one for two classes; else raise ValueError."""
     output = output_of(model, data)
     if output.dim() != 2 or not output.size(1):
         raise ValueError(f"Expected logits [G, C] of classes, or one of two (got an output {list(output.shape)}).")
     without_edges = partial(output_of, model, data, torch.zeros_like(edges_of(data)[0], dtype=torch.bool))
-    if output.size(1) == 1:
-        refuse_squashed(partial(output_of, model, data), without_edges)
-    else:
+    if output.size(1) > 1:
         refuse_probabilities(output, without_edges, logarithms_too=logarithms_too)
+    # What a sigmoid returns could as well be a logit, so the operations of the model are watched.
+    elif _ends_squashed(partial(output_of, model, data)) and _ends_squashed(without_edges):
+        raise ValueError(
+            "Expected one logit per graph (got what a sigmoid or softmax returns). Return what goes into it."
+        )
     return output
 
 
 def refuse_probabilities(
-    output: Tensor, more: Callable[[], Tensor] | None = None, *, logarithms_too: bool = True
+    output: Tensor, other_output: Callable[[], Tensor] | None = None, *, logarithms_too: bool = True
 ) -> None:
-    """Raise a ValueError if a model returns probabilities of classes instead of logits.
+    """Raise ValueError if a model's output ``[G, C]`` consists of probabilities of classes instead of logits.
 
-    Args:
-        output: The model's output ``[G, C]`` for two classes or more.
-        more: Returns the output for other graphs; called if the output looks like probabilities, as logits may by
-            chance.
-        logarithms_too: Whether logarithms of probabilities are refused, too. Softmax does not change them, but they
-            are not the logits that explainers explain.
+    Logits may look like probabilities by chance: then ``other_output`` is asked, the output for other graphs. Softmax
+    does not change logarithms of probabilities, but they are not the logits that explainers explain.
     """
-    if _are_probabilities(output) and (more is None or _are_probabilities(more())):
+    if _are_probabilities(output) and (other_output is None or _are_probabilities(other_output())):
         raise ValueError(
             "Expected logits (got probabilities: they are positive, and add up to 1). Return what goes into softmax."
         )
-    if logarithms_too and _are_logarithms(output) and (more is None or _are_logarithms(more())):
+    if logarithms_too and _are_logarithms(output) and (other_output is None or _are_logarithms(other_output())):
         raise ValueError(
             "Expected logits (got logarithms of probabilities: their exponentials add up to 1). Return what goes into "
             "log_softmax."
         )
 
 
-def refuse_squashed(*runs: Callable[[], Tensor]) -> None:
-    """Raise a ValueError if the last step of a model of one output is a sigmoid.
-
-    The result of a sigmoid alone may just as well be a logit: so the operations of the model are watched.
-
-    Args:
-        *runs: Run the model on different graphs, and return its output.
-    """
-    if all(_ends_squashed(run) for run in runs):
-        raise ValueError(
-            "Expected one logit per graph (got what a sigmoid or softmax returns). Return what goes into it."
-        )
-
-
 def of_two_classes(output: Tensor) -> Tensor:
-    """Return logits ``[G, C]`` of two classes or more: one logit is that of class 1, beside 0 for class 0."""
+    """Return logits ``[G, C]`` of two classes or more; a single logit is that of class 1, and class 0 gets 0."""
     return torch.cat([torch.zeros_like(output), output], dim=1) if output.size(1) == 1 else output
 
 
@@ -169,14 +150,14 @@ def _near(sums: Tensor, expected: float) -> bool:
 
 
 def _ends_squashed(run: Callable[[], Tensor]) -> bool:
-    """Return whether an output is the result of a sigmoid or the like, or entries of it."""
+    """Return whether an output consists of entries of the result of a sigmoid or the like."""
     with _Squashed() as squashed:
         output = run()
     return any(bool(torch.isin(output, result).all()) for result in squashed.results)
 
 
 class _Squashed(TorchFunctionMode):
-    """Keeps the results of sigmoids and the like."""
+    """Record the results of sigmoids and the like."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,15 +173,10 @@ class _Squashed(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Prediction:
-    """The probability of a class, or whether it is predicted, for whole graphs and for some of their edges only.
+    """The probability of each graph's class, or whether it is predicted, with all or some of the edges.
 
-    Attributes:
-        model: The model.
-        data: The graph, or the batch of G graphs.
-        target: The class of each graph, ``[G]``.
-        node_policy: Whether nodes without edges stay or leave.
-        measure: ``"probability"``: that of the class. ``"accuracy"``: 1 if the class is predicted, else 0.
-        original: The measure for the graphs as they are, ``[G]``.
+    ``original`` is that value with all edges, ``[G]``; the other attributes are the arguments of
+    :func:`~captum_goat.metrics.fidelity_plus`.
     """
 
     model: Module
@@ -219,7 +195,7 @@ class Prediction:
         node_policy: NodePolicy = "stay",
         measure: Measure = "probability",
     ) -> Prediction:
-        """Predict the graphs as they are; ``None`` for the target stands for the predicted classes."""
+        """Predict the graphs with all edges; the default ``target`` is the predicted class of each graph."""
         if measure not in get_args(Measure):
             raise ValueError(f"Expected measure to be 'probability' or 'accuracy' (got {measure!r}).")
         logits = of_two_classes(logits_of(model, data, logarithms_too=False))
@@ -227,12 +203,12 @@ class Prediction:
         return cls(model, data, classes, node_policy, measure, _measured(logits, classes, measure))
 
     def with_edges(self, keep: Tensor) -> Tensor:
-        """Return the measure for the graphs with the kept edges only, ``[G]``."""
+        """Return the measure for the graphs with only the edges to keep, ``[G]``."""
         logits = of_two_classes(output_of(self.model, self.data, keep, self.node_policy))
         return _measured(logits, self.target, self.measure)
 
     def drop(self, keep: Tensor) -> Tensor:
-        """Return how far the measure drops if only the kept edges are left, ``[G]``."""
+        """Return how far the measure drops when only the edges to keep are left, ``[G]``."""
         return self.original - self.with_edges(keep)
 
 

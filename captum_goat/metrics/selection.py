@@ -1,4 +1,4 @@
-"""Selection of the edges with the highest scores, which makes an explanation of scores."""
+"""Explanations from scores: the edges with the highest scores."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from captum_goat.metrics.counted_edges import CountedEdges, check_scores, check_
 def select_edges(
     data: Data | Batch, scores: Tensor, sparsity: float | None = None, *, k: int | Tensor | None = None
 ) -> Tensor:
-    r"""Choose the edges with the highest scores, in every graph of a batch.
+    r"""Select the edges with the highest scores, in every graph of a batch.
 
-    At sparsity :math:`s` the best :math:`k = \lfloor (1 - s) M \rfloor` of a graph's :math:`M` edges are chosen; one at
-    least if :math:`s < 1`. Where every edge has its reverse, undirected edges are counted: such an edge has the sum of
-    the scores of its two directions, and both are chosen together. The same goes for parallel edges, in every graph.
-    Scores are signed: an edge that opposes the class comes last. Of edges with equal scores the one that comes
-    first in ``edge_index`` is chosen.
+    At sparsity :math:`s`, the best :math:`\lfloor (1 - s) M \rfloor` of a graph's :math:`M` edges are selected, or one
+    if that is 0 and :math:`s < 1`. Where every edge has its reverse, undirected edges are counted: such an edge has the
+    sum of the scores of its two directions, and both are selected together. So do parallel edges. Scores are
+    signed: an edge that opposes the class comes last. Of edges with equal scores, the first in ``edge_index`` wins.
 
     Args:
         data: The graph, or the batch of G graphs.
         scores: One number per column of ``edge_index``, ``[E]``, from any explainer.
         sparsity: The share of edges to leave out, from 0 to 1.
-        k: In place of the sparsity the number of edges, one for all graphs or one per graph ``[G]``; a graph with fewer
-            edges has all of them chosen.
+        k: Instead of the sparsity, the number of edges to select, for all graphs or one per graph ``[G]``; of a graph
+            with fewer edges, all are selected.
 
     Returns:
-        The chosen edges, bool ``[E]``.
+        The selected edges, bool ``[E]``.
 
     Examples::
 
@@ -43,8 +42,8 @@ def select_edges(
     if (sparsity is None) == (k is None):
         raise ValueError(f"Expected either a sparsity or k (got sparsity={sparsity} and k={k}).")
     budget = edges.budget(sparsity) if sparsity is not None else number_per_graph(k, edges)
-    chosen: Tensor = (edges.ranks(scores) < budget[edges.graph])[edges.number]
-    return chosen
+    selected: Tensor = (edges.ranks(scores) < budget[edges.graph])[edges.number]
+    return selected
 
 
 def sparsity(data: Data | Batch, selected: Tensor) -> Tensor:
@@ -72,8 +71,8 @@ def sparsity(data: Data | Batch, selected: Tensor) -> Tensor:
         tensor([0.5000])
     """
     edges = CountedEdges.of(data)
-    chosen = edges.any(check_selected(selected, data))
-    return 1.0 - edges.per_graph(chosen.to(torch.get_default_dtype())) / edges.counts
+    is_selected = edges.any(check_selected(selected, data))
+    return 1.0 - edges.per_graph(is_selected.to(torch.get_default_dtype())) / edges.counts
 
 
 def number_per_graph(k: int | Tensor | None, edges: CountedEdges) -> Tensor:

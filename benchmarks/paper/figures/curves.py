@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.figure_style import legend_below, new_figure, save
 from benchmarks.paper.explainer_order import OTHERS, line_style
 from benchmarks.paper.measurements import PAPER_SPARSITY, Key
 from benchmarks.paper.results import ORIGINAL
 from benchmarks.paper.study import Results, Study
 from benchmarks.paper.tables import title
-from captum_goat.compare.figures import legend_below, new_figure, save
+from benchmarks.paper_metrics import top_explanations
 from captum_goat.compare.measures import SPARSITIES
-from captum_goat.metrics import top_explanations
 
 MOST_COUNTED = 30  # explanations, in curves of coverage
 LEAST_DRAWN = 0.1  # of the graphs that others have: of fewer a curve is noise

@@ -13,13 +13,13 @@ try:
 except ImportError as error:
     raise ImportError("The benchmark's pictures need networkx: pip install captum-goat[plot]") from error
 
+from benchmarks.figure_style import new_figure, save
 from benchmarks.paper.measurements import PAPER_SPARSITY, Key
 from benchmarks.paper.result_cache import Cell
 from benchmarks.paper.study import Study
 from benchmarks.paper.tables import title
 from benchmarks.paper.tasks import Task
-from captum_goat.compare.figures import new_figure, save
-from captum_goat.metrics import top_explanations
+from benchmarks.paper_metrics import top_explanations
 
 TOP = 3
 # One-hot columns of Mutagenicity's atoms; elsewhere nodes are drawn without names.

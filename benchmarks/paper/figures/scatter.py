@@ -15,10 +15,10 @@ try:
 except ImportError as error:
     raise ImportError("The benchmark's scatter plots need scikit-learn: pip install captum-goat[demo]") from error
 
+from benchmarks.figure_style import new_figure, save
 from benchmarks.paper.measurements import PAPER_SPARSITY, Key, original_embeddings
 from benchmarks.paper.study import Study
 from benchmarks.paper.tables import title
-from captum_goat.compare.figures import new_figure, save
 
 COLUMNS, MOST_PANELS = 4, 11  # beside that of the original graphs
 FEWEST_SHOWN = 20  # graphs: fewer points show nothing

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.figure_style import legend_below, new_figure, save
 from benchmarks.paper.explainer_order import OTHERS
 from benchmarks.paper.results import REFERENCE
 from benchmarks.paper.study import Results
 from benchmarks.paper.tables import GNN_TITLES, title
-from captum_goat.compare.figures import legend_below, new_figure, save
 
 
 def draw_times(results: Results, path: Path) -> Path:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.explainers import EXPLAINERS
+from benchmarks.markdown_tables import markdown
 from benchmarks.paper.machine import describe_machine
 from benchmarks.paper.options import Options
 from benchmarks.paper.pages.page import joined
 from benchmarks.paper.study import Study
 from benchmarks.paper.tables import title
 from benchmarks.paper.tasks import FIT_GRAPHS, NUM_HOPS
-from captum_goat.compare.comparison import EMPTY, markdown
+from captum_goat.compare.comparison import EMPTY
 
 RULES = f"""\
 - Held-out test graphs of every class are explained, in a seeded order in which classes take turns. Of nodes those are
@@ -41,7 +42,7 @@ def protocol_page(options: Options, studies: Sequence[Study]) -> str:
     studies = [study for study in studies if study.task.held_out]
     for name in dict.fromkeys((*options.explainers, *(options.other_explainers or ()))):
         kind = EXPLAINERS[name]
-        counts = [cell.explanation.count for study in studies if (cell := study.cell(name)) and cell.explanation]
+        counts = [len(cell.explanation.scores) for study in studies if (cell := study.cell(name)) and cell.explanation]
         number = (
             EMPTY
             if not counts

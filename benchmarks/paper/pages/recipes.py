@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
+from benchmarks.markdown_tables import markdown
 from benchmarks.paper.recipes import (
     COMPARED,
     CONTROL,
@@ -23,7 +24,7 @@ from benchmarks.paper.recipes import (
 )
 from benchmarks.paper.study import Study
 from benchmarks.paper.tables import GNN_TITLES, title
-from captum_goat.compare.comparison import EMPTY, markdown, number, signed
+from captum_goat.compare.comparison import EMPTY, number, signed
 from captum_goat.compare.measures import DECISIVE
 
 IDLE = 0.001  # an area under which no edges matter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks.markdown_tables import markdown
 from benchmarks.paper import verdicts
 from benchmarks.paper.measurements import PAPER_SPARSITY
 from benchmarks.paper.pages.page import joined, of_graphs
@@ -17,7 +18,7 @@ from benchmarks.paper.results import REFERENCE
 from benchmarks.paper.study import Results
 from benchmarks.paper.tables import title
 from benchmarks.paper_models import PAPER_ACCURACIES
-from captum_goat.compare.comparison import EMPTY, markdown, number, seconds
+from captum_goat.compare.comparison import EMPTY, number, seconds
 
 
 def summary_page(results: Results, everything: Results, links: Sequence[str]) -> str:

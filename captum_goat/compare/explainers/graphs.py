@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,7 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat import EdgeMaskedModel
-from captum_goat.metrics.counted_edges import CountedEdges, edges_of, graph_of_nodes, number_of_graphs, sums
+from captum_goat.metrics.counted_edges import CountedEdges, description, edges_of, graph_of_nodes, number_of_graphs
 
 # The largest number of edges in one call of a model, copies included: enough to be fast, few enough for any memory.
 LARGEST_CALL = 400_000
@@ -38,8 +37,8 @@ class Graphs:
         >>> from captum_goat.compare.explainers.graphs import Graphs
         >>> data = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))  # 0 - 1 - 2
         >>> graphs = Graphs.of(data, torch.tensor([1]))
-        >>> graphs.edges.number, graphs.position
-        (tensor([0, 0, 1, 1]), tensor([0, 1]))
+        >>> graphs.num_edges, graphs.edges.number  # both directions of an edge have one number
+        (4, tensor([0, 0, 1, 1]))
     """
 
     x: Tensor
@@ -56,8 +55,9 @@ class Graphs:
         """
         count = number_of_graphs(data)
         if not isinstance(target, Tensor) or target.shape != (count,) or target.is_floating_point():
-            got = f"{target.dtype} {list(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
-            raise ValueError(f"Expected a tensor of {count} classes as target, one per graph (got {got}).")
+            raise ValueError(
+                f"Expected a tensor of {count} classes as target, one per graph (got {description(target)})."
+            )
         return cls(data.x, edges_of(data), graph_of_nodes(data), target.to(data.x.device, torch.long))
 
     @property
@@ -75,30 +75,9 @@ class Graphs:
         """The edges as they are counted: both directions are one edge if every edge has its reverse."""
         return CountedEdges.of(Data(x=self.x, edge_index=self.edge_index, batch=self.batch))
 
-    @cached_property
-    def position(self) -> Tensor:
-        """The position of each counted edge among those of its graph, ``[M]``, starting at 0."""
-        graph = self.edges.graph
-        order = torch.sort(graph, stable=True).indices
-        counts = self.edges.counts
-        position = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[graph[order]]
-        return torch.empty_like(position).scatter_(0, order, position)
-
-    @property
-    def max_edges(self) -> int:
-        """The number of counted edges of the largest graph."""
-        counts = self.edges.counts
-        return int(counts.max()) if counts.numel() else 0
-
     def shared(self, totals: Tensor) -> Tensor:
         """Share the score of each counted edge ``[M]`` equally among its columns ``[E]``."""
-        columns = sums(torch.ones_like(self.edges.number), self.edges.number, len(totals))
-        return (totals / columns)[self.edges.number]
-
-    def by_position(self, table: Tensor) -> Tensor:
-        """Return the value of each counted edge ``[M]`` from a table of positions and graphs ``[positions, G]``."""
-        values: Tensor = table[self.position, self.edges.graph]
-        return values
+        return (totals / self.edges.number.bincount(minlength=len(totals)))[self.edges.number]
 
     def of_target(self, logits: Tensor) -> Tensor:
         """Select the target class: ``[..., G]`` from logits ``[..., G, C]``."""
@@ -109,43 +88,26 @@ class Graphs:
         """Return the model's logit of each graph's target class, ``[G]``."""
         return self.of_target(model(*self.inputs))
 
-    def repeated(self, count: int) -> Graphs:
-        """Return copies of the graphs side by side, the first copy first."""
-        copy = torch.arange(count, device=self.x.device)
-        nodes, graphs, edges = self.x.size(0), len(self.target), self.num_edges
-        return Graphs(
-            self.x.repeat(count, 1),
-            self.edge_index.repeat(1, count) + (copy * nodes).repeat_interleave(edges),
-            self.batch.repeat(count) + (copy * graphs).repeat_interleave(nodes),
-            self.target.repeat(count),
-        )
-
     def parts(self, copies: int = 1) -> Iterator[tuple[Graphs, Tensor]]:
-        """Split the graphs into parts small enough for one call of a model with some copies of each.
+        """Split the graphs into parts small enough for one call of a model.
 
         Args:
-            copies: The number of copies; 0 for parts of one graph each.
+            copies: The number of copies of each part in one call; 0 for parts of one graph each.
 
         Yields:
             The parts in order, each with its columns of ``edge_index``.
         """
-        count = len(self.target)
-        edges = self.edges.columns_graph.bincount(minlength=count)
-        before = edges.cumsum(0) - edges
+        graph_of_column, count = self.edges.columns_graph, len(self.target)
+        sizes = graph_of_column.bincount(minlength=count)
+        before = sizes.cumsum(0) - sizes
         part = before * copies // LARGEST_CALL if copies else torch.arange(count, device=self.x.device)
         for number in part.unique():
             graphs = part == number
-            yield self._cut(graphs, graphs[self.batch]), graphs[self.edges.columns_graph].nonzero().view(-1)
-
-    def _cut(self, graphs: Tensor, nodes: Tensor) -> Graphs:
-        graph_number, node_number = graphs.cumsum(0) - 1, nodes.cumsum(0) - 1
-        columns = graphs[self.edges.columns_graph]
-        return Graphs(
-            self.x[nodes],
-            node_number[self.edge_index[:, columns]],
-            graph_number[self.batch[nodes]],
-            self.target[graphs],
-        )
+            nodes, columns = graphs[self.batch], graphs[graph_of_column]
+            new_graph, new_node = graphs.cumsum(0) - 1, nodes.cumsum(0) - 1
+            edge_index = new_node[self.edge_index[:, columns]]
+            cut = Graphs(self.x[nodes], edge_index, new_graph[self.batch[nodes]], self.target[graphs])
+            yield cut, columns.nonzero().view(-1)
 
     def seed(self, seed: int) -> int:
         """Return a seed that depends on the graphs, so that every graph has other random numbers.
@@ -158,35 +120,11 @@ class Graphs:
         return (checksum + 7919 * seed) % 2**32
 
 
-class EdgeFunction(Module):
-    r"""The logits of the target classes as a function of one number per edge.
+class MaskedTargets(Module):
+    """The logits of the target classes as a function of an edge mask.
 
     The graphs of a batch are disjoint, so the gradient of the *sum* of their logits contains the gradients of all of
     them: one backward pass explains the whole batch.
-
-    Args:
-        graphs: The graphs and their classes.
-    """
-
-    def __init__(self, graphs: Graphs) -> None:
-        super().__init__()
-        self.graphs = graphs
-
-    @abstractmethod
-    def logits(self, numbers: Tensor) -> Tensor:
-        """Return the logits for each of B rows of numbers, ``[B, G, C]`` from ``[B, E]``."""
-
-    def values(self, numbers: Tensor) -> Tensor:
-        """Return the logit of each graph's class for each of B rows of numbers, ``[B, G]`` from ``[B, E]``."""
-        return self.graphs.of_target(self.logits(numbers))
-
-    def forward(self, numbers: Tensor) -> Tensor:
-        """Return the sum of the logits for each of B rows of numbers, ``[B]`` from ``[B, E]``."""
-        return self.values(numbers).sum(-1)
-
-
-class MaskedTargets(EdgeFunction):
-    """The logits of the target classes as a function of an edge mask.
 
     Args:
         model: A graph model.
@@ -206,10 +144,19 @@ class MaskedTargets(EdgeFunction):
     """
 
     def __init__(self, model: Module, graphs: Graphs, at: Literal["message", "adjacency"] = "message") -> None:
-        super().__init__(graphs)
+        super().__init__()
+        self.graphs = graphs
         self.masked = EdgeMaskedModel(model, at)
 
-    def logits(self, numbers: Tensor) -> Tensor:
-        """Return the logits for each of B masks."""
-        logits: Tensor = self.masked(numbers, *self.graphs.inputs)
-        return logits.view(len(numbers), len(self.graphs.target), -1)
+    def logits(self, masks: Tensor) -> Tensor:
+        """Return the logits for each of B masks, ``[B, G, C]`` from ``[B, E]``."""
+        logits: Tensor = self.masked(masks, *self.graphs.inputs)
+        return logits.view(len(masks), len(self.graphs.target), -1)
+
+    def values(self, masks: Tensor) -> Tensor:
+        """Return the logit of each graph's class for each of B masks, ``[B, G]`` from ``[B, E]``."""
+        return self.graphs.of_target(self.logits(masks))
+
+    def forward(self, masks: Tensor) -> Tensor:
+        """Return the sum of these logits for each of B masks, ``[B]`` from ``[B, E]``."""
+        return self.values(masks).sum(-1)

@@ -22,22 +22,16 @@ class ExplainerSkippedError(Exception):
 
     Examples::
 
-        >>> from captum_goat.compare import compare
         >>> from captum_goat.compare.explainers import Explainer, ExplainerSkippedError
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> from captum_goat.models import GraphClassifier
         >>> class Attention(Explainer):
         ...     name, citation = "attention", "none"
         ...     def scores(self, model, graphs):
         ...         raise ExplainerSkippedError("Expected a model with attention layers (got none).")
-        >>> model = GraphClassifier("gcn", 10, 8, 2).eval()
-        >>> compare(model, ba_2motifs(2), ("random", Attention()), show_progress=False).skipped
-        {'attention': 'Expected a model with attention layers (got none).'}
     """
 
 
 class EdgeExplainer(Protocol):
-    """What :func:`~captum_goat.compare.compare` needs of an explainer.
+    """The attributes that :func:`~captum_goat.compare.compare` needs of an explainer.
 
     Examples::
 
@@ -75,9 +69,6 @@ class Explainer(ABC):
             they are, or edges ``"removed"`` from the graph.
         batched: Whether :meth:`scores` takes a whole batch; if not, it gets one graph at a time.
         trained: Whether :meth:`fit` must be called first.
-        slow: Whether the method is too slow for more than a sample of the graphs.
-        copies: The number of copies of a batch that the method lays side by side; it gets fewer graphs at once if that
-            is large.
 
     Examples::
 
@@ -102,41 +93,27 @@ class Explainer(ABC):
     baseline: ClassVar[Literal["masked", "removed"] | None] = None
     batched: ClassVar[bool] = False
     trained: ClassVar[bool] = False
-    slow: ClassVar[bool] = False
-    copies: int = 1
 
     def fit(self, model: Module, graphs: Sequence[Data]) -> None:  # noqa: B027 (most have nothing to learn)
-        """Learn from graphs what the explainer has to learn before it explains; by default, nothing.
-
-        Args:
-            model: The model to explain.
-            graphs: The graphs to learn from; not the ones to explain.
-        """
+        """Learn from other graphs what the explainer has to learn before it explains; by default, nothing."""
 
     def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
-        """Explain one class of every graph.
+        """Return signed scores ``[E]``, one per column of ``edge_index``, for one class of every graph.
 
         Args:
             model: A model in evaluation mode, called as ``model(x, edge_index, batch)``, that returns logits
                 ``[G, C]``. It is copied and does not change.
             data: A graph, or a batch of G graphs.
             target: The class to explain of each graph, ``[G]``.
-
-        Returns:
-            Signed scores ``[E]``, one per column of ``edge_index``.
-
-        Raises:
-            ValueError: If the arguments do not fit together.
-            ExplainerSkippedError: If the explainer does not apply, or is not installed.
         """
         if model.training:
             raise ValueError("Expected a model in evaluation mode (got one in training mode). Call model.eval() first.")
         graphs = Graphs.of(data, target)
         scores = torch.zeros(graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
         with torch.inference_mode(False), torch.enable_grad():
-            for part, columns in graphs.parts(self.copies if self.batched else 0):
+            for part, columns in graphs.parts(1 if self.batched else 0):
                 if len(columns):
-                    scores[columns] = self._checked(self.scores(own_copy(model), part), part)
+                    scores[columns] = self._check(self.scores(own_copy(model), part), part)
         return scores
 
     @abstractmethod
@@ -148,7 +125,8 @@ class Explainer(ABC):
             graphs: The graphs and their classes.
         """
 
-    def _checked(self, scores: Tensor, graphs: Graphs) -> Tensor:
+    def _check(self, scores: Tensor, graphs: Graphs) -> Tensor:
+        """Raise RuntimeError unless there is one finite score per edge; return detached scores."""
         scores = scores.detach().to(graphs.x)
         if scores.shape != (graphs.num_edges,) or not bool(scores.isfinite().all()):
             raise RuntimeError(

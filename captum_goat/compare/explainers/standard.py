@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import captum.attr as captum
 import torch
@@ -16,6 +15,7 @@ from captum_goat import GOAtAttribution
 from captum_goat.compare.explainers.graphs import LARGEST_CALL, Graphs, MaskedTargets
 from captum_goat.compare.explainers.interface import Explainer
 from captum_goat.compare.explainers.randomness import seeded
+from captum_goat.metrics.counted_edges import position_in_graph
 
 
 class GOAt(Explainer):
@@ -26,29 +26,27 @@ class GOAt(Explainer):
     complete = True
     baseline: ClassVar[Literal["masked", "removed"] | None] = "masked"
     batched = True
-    field: ClassVar[Literal["distinct", "repeated"]] = "distinct"
-    at: ClassVar[Literal["message", "adjacency"]] = "message"
-    gates: ClassVar[Literal["equal", "proportional"]] = "equal"
+
+    def method(self, model: Module) -> GOAtAttribution:
+        """Return GOAt with its defaults."""
+        return GOAtAttribution(model)
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the attributions of all graphs in one call."""
         mask = torch.ones(graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
-        goat = GOAtAttribution(model, self.field, at=self.at, gates=self.gates)
-        attributions: Tensor = goat.attribute(mask, graphs.target, graphs.inputs)
+        attributions: Tensor = self.method(model).attribute(mask, graphs.target, graphs.inputs)
         return attributions
 
 
 class MaskGradients(Explainer):
-    """A gradient method of Captum's, applied to the edge mask for a whole batch at once."""
+    """A gradient method of Captum, applied to the edge mask of a whole batch at once."""
 
     batched = True
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the attributions of a mask of ones."""
         mask = torch.ones(1, graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device, requires_grad=True)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Setting backward hooks on ReLU activations")
-            attributions: Tensor = self.attributions(MaskedTargets(model, graphs), mask)
+        attributions: Tensor = self.attributions(MaskedTargets(model, graphs), mask)
         return attributions[0]
 
     @abstractmethod
@@ -77,20 +75,15 @@ class IntegratedGradients(MaskGradients):
     name = "integrated_gradients"
     citation = "Sundararajan, Taly, Yan: Axiomatic Attribution for Deep Networks, ICML 2017"
     complete = True
-    baseline = "masked"
+    baseline: ClassVar[Literal["masked", "removed"] | None] = "masked"
 
     def __init__(self, n_steps: int = 50) -> None:
         self.n_steps = n_steps
 
     def attributions(self, targets: MaskedTargets, mask: Tensor) -> Any:
-        """Return the integrals."""
-        return integrated_gradients(targets, mask, self.n_steps)
-
-
-def integrated_gradients(function: Module, inputs: Tensor, n_steps: int) -> Any:
-    """Return Captum's integrated gradients of inputs ``[1, E]``, with as many steps at once as fit into memory."""
-    at_once = max(1, LARGEST_CALL // inputs.size(1))
-    return captum.IntegratedGradients(function).attribute(inputs, n_steps=n_steps, internal_batch_size=at_once)
+        """Return the integrals, computed with as many steps at once as fit into memory."""
+        at_once = max(1, LARGEST_CALL // mask.size(1))
+        return captum.IntegratedGradients(targets).attribute(mask, n_steps=self.n_steps, internal_batch_size=at_once)
 
 
 class EdgeOcclusion(Explainer):
@@ -105,14 +98,10 @@ class EdgeOcclusion(Explainer):
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat.compare.explainers import EXPLAINERS
-        >>> class FirstNode(torch.nn.Module):  # returns the sum of the messages to node 0
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.conv = SimpleConv()
-        ...     def forward(self, x, edge_index, batch=None):
-        ...         return self.conv(x, edge_index).view(-1, 3)[:, :1]
+        >>> from captum_goat.models import RootClassifier
+        >>> model = RootClassifier(SimpleConv()).eval()  # returns the sum of the messages to node 0
         >>> data = Data(x=torch.tensor([[0.0], [2.0], [5.0]]), edge_index=torch.tensor([[1, 2, 1], [0, 0, 2]]))
-        >>> EXPLAINERS["occlusion"]()(FirstNode().eval(), data, target=torch.tensor([0]))
+        >>> EXPLAINERS["occlusion"]()(model, data, target=torch.tensor([0]))
         tensor([2., 5., 0.])
     """
 
@@ -123,16 +112,17 @@ class EdgeOcclusion(Explainer):
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the drops."""
-        targets = MaskedTargets(model, graphs, self.at)
+        targets, edges = MaskedTargets(model, graphs, self.at), graphs.edges
+        position = position_in_graph(edges.graph, edges.num_graphs)
+        position_of_column = position[edges.number]
         at_once = max(1, LARGEST_CALL // graphs.num_edges)
-        position_of_column = graphs.position[graphs.edges.number]
         with torch.no_grad():
             whole = targets.values(torch.ones(1, graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device))
             drops = [
                 whole - targets.values((positions.view(-1, 1) != position_of_column).to(graphs.x.dtype))
-                for positions in torch.arange(graphs.max_edges, device=graphs.x.device).split(at_once)
+                for positions in torch.arange(int(edges.counts.max()), device=graphs.x.device).split(at_once)
             ]
-        return graphs.shared(graphs.by_position(torch.cat(drops)))
+        return graphs.shared(torch.cat(drops)[position, edges.graph])
 
 
 class GNNExplainer(Explainer):
@@ -177,28 +167,6 @@ class Random(Explainer):
             return torch.rand(graphs.num_edges, device=graphs.x.device)
 
 
-class SelfLoopsLast(NamedTuple):
-    """Graphs whose self-loops come last, in the order of their nodes, and the original order of the edges.
-
-    Layers put the self-loops that they add there. PyG's masks do not follow edges: in any other order some edges would
-    get the mask of others.
-    """
-
-    graphs: Graphs
-    order: Tensor
-
-    @classmethod
-    def of(cls, graphs: Graphs) -> SelfLoopsLast:
-        """Reorder the edges of graphs."""
-        source, target = graphs.edge_index
-        order = torch.sort(torch.where(source == target, 1 + source, 0), stable=True).indices
-        return cls(Graphs(graphs.x, graphs.edge_index[:, order], graphs.batch, graphs.target), order)
-
-    def restored(self, scores: Tensor) -> Tensor:
-        """Return scores in the original order of the edges."""
-        return torch.zeros_like(scores).scatter_(0, self.order, scores)
-
-
 def pyg_explainer(model: Module, algorithm: Any, explanation_type: str = "phenomenon") -> pyg.Explainer:
     """Return PyG's explainer of a graph classifier, with an algorithm that scores edges."""
     return pyg.Explainer(
@@ -210,15 +178,26 @@ def pyg_explainer(model: Module, algorithm: Any, explanation_type: str = "phenom
     )
 
 
-def edge_mask(explainer: pyg.Explainer, graphs: Graphs, *, with_target: bool = True) -> Tensor:
+def edge_mask(explainer: pyg.Explainer, graphs: Graphs) -> Tensor:
     """Return the edge mask of PyG's explainer, ``[E]``.
 
     Where layers add self-loops, PyG does not tell them from the graph's own, whose mask is 0 here.
     """
-    ordered = SelfLoopsLast.of(graphs)
-    x, edge_index, batch = ordered.graphs.inputs
-    target = {"target": graphs.target} if with_target else {}
-    mask: Tensor = explainer(x, edge_index, batch=batch, **target).edge_mask
+    order = self_loops_last(graphs.edge_index)
+    edge_index = graphs.edge_index[:, order]
+    of_class = explainer.explanation_type == pyg.config.ExplanationType.phenomenon
+    target = {"target": graphs.target} if of_class else {}
+    mask: Tensor = explainer(graphs.x, edge_index, batch=graphs.batch, **target).edge_mask
     if any(getattr(module, "add_self_loops", False) for module in explainer.model.modules()):
         mask = mask * (edge_index[0] != edge_index[1])
-    return ordered.restored(mask)
+    return torch.zeros_like(mask).scatter_(0, order, mask)
+
+
+def self_loops_last(edge_index: Tensor) -> Tensor:
+    """Return an order of the edges, ``[E]``, in which self-loops come last, by their nodes.
+
+    This is where layers put the self-loops that they add. PyG's masks do not follow edges: in any other order, some
+    edges would get the mask of others.
+    """
+    source, target = edge_index
+    return torch.sort(torch.where(source == target, 1 + source, 0), stable=True).indices

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+from benchmarks.paper_metrics.embeddings import check_classes
 from captum_goat.metrics.counted_edges import (
     check_selected,
     edges_of,
@@ -15,7 +16,6 @@ from captum_goat.metrics.counted_edges import (
     number_of_graphs,
     numbered_by_first,
 )
-from captum_goat.metrics.embeddings import check_classes
 
 
 class TopExplanations(NamedTuple):
@@ -29,7 +29,7 @@ class TopExplanations(NamedTuple):
     Examples::
 
         >>> import torch
-        >>> from captum_goat.metrics import top_explanations
+        >>> from benchmarks.paper_metrics import top_explanations
         >>> top = top_explanations(torch.tensor([4, 7, 7]), k=2)  # one class of three samples
         >>> top.group.tolist(), top.example.tolist()
         ([[7, 4]], [[1, 0]])
@@ -63,7 +63,7 @@ def distinct_explanations(data: Data | Batch, selected: Tensor, labels: Tensor |
 
         >>> import torch
         >>> from torch_geometric.data import Batch, Data
-        >>> from captum_goat.metrics import distinct_explanations
+        >>> from benchmarks.paper_metrics import distinct_explanations
         >>> path, x = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.tensor([[0.0], [0.0], [1.0]])
         >>> batch = Batch.from_data_list([Data(x=x, edge_index=path), Data(x=x.flip(0), edge_index=path)])
         >>> distinct_explanations(batch, torch.tensor([True, True, False, False, False, False, True, True]))
@@ -96,7 +96,7 @@ def distinct_embeddings(embeddings: Tensor, tolerance: float = 1e-4) -> Tensor:
     count as one, and rounding may part two embeddings that are closer than the tolerance.
 
     Args:
-        embeddings: One row per explanation, ``[M, H]``; see :func:`~captum_goat.metrics.explanation_embeddings`.
+        embeddings: One row per explanation, ``[M, H]``; see :func:`~benchmarks.paper_metrics.explanation_embeddings`.
         tolerance: What they are rounded to.
 
     Returns:
@@ -105,7 +105,7 @@ def distinct_embeddings(embeddings: Tensor, tolerance: float = 1e-4) -> Tensor:
     Examples::
 
         >>> import torch
-        >>> from captum_goat.metrics import distinct_embeddings
+        >>> from benchmarks.paper_metrics import distinct_embeddings
         >>> distinct_embeddings(torch.tensor([[0.5, 1.0], [0.5, 1.1], [0.50001, 1.00001]]))
         tensor([0, 1, 0])
     """
@@ -131,7 +131,7 @@ def top_explanations(groups: Tensor, classes: Tensor | None = None, k: int = 1) 
     Examples::
 
         >>> import torch
-        >>> from captum_goat.metrics import top_explanations
+        >>> from benchmarks.paper_metrics import top_explanations
         >>> top_explanations(torch.tensor([0, 1, 1, 0, 2]), torch.tensor([0, 0, 0, 1, 1]))
         TopExplanations(group=tensor([[1],
                 [0]]), coverage=tensor([[0.6667],
@@ -173,7 +173,7 @@ def stability(groups: Tensor, classes: Tensor | None = None, k: int = 1) -> Tens
     Examples::
 
         >>> import torch
-        >>> from captum_goat.metrics import stability
+        >>> from benchmarks.paper_metrics import stability
         >>> stability(torch.tensor([0, 1, 1, 0, 2, 2, 3]), torch.tensor([0, 0, 0, 1, 1, 1, 1]), k=2)
         tensor([1.0000, 0.7500])
     """

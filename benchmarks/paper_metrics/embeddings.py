@@ -38,7 +38,7 @@ def explanation_embeddings(
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from captum_goat.metrics import explanation_embeddings
+        >>> from benchmarks.paper_metrics import explanation_embeddings
         >>> from captum_goat.models import GraphClassifier
         >>> model = GraphClassifier("gin", in_channels=2, hidden_channels=32, num_classes=2).eval()
         >>> data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [2, 2]]))
@@ -82,7 +82,7 @@ def discriminability(embeddings: Tensor, classes: Tensor) -> Tensor:
     Examples::
 
         >>> import torch
-        >>> from captum_goat.metrics import discriminability
+        >>> from benchmarks.paper_metrics import discriminability
         >>> discriminability(torch.tensor([[0.0, 1.0], [0.0, 3.0], [3.0, 6.0]]), torch.tensor([0, 0, 1]))
         tensor([[0., 5.],
                 [5., 0.]])

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import global_add_pool
 
-from captum_goat.metrics import (
+from benchmarks.paper_metrics import (
     discriminability,
     distinct_embeddings,
     distinct_explanations,
     explanation_embeddings,
-    select_edges,
     stability,
     top_explanations,
 )
+from captum_goat.metrics import select_edges
 from captum_goat.models import RootClassifier
 
 
@@ -30,12 +30,12 @@ def test_embeddings_are_those_of_the_reduced_graphs(nodes: Any) -> None:
     model, graphs = make_gnn("sage_sum"), slow.random_graphs(0)
     batch = slow.batched(graphs)
     selected = select_edges(batch, slow.random_scores(batch, 0), 0.5)
-    found = explanation_embeddings(model, batch, selected, "hidden", nodes)
-    assert found.shape == (8, 8)
-    assert not found.requires_grad
+    embeddings = explanation_embeddings(model, batch, selected, "hidden", nodes)
+    assert embeddings.shape == (8, 8)
+    assert not embeddings.requires_grad
     for index, part in enumerate(slow.per_graph(graphs, selected)):
         expected = slow.logits(model, graphs[index], part.tolist(), nodes)
-        assert model.out(found[index].relu()).tolist() == pytest.approx(expected)
+        assert model.out(embeddings[index].relu()).tolist() == pytest.approx(expected)
     assert not model.hidden._forward_hooks, "the hook is gone"
 
 
@@ -44,9 +44,9 @@ def test_embeddings_of_whole_graphs_and_of_explained_nodes() -> None:
     everything = torch.ones(batch.num_edges, dtype=torch.bool)
     model = RootClassifier(inner).eval()
     for nodes in ("stay", "leave"):
-        found = explanation_embeddings(model, batch, everything, "model.hidden", nodes)  # type: ignore[arg-type]
+        embeddings = explanation_embeddings(model, batch, everything, "model.hidden", nodes)  # type: ignore[arg-type]
         expected = inner(batch.x, batch.edge_index)[batch.ptr[:-1]]
-        torch.testing.assert_close(inner.out(found.relu()), expected)
+        torch.testing.assert_close(inner.out(embeddings.relu()), expected)
         torch.testing.assert_close(explanation_embeddings(model, batch, everything, "model"), expected)
 
 
@@ -60,8 +60,8 @@ def test_the_last_output_of_a_layer_counts() -> None:
             return self.act(global_add_pool(self.act(x - 1.0), batch) - 2.0)
 
     data = Data(x=torch.tensor([[1.0, 3.0], [0.0, 5.0]]), edge_index=torch.tensor([[0], [1]]))
-    found = explanation_embeddings(Reused().eval(), data, torch.tensor([True]), "act")
-    assert found.tolist() == [[0.0, 4.0]]
+    embeddings = explanation_embeddings(Reused().eval(), data, torch.tensor([True]), "act")
+    assert embeddings.tolist() == [[0.0, 4.0]]
 
 
 def test_embeddings_of_wrong_layers() -> None:
@@ -83,11 +83,11 @@ def test_embeddings_of_wrong_layers() -> None:
 
 def test_discriminability_by_hand() -> None:
     embeddings = torch.tensor([[1.0, 2.0], [4.0, 4.0], [3.0, 4.0], [4.0, 6.0]])
-    found = discriminability(embeddings, torch.tensor([0, 3, 0, 3]))  # means (2, 3) and (4, 5); no class 1, 2
-    assert found[0, 3] == pytest.approx(8**0.5)
-    torch.testing.assert_close(found, found.t(), equal_nan=True)
-    assert found[[1, 2]].isnan().all()
-    assert found.diagonal()[[0, 3]].tolist() == [0.0, 0.0]
+    distances = discriminability(embeddings, torch.tensor([0, 3, 0, 3]))  # means (2, 3) and (4, 5); no class 1, 2
+    assert distances[0, 3] == pytest.approx(8**0.5)
+    torch.testing.assert_close(distances, distances.t(), equal_nan=True)
+    assert distances[[1, 2]].isnan().all()
+    assert distances.diagonal()[[0, 3]].tolist() == [0.0, 0.0]
     for classes in (torch.tensor([0, 1]), torch.zeros(4), None):
         with pytest.raises(ValueError, match="one for each of 4 explanations"):
             discriminability(embeddings, classes)  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def test_directions_parallel_edges_and_self_loops() -> None:
         [[0, 1, 0], [1, 2, 1]],  # the first once more, with a parallel edge
         [[0, 1, 1], [1, 2, 1]],  # the first with a self-loop
     ]
-    batch = Batch.from_data_list([Data(x=x, edge_index=torch.tensor(each)) for each in edges])
+    batch = Batch.from_data_list([Data(x=x, edge_index=torch.tensor(edge_index)) for edge_index in edges])
     assert distinct_explanations(batch, torch.ones(12, dtype=torch.bool)).tolist() == [0, 0, 1, 0, 2]
 
 
@@ -138,12 +138,12 @@ def test_distinct_explanations_against_all_permutations() -> None:
     batch = slow.batched(graphs)
     selected = select_edges(batch, slow.random_scores(batch, 0), k=2)
     parts = [part.tolist() for part in slow.per_graph(graphs, selected)]
-    found = distinct_explanations(batch, selected).tolist()
-    assert 8 < len(set(found)) < len(graphs)
+    numbers = distinct_explanations(batch, selected).tolist()
+    assert 8 < len(set(numbers)) < len(graphs)
     for one in range(len(graphs)):
         for other in range(one):
             same = slow.same_explanation(graphs[one], parts[one], graphs[other], parts[other])
-            assert (found[one] == found[other]) == same
+            assert (numbers[one] == numbers[other]) == same
 
 
 def test_networkx_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,8 +177,8 @@ def test_both_variants_agree_where_a_model_sees_everything() -> None:
     batch = slow.batched([slow.random_graph(form, seed) for form in forms for seed in range(10)])
     selected = select_edges(batch, slow.random_scores(batch, 3), k=1)
     exact = distinct_explanations(batch, selected)
-    found = distinct_embeddings(explanation_embeddings(model, batch, selected, "hidden", "leave"))
-    assert torch.equal(exact, found)
+    numbers = distinct_embeddings(explanation_embeddings(model, batch, selected, "hidden", "leave"))
+    assert torch.equal(exact, numbers)
     assert 3 < len(exact.unique()) < 20
 
 
@@ -187,9 +187,9 @@ def test_stability_by_hand() -> None:
     classes = torch.tensor([0, 0, 0, 0, 0, 2, 2, 2])
     expected = {1: [3 / 5, 2 / 3], 2: [4 / 5, 1.0], 3: [1.0, 1.0], 100: [1.0, 1.0]}
     for k, coverage in expected.items():
-        found = stability(groups, classes, k)
-        assert found[[0, 2]].tolist() == pytest.approx(coverage)
-        assert found[1].isnan(), "no sample is of class 1"
+        shares = stability(groups, classes, k)
+        assert shares[[0, 2]].tolist() == pytest.approx(coverage)
+        assert shares[1].isnan(), "no sample is of class 1"
     assert stability(groups).tolist() == pytest.approx([3 / 8])
     top = top_explanations(groups, classes, 2)
     assert top.group[[0, 2]].tolist() == [[5, 7], [9, 7]], "of equally frequent ones the lower number"
