@@ -10,6 +10,7 @@ from torch.nn import Module
 from torch_geometric.explain.algorithm.captum import CaptumHeteroModel, CaptumModel
 from torch_geometric.nn import MessagePassing
 
+from captum_goat.hooks.model_state import modules_of
 from captum_goat.inputs.attributed_inputs import Metadata
 from captum_goat.inputs.request import Request
 from captum_goat.masked_model import EdgeMaskedModel, check_at, with_bound
@@ -85,7 +86,7 @@ class ExplainedModel(NamedTuple):
 
     def check_evaluating(self) -> None:
         """Raise ValueError if the model is in training mode."""
-        for name, module in self.model.named_modules():
+        for name, module in modules_of(self.model).items():
             if module.training:
                 where = f"its module '{name}' is" if name else "it is"
                 raise ValueError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 
 import pytest
 import torch
@@ -28,6 +27,7 @@ from torch_geometric.utils import softmax, to_dense_batch
 from captum_goat import GOAtAttribution
 from captum_goat.adjacency.mask_entry import masked_output
 from captum_goat.fields.receptive_field import Elements, ReceptiveFields
+from captum_goat.fields.small_fields import SmallFields
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.method.replay import ActivationPattern
 from captum_goat.rules.recorded_calls import Factors
@@ -324,18 +324,24 @@ def test_owners_of_rows_that_share_edges_are_refused() -> None:
     assert fields.owners(torch.tensor([3, 3]), {1}) is None
 
 
-def test_what_a_copy_finds_is_its_own() -> None:
-    """The fields of a graph that is explained again are copies: threads that find more must not meet in them."""
-    model = make_gnn("gin", pool=None)
-    x, edge_index = torch.randn(6, 4, dtype=torch.float64), random_edges(6, 14, seed=3)
+@pytest.mark.parametrize("kind", ["gcn", "mean", "gin"])
+@pytest.mark.parametrize("pool", [None, "mean"])
+def test_the_matrix_of_a_small_graph_has_the_fields_that_sets_have(kind: str, pool: str | None) -> None:
+    model = make_gnn(kind, pool=pool)
+    x, edge_index = torch.randn(9, 4, dtype=torch.float64), random_edges(6, 14, seed=3)  # and three isolated nodes
     pattern = record_edges(model, x, edge_index, torch.ones(14, dtype=torch.float64))
-    fields, shares = fields_of_edges(pattern), torch.rand(pattern.graph.num_rows, dtype=torch.float64)
-    first, *others = (each.rows.sources for each in pattern.factors)
-    fields.find(first)
-    before = vars(fields._sets).copy(), dict(fields._fields)
-    other = copy(fields)
-    expected = fields_of_edges(pattern).spread(shares, frozenset().union(*others))
-    torch.testing.assert_close(other.spread(shares, frozenset().union(*others)), expected)
-    assert len(other._sets) > len(fields._sets)
-    assert all(vars(fields._sets)[name] is value for name, value in before[0].items())
-    assert fields._fields == before[1]
+    sets, matrix = fields_of_edges(pattern), SmallFields(pattern.graph, torch.ones(14, dtype=torch.long))
+    blocks, weights = pattern.gate_blocks | pattern.rows.sources, torch.rand(14, dtype=torch.float64)
+    shares = torch.zeros(pattern.graph.num_rows, dtype=torch.float64)
+    for block in (pattern.graph.blocks[number] for number in blocks):
+        shares[block.offset : block.offset + block.size] = torch.rand(block.size, dtype=torch.float64)
+    for given in (None, weights):
+        torch.testing.assert_close(matrix.spread(shares, blocks, given), sets.spread(shares, blocks, given))
+    here = shares > 0
+    assert torch.equal(matrix.row_weights(blocks)[:-1].long()[here], sets.row_weights(blocks)[here])
+    for ids in (pattern.rows.ids.reshape(-1)[:1], pattern.rows.ids.reshape(-1), torch.tensor([-1])):
+        found, expected = matrix.owners(ids, blocks), sets.owners(ids, blocks)
+        assert (found is None) == (expected is None)
+        assert found is None or torch.equal(found, expected)
+
+

@@ -21,6 +21,7 @@ from captum_goat.inputs.copied_edges import CopiedEdges
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.rules.frozen_calls import changed_steps
 from captum_goat.tracking import EdgeTracker, Messages, RowTracker
+from captum_goat.tracking.program import at_once
 
 
 class Watcher(Protocol):
@@ -150,6 +151,7 @@ class AtMessages:
         mask: The mask, ``[E]``.
         watcher: What watches the pass.
         factor: Returns what messages are multiplied by; ``None`` for the mask's own numbers.
+        apart: Calls a function that only looks at edges and rows where other tensors are replicas.
 
     Attributes:
         over_edges: Whether the presence of edges entered the last sum.
@@ -164,9 +166,11 @@ class AtMessages:
         mask: Tensor,
         watcher: Watcher,
         factor: Callable[[Messages], Tensor] | None = None,
+        apart: Callable[[Callable[[], Any]], Any] = at_once,
     ) -> None:
         self.over_edges = False
         self._factor = factor
+        self._apart = apart
         self._tracker, self._mask, self._watcher = tracker, mask, watcher
         self._edges = EdgeTracker(tracker, edge_sets)
         self._sites: list[Messages | Presence] = []
@@ -179,11 +183,11 @@ class AtMessages:
     def on_message(self, layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
         """Let the mask enter messages."""
         self._watcher.before_masking(messages)
-        call = self._edges.follow(layer, edge_index, messages)
+        call = self._apart(lambda: self._edges.follow(layer, edge_index, messages))
         masked = self._masked(messages, call)
         with self._tracker.paused():
             nodes = edge_index[1 if layer.flow == "source_to_target" else 0]
-        self._watcher.after_masking(masked, messages, call, nodes)
+        self._apart(lambda: self._watcher.after_masking(masked, messages, call, nodes))
         return masked
 
     def _masked(self, messages: Tensor, call: Messages) -> Tensor:

@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.hooks.global_state import DispatchFlags, ThreadState, close_interrupted
-from captum_goat.hooks.model_state import ModelState
+from captum_goat.hooks.model_state import ModelState, modules_of
 from captum_goat.rules.attention import SOFTMAX, SOFTMAX_STEPS, softmax_step, stepped_into
 from captum_goat.rules.operations import input_of, is_inplace
 from captum_goat.rules.registry import Rule, find
@@ -96,7 +96,7 @@ def intercepted(
     Returns:
         What ``run`` returns.
     """
-    modules = dict(model.named_modules())
+    modules = modules_of(model)
     mode = None if on_call is None and on_sum is None else _RuleMode(on_call, steps, on_sum, summing)
 
     def run_changed(changes: Changes) -> Result:

@@ -235,6 +235,7 @@ class GraphExplanation:
             except (OtherProgramError, *CANNOT_BATCH) as error:  # what is the model's fault comes again
                 _logger.debug("A program of %s did not fit: %r", type(self._subject.model).__name__, error)
                 continue
+            _logger.debug("A program of %s was followed", type(self._subject.model).__name__)
             programs.hit()
             self.targets = self._shares.targets
             return True

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from captum_goat.adjacency.mask_entry import MessageSites
 from captum_goat.hooks.interception import check_context, intercepted
+from captum_goat.hooks.model_state import modules_of
 from captum_goat.hooks.replicas import as_replicas, batched, is_batched, outside_replicas
 from captum_goat.inputs.graph_inputs import tensor_output
 from captum_goat.inputs.targets import Target
@@ -258,11 +259,10 @@ class ReplicaRecorder:
 
     def __init__(self, known: KnownModel, subject: Subject, arguments: Sequence[Tensor]) -> None:
         self._known, self._subject = known, subject
-        self._tracker = tracker = GivenRows({module: name for name, module in subject.model.named_modules()})
+        self._tracker = tracker = GivenRows({module: name for name, module in modules_of(subject.model).items()})
         self._steps = ProgramRun(known.program, arguments, tracker, outside_replicas)
         sum_dtype = torch.promote_types(torch.promote_types(subject.mask.dtype, known.dtype), torch.float32)
         self._replicas = Replicas(subject, known.rows, sum_dtype)
-        self._masks = subject.entry(tracker, subject.edge_sets, subject.mask, _MaskWatcher(tracker), self._factor)
         self._calls: list[FrozenCall | None] = []
         self._rows: Rows | None = None
         self._variable: dict[int, tuple[Tensor, Tensor, bool, bool]] = {}  # what is known of ids of rows
@@ -277,6 +277,8 @@ class ReplicaRecorder:
             OtherProgramError: If the model does something else than when it was followed.
         """
         known, subject, tracker = self._known, self._subject, self._tracker
+        options: dict[str, Any] = {"factor": self._factor, "apart": outside_replicas}
+        masks = subject.entry(tracker, subject.edge_sets, subject.mask, _MaskWatcher(tracker), **options)
 
         def run() -> Tensor:
             output = tensor_output(subject.forward(()))
@@ -285,7 +287,7 @@ class ReplicaRecorder:
             return output
 
         torch._C._set_grad_enabled(True)
-        hooks: dict[str, Any] = {"on_call": self._on_call, **self._masks.hooks(), "steps": self._steps}
+        hooks: dict[str, Any] = {"on_call": self._on_call, **masks.hooks(), "steps": self._steps}
         outputs = batched(lambda: intercepted(run, subject.model, **hooks), self._replicas.count)
         self._steps.check_done()
         rows, expected = self._rows, known.rows
@@ -294,7 +296,7 @@ class ReplicaRecorder:
         if (rows.degree, rows.gates, max(rows.frozen, 0)) != (expected.degree, expected.gates, max(expected.frozen, 0)):
             self._steps.fail()
         pattern = ActivationPattern(
-            subject, self._masks.sites(), self._calls, known.left_out, outputs[0].detach(), rows, tracker.graph
+            subject, masks.sites(), self._calls, known.left_out, outputs[0].detach(), rows, tracker.graph
         )
         return pattern, self._replicas.share(outputs, choose, lambda: Contributions.zeros(pattern))
 

@@ -97,6 +97,7 @@ class _Step(NamedTuple):
         tracked: Whether rows, or edges that are asked for later, are among them.
         rewritten: Whether a callback does the call, and says what is known of the results.
         light: Whether what is done to rows takes hardly any operations.
+        indexed: Whether integers are among the arguments.
         kinds: What is known of each result: rows, edges or nothing.
     """
 
@@ -107,6 +108,7 @@ class _Step(NamedTuple):
     tracked: bool
     rewritten: bool
     light: bool = False
+    indexed: bool = False
     kinds: tuple[type[Trace] | None, ...] = ()
 
 
@@ -196,8 +198,9 @@ class ProgramRecorder(Following):
         after = self._tracker.get(tensor)
         if before is None and after is None:
             return True
-        others = any(view._base is tensor for view in self._tracker.traced_views())
-        return tensor.is_floating_point() and tensor._base is None and not others and results[0] is tensor
+        if not results or results[0] is not tensor or tensor._base is not None or not tensor.is_floating_point():
+            return False
+        return not any(view._base is tensor for view in self._tracker.traced_views())
 
     def program(self, left_out: int | None = None) -> Program | None:
         """Return the program; ``None`` if other passes cannot be compared with this one.
@@ -224,7 +227,9 @@ class ProgramRecorder(Following):
                 kinds = tuple(kind if kind is Rows else None for kind in step.kinds)
                 tracked = step.tracked and (Rows in kinds or step.function not in DIRECT)
                 light = step.rewritten or step.function in LIGHT
-                steps[number] = step._replace(kinds=kinds, tracked=tracked, light=light)
+                step = step._replace(kinds=kinds, tracked=tracked, light=light)
+            indexed = any(isinstance(given, _Given) and given.dtype not in _FLOATS for given in step.arguments)
+            steps[number] = step._replace(indexed=indexed)
         return Program(steps)
 
 
@@ -236,8 +241,9 @@ class GivenRows(RowTracker):
         return self._traces.get(tensor) if isinstance(tensor, Tensor) else None
 
 
-def _at_once(action: Callable[[], None]) -> None:
-    action()
+def at_once(action: Callable[[], Any]) -> Any:
+    """Call a function, where there are no replicas."""
+    return action()
 
 
 class ProgramRun(Following):
@@ -255,7 +261,7 @@ class ProgramRun(Following):
         program: Program,
         arguments: Sequence[Tensor],
         tracker: GivenRows,
-        apart: Callable[[Callable[[], None]], None] = _at_once,
+        apart: Callable[[Callable[[], Any]], Any] = at_once,
     ) -> None:
         super().__init__(arguments)
         self._steps = program.steps
@@ -330,6 +336,8 @@ class ProgramRun(Following):
     def _track(self, step: _Step, result: Any, results: list[Tensor]) -> None:
         tracker = self._tracker
         if not step.rewritten:
+            if step.indexed and any(_is_replicated(index) for index in _indices(*self._args)):
+                self.fail("an index that depends on edges")
             for tensor, trace in zip(results, self._traces_of(step.function, result), strict=True):
                 tracker.set(tensor, trace)
         for tensor, kind in zip(results, step.kinds):  # noqa: B905
@@ -340,8 +348,6 @@ class ProgramRun(Following):
     def _traces_of(self, function: Any, result: Any) -> list[Trace | None]:
         """Return what is known of the results of a call."""
         (args, kwargs), tracker = self._args, self._tracker
-        if any(isinstance(value, Tensor) and _is_replicated(value) and value.dtype not in _FLOATS for value in args):
-            self.fail("an index that depends on edges")
         if (direct := DIRECT.get(function)) is not None:
             nothing: Any = None
             traces = direct(Call(function, nothing, tuple(args), dict(kwargs), result, tracker.graph, tracker.get))
@@ -399,6 +405,11 @@ def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         else:
             leaves.append(value)
     return leaves
+
+
+def _indices(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """Return the tensors of integers among arguments."""
+    return [value for value in _leaves(args, kwargs) if isinstance(value, Tensor) and value.dtype not in _FLOATS]
 
 
 def _pattern(tensor: Tensor) -> tuple[int, ...]:

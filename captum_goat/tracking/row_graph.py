@@ -186,7 +186,7 @@ class RowGraph:
         marks: frozenset[str] = frozenset().union(*(r.marks for r in traces))
         if all(_same(first.ids, other.ids) for other in traces[1:]):
             return first._replace(degree=degree, gates=gates, frozen=frozen, broken=broken, marks=marks)
-        shape = torch.broadcast_shapes(*(r.ids.shape for r in traces))
+        shape = _common_shape(*(r.ids for r in traces))
         sources: frozenset[int] = frozenset().union(*(r.sources for r in traces))
         parents = torch.cat([r.ids.expand(shape).reshape(-1) for r in traces])
         children = torch.arange(shape.numel(), device=parents.device).repeat(len(traces))
@@ -214,7 +214,8 @@ class RowGraph:
             dim: The dimension along which rows were scattered, if they were.
         """
         full = self.is_full(rows.ids)
-        ids, child = torch.broadcast_tensors(rows.ids, child)
+        common = _common_shape(rows.ids, child)
+        ids, child = rows.ids.expand(common), child.expand(common)
         node = None
         if self.propagating and dim is not None:
             count = torch.arange(shape[dim], device=ids.device)
@@ -233,13 +234,13 @@ class RowGraph:
             rows = Rows(edges.new_full([1] * edges.dim(), NO_ROW), frozenset(), 0, 0)
             before, child, parent = rows.ids, none, none
         elif everywhere and self.is_full(rows.ids):
-            before = rows.ids.expand(torch.broadcast_shapes(rows.ids.shape, edges.shape))
+            before = rows.ids.expand(_common_shape(rows.ids, edges))
             child, parent = torch.arange(before.numel(), device=edges.device), before.reshape(-1)
         else:
-            before = rows.ids.expand(torch.broadcast_shapes(rows.ids.shape, edges.shape))
+            before = rows.ids.expand(_common_shape(rows.ids, edges))
             child = torch.nonzero((crossing & (before >= 0)).reshape(-1)).view(-1)
             parent = before.reshape(-1)[child]
-        edge = edges.expand(torch.broadcast_shapes(before.shape, edges.shape))
+        edge = edges.expand(_common_shape(before, edges))
         node = None if nodes is None else nodes.expand(edge.shape).reshape(-1)
         block = Block(self.num_rows, edge.numel(), child, parent, rows.sources, edge.reshape(-1), True, node)
         ids, source = self._add(edge.shape, block, full=everywhere)
@@ -258,6 +259,12 @@ def broken_of(traces: Iterable[Rows]) -> Broken | None:
         return None
     worst = min(found, key=lambda each: each.scale)
     return worst if len(found) == len(reasons) else worst._replace(scale=False)
+
+
+def _common_shape(*tensors: Tensor) -> torch.Size:
+    """Return the shape to which tensors broadcast; torch's own function takes its time."""
+    shape = tensors[0].shape
+    return shape if all(t.shape == shape for t in tensors) else torch.broadcast_shapes(*(t.shape for t in tensors))
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
