@@ -295,17 +295,18 @@ def _unseen(mode: _RuleMode | None, callback: Any) -> Any:
 
 def _seen(mode: _RuleMode | None, on_message: OnMessage | None) -> OnMessage | None:
     """Let the steps have messages, and what becomes of them, for one step; what is computed for that is none."""
-    unseen: OnMessage | None = _unseen(mode, on_message)
     steps = None if mode is None else mode.steps
-    if unseen is None or steps is None:
-        return unseen
+    if on_message is None or steps is None:
+        masked: OnMessage | None = _unseen(mode, on_message)
+        return masked
 
-    def seen(layer: MessagePassing, propagated: Any, values: Tensor) -> Tensor:
+    def step(layer: MessagePassing, propagated: Any, values: Tensor) -> Tensor:
         steps.note(layer, (values, propagated), {})
-        masked = unseen(layer, propagated, values)
+        masked = on_message(layer, propagated, values)
         steps.made(masked)
         return masked
 
+    seen: OnMessage = _unseen(mode, step)
     return seen
 
 
@@ -366,9 +367,9 @@ def _hook_module(changes: Changes, module: Module, rule: Rule, mode: _RuleMode, 
 
     def before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         calls.append((args, kwargs))
-        if mode.steps is not None and not mode.passing:
-            mode.steps.note(module, args, kwargs)
         mode.passing += 1
+        if mode.steps is not None and mode.passing == 1:
+            mode.steps.note(module, args, kwargs)
         if spared:
             return (input_of(args, kwargs).new_empty(0),), {}
         if not is_inplace(module.forward, args, kwargs):
@@ -379,9 +380,9 @@ def _hook_module(changes: Changes, module: Module, rule: Rule, mode: _RuleMode, 
     def after(module: Module, _: tuple[Any, ...], out: Any) -> Any:
         args, kwargs = calls.pop()
         result = on_call(rule, module.forward, args, kwargs)
-        mode.passing -= 1
-        if mode.steps is not None and not mode.passing:
+        if mode.steps is not None and mode.passing == 1:
             mode.steps.made(result)
+        mode.passing -= 1
         return result
 
     changes.hook(module, "_forward_pre_hooks", before, with_kwargs=True)
