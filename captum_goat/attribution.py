@@ -15,7 +15,9 @@ from captum_goat.adjacency.mask_entry import ENTRIES
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.inputs.attributed_inputs import flattened, restored
 from captum_goat.inputs.targets import Choice
-from captum_goat.method.explain import Programs, recorded_explanations
+from captum_goat.method.explain import recorded_explanations
+from captum_goat.method.record import KnownModel
+from captum_goat.tracking.program import ProgramStore
 from captum_goat.wrapped_model import ExplainedModel
 
 
@@ -130,7 +132,7 @@ class GOAtAttribution(Attribution):
         self.field = field
         self.gates = gates
         self._checked = False
-        self._programs = Programs()
+        self._programs = ProgramStore[KnownModel]()
 
     @log_usage()
     def attribute(

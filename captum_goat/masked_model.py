@@ -14,6 +14,7 @@ from captum_goat.hooks.global_state import restores_state
 from captum_goat.inputs.arguments import number_of_masks
 from captum_goat.inputs.edge_masks import check_masks, copies_agree, fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import GraphInputs
+from captum_goat.tracking.program import Program, ProgramStore
 
 
 class EdgeMaskedModel(Module):
@@ -83,6 +84,7 @@ class EdgeMaskedModel(Module):
         self.at = at
         self.bound = data if isinstance(data, tuple) or data is None else (data,)
         self._checked = False
+        self._programs = ProgramStore[Program]()
 
     @restores_state
     def forward(self, edge_mask: Tensor | dict[Any, Tensor], *args: Any, **kwargs: Any) -> Tensor:
@@ -118,7 +120,7 @@ class EdgeMaskedModel(Module):
         return self._output(graph, torch.cat(masks)) if masks[0].dim() == 1 else self._many(graph, masks)
 
     def _output(self, graph: GraphInputs, mask: Tensor, count: int = 1) -> Tensor:
-        return masked_output(graph, mask, ENTRIES[self.at], count)
+        return masked_output(graph, mask, ENTRIES[self.at], count, self._programs)
 
     def _many(self, graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
         if len(masks[0]) == 1:

@@ -6,6 +6,7 @@ and notes its sites, the calls where the mask entered, so that replays can put o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -17,11 +18,22 @@ from torch_geometric.nn import MessagePassing
 from captum_goat.adjacency.deletion import check_same, nearly_equal, running_without_edges, with_edges
 from captum_goat.adjacency.presence import SUMMING, EdgeSums, Gathering, Presence, entered
 from captum_goat.hooks.interception import intercepted, unchanged
+from captum_goat.hooks.model_state import modules_of
 from captum_goat.inputs.copied_edges import CopiedEdges
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.rules.frozen_calls import changed_steps
 from captum_goat.tracking import EdgeTracker, Messages, RowTracker
-from captum_goat.tracking.program import at_once
+from captum_goat.tracking.program import (
+    GivenRows,
+    OtherProgramError,
+    Program,
+    ProgramRecorder,
+    ProgramRun,
+    ProgramStore,
+    at_once,
+)
+
+_logger = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
@@ -318,6 +330,21 @@ Entry = type[AtMessages]
 ENTRIES: dict[str, Entry] = {"message": AtMessages, "adjacency": AtAdjacency}
 
 
+class _Unwatched:
+    """Watches nothing: which layers pass messages was seen when the model was followed."""
+
+    integrates = False
+
+    def before_masking(self, messages: Tensor) -> None:
+        """Do nothing."""
+
+    def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
+        """Do nothing."""
+
+    def after_presence(self, factor: Tensor, edges: Tensor) -> None:
+        """Do nothing."""
+
+
 class _CopiesWatcher:
     """Follows copies of a graph, to check that they do not reach each other."""
 
@@ -332,7 +359,13 @@ class _CopiesWatcher:
         self._copies.mark(masked, messages, call)
 
 
-def masked_output(graph: GraphInputs, mask: Tensor, entry: Entry = AtMessages, count: int = 1) -> Tensor:
+def masked_output(
+    graph: GraphInputs,
+    mask: Tensor,
+    entry: Entry = AtMessages,
+    count: int = 1,
+    programs: ProgramStore[Program] | None = None,
+) -> Tensor:
     """Call a model with a mask ``[E]`` on its edges.
 
     Args:
@@ -340,15 +373,51 @@ def masked_output(graph: GraphInputs, mask: Tensor, entry: Entry = AtMessages, c
         mask: The mask.
         entry: How the mask enters.
         count: The number of copies.
+        programs: What is known of the model.
 
     Raises:
         ValueError: If the output for one copy depends on the edges of another one.
     """
-    tracker = RowTracker({module: name for name, module in graph.model.named_modules()})
+    if programs is None or count > 1 or not entry.can_batch:
+        return _followed_output(graph, mask, entry, count)
+    key = graph.kinds, mask.dtype
+    for program in programs.of(key):
+        tracker = GivenRows({})
+        run = ProgramRun(program, graph.tensors, tracker)
+        masks = entry(tracker, graph.edge_sets, mask, _Unwatched(), apart=_without_functions)
+        try:
+            output = tensor_output(intercepted(graph, graph.model, steps=run, **masks.hooks()))
+            run.check_done()
+        except OtherProgramError as error:
+            _logger.debug("A program of %s did not fit: %r", type(graph.model).__name__, error)
+            continue
+        programs.hit()
+        return output
+    return _followed_output(graph, mask, entry, count, lambda program: programs.add(key, program))
+
+
+def _without_functions(action: Callable[[], Any]) -> Any:
+    """Call a function that function modes need not see."""
+    with torch._C.DisableTorchFunction():
+        return action()
+
+
+def _followed_output(
+    graph: GraphInputs,
+    mask: Tensor,
+    entry: Entry,
+    count: int,
+    on_program: Callable[[Program | None], None] | None = None,
+) -> Tensor:
+    """Call a model with a mask, and follow the edges operation by operation."""
+    tracker = RowTracker({module: name for name, module in modules_of(graph.model).items()})
     copies = CopiedEdges(tracker, graph.edge_sets, count)
     masks = entry(tracker, graph.edge_sets, mask, _CopiesWatcher(tracker, copies))
-    output = tensor_output(intercepted(graph, graph.model, tracker=tracker, **masks.hooks()))
+    steps = None if on_program is None else ProgramRecorder(graph.tensors, tracker)
+    output = tensor_output(intercepted(graph, graph.model, tracker=tracker, steps=steps, **masks.hooks()))
     masks.sites()
     tracker.check_by_layers(output)
     copies.check(output)
+    if steps is not None and on_program is not None:
+        on_program(steps.program())
     return output

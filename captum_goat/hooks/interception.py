@@ -88,7 +88,7 @@ def intercepted(
         on_layer: Called with the arguments of every message passing layer before it runs.
         around_propagate: Called with 1 when message passing begins and with -1 when it ends, and with whether the layer
             is explained.
-        steps: Sees every call of the model, if ``on_call`` is given: functions of torch, modules with a rule, messages.
+        steps: Sees every call of the model: functions of torch, messages, and with ``on_call`` modules with a rule.
         on_sum: See :data:`OnSum`; ``None`` leaves sums alone.
         summing: The functions in whose place ``on_sum`` is called.
         tracker: A mode that sees all operations.
@@ -97,7 +97,8 @@ def intercepted(
         What ``run`` returns.
     """
     modules = modules_of(model)
-    mode = None if on_call is None and on_sum is None else _RuleMode(on_call, steps, on_sum, summing)
+    watched = any(seen is not None for seen in (on_call, on_sum, steps))
+    mode = _RuleMode(on_call, steps, on_sum, summing) if watched else None
 
     def run_changed(changes: Changes) -> Result:
         for name, module in modules.items():
@@ -419,6 +420,8 @@ class _RuleMode(TorchFunctionMode):
         return result
 
     def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if self.on_call is None and self.on_sum is None:
+            return func(*args, **kwargs)
         if (inside := stepped_into(func)) is not None:
             with self:
                 return inside(*args, **kwargs)

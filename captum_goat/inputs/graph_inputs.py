@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,9 +77,11 @@ class GraphInputs:
         return [each for _, each in tensors_in(self.arguments)]
 
     @property
-    def layout(self) -> tuple[tuple[EdgeSet, ...], list[tuple[str, Any]]]:
-        """Where the edges are, and the names of the arguments and of what is in dictionaries and graphs, in order."""
-        return self.edges, [(name, _names_in(value)) for name, value in self.arguments.items()]
+    def kinds(self) -> Hashable:
+        """The names, dtypes and dimensions of the arguments, and where the edges are among them."""
+        tensors = tuple((tensor.dtype, tensor.device, tensor.dim()) for tensor in self.tensors)
+        names = tuple((name, _names_in(value)) for name, value in self.arguments.items())
+        return self.edges, self.positional, self.node_types, names, tensors
 
     def __call__(self, leading: Sequence[Tensor] = ()) -> Any:
         """Call the model, with its first arguments replaced."""
@@ -135,12 +137,13 @@ class GraphInputs:
         return (dict(zip(self.node_types, leading, strict=True)),)
 
 
-def _names_in(value: Any) -> Any:
+def _names_in(value: Any) -> Hashable:
+    """Return the names of what is in a dictionary or graph, in order."""
     if isinstance(value, dict):
-        return list(value)
+        return tuple(value)
     if isinstance(value, BaseData):
-        return [(store._key, list(store.keys())) for store in value.stores]
-    return None
+        return tuple((store._key, *store.keys()) for store in value.stores)
+    return value is None
 
 
 def tensor_output(output: Any) -> Tensor:

@@ -23,46 +23,12 @@ from captum_goat.method.share import MOST_NUMBERS, Shares, contributions, fits_r
 from captum_goat.method.spread import Attributions, Fields, SharedEdgesError, Spreading, find_fields, find_owners, sums
 from captum_goat.rules.registry import version as rules_version
 from captum_goat.tracking import UnsupportedModelError
-from captum_goat.tracking.program import OtherProgramError
+from captum_goat.tracking.program import OtherProgramError, ProgramStore
 
 _logger = logging.getLogger(__name__)
 
 # The numbers of points that are tried for a replay that is no polynomial, until the attributions add up.
 SMOOTH_POINTS = (8, 16, 32, 64, 128)
-
-
-class Programs:
-    """What is known of a model by graphs that were explained before: its programs, the last one first.
-
-    A model that takes other steps from graph to graph has several. Nothing of a graph is kept.
-    """
-
-    _MOST = 4
-
-    def __init__(self) -> None:
-        self._known: list[tuple[Hashable, KnownModel]] = []
-        self._misses = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_known": [], "_misses": 0}  # nothing that a copy of the explainer would miss
-
-    def of(self, key: Hashable) -> list[KnownModel]:
-        """Return the programs that a pass may follow; after misses only in the next one, the second, the fourth, ..."""
-        if self._misses & (self._misses - 1):
-            self._misses += 1
-            return []
-        return [known for other, known in self._known if other == key]
-
-    def hit(self) -> None:
-        """Say that a pass has followed a program."""
-        self._misses = 0
-
-    def add(self, key: Hashable, known: KnownModel | None) -> None:
-        """Add what was found by following the model, because no program was of use."""
-        same_kind = any(other == key for other, _ in self._known)
-        self._misses += same_kind
-        if known is not None:
-            self._known = [(key, known), *self._known[: self._MOST - 1]]
 
 
 class GraphExplanation:
@@ -100,7 +66,7 @@ class GraphExplanation:
         repeated: bool = False,
         proportional: bool = False,
         entry: Entry = AtMessages,
-        programs: Programs | None = None,
+        programs: ProgramStore[KnownModel] | None = None,
     ) -> None:
         edge_sets = () if mask is None else graph.edge_sets
         mask = features[0].new_empty(0) if mask is None else mask
@@ -220,11 +186,9 @@ class GraphExplanation:
     @property
     def _key(self) -> Hashable:
         """What graphs must have in common to be explained by the same program."""
-        mask, tensors = self._subject.mask, self._graph.tensors
-        kinds = [(tensor.dtype, tensor.device, tensor.dim()) for tensor in (mask, *tensors)]
-        return rules_version(), repr(self._graph.layout), tuple(kinds)
+        return rules_version(), self._graph.kinds, self._subject.mask.dtype
 
-    def _follow_program(self, programs: Programs) -> bool:
+    def _follow_program(self, programs: ProgramStore[KnownModel]) -> bool:
         """Record and share by a program of the model, if it has one that fits; return whether it had."""
         for known in programs.of(self._key):
             if known.largest * self._subject.mask.numel() * 4 > MOST_NUMBERS:
@@ -248,7 +212,7 @@ def recorded_explanations(
     *,
     repeated: bool = False,
     proportional: bool = False,
-    programs: Programs | None = None,
+    programs: ProgramStore[KnownModel] | None = None,
 ) -> list[GraphExplanation]:
     """Record the model: once for inputs as they are or for copies side by side, else once per mask.
 

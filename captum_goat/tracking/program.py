@@ -10,10 +10,10 @@ what the calls do, which takes nothing but its index tensors. A pass that makes 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from operator import is_
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from weakref import ref
 
 import torch
@@ -385,6 +385,42 @@ class ProgramRun(Following):
         """Raise OtherProgramError if calls of the program are missing, or were others."""
         if self._failed or self._number != len(self._steps):
             self.fail("fewer calls")
+
+
+Known = TypeVar("Known")
+
+
+class ProgramStore(Generic[Known]):
+    """What is known of a model by its programs, the last one first.
+
+    A model that takes other steps from graph to graph has several programs. Nothing of a graph is kept.
+    """
+
+    _MOST = 4
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Hashable, Known]] = []
+        self._misses = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_known": [], "_misses": 0}  # nothing that a copy would miss
+
+    def of(self, key: Hashable) -> list[Known]:
+        """Return what a pass may follow; after misses only in the next pass, the second, the fourth, ..."""
+        if self._misses & (self._misses - 1):
+            self._misses += 1
+            return []
+        return [known for other, known in self._known if other == key]
+
+    def hit(self) -> None:
+        """Say that a pass has followed a program."""
+        self._misses = 0
+
+    def add(self, key: Hashable, known: Known | None) -> None:
+        """Add what was found by following the model, because no program was of use."""
+        self._misses += any(other == key for other, _ in self._known)
+        if known is not None:
+            self._known = [(key, known), *self._known[: self._MOST - 1]]
 
 
 class _Nest(NamedTuple):
