@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from benchmarks import seeds
-from captum_goat.models import Split, TrainingResult
+from benchmarks.training import TrainingResult
+from captum_goat.models import Split
 
 
 @pytest.mark.slow
