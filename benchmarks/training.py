@@ -14,9 +14,15 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
-from captum_goat.models import Split
-
 MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+class Split(NamedTuple):
+    """The indices of the graphs, or of the nodes of one graph, in each part of a dataset."""
+
+    train: Tensor  # the weights are fitted to these
+    validation: Tensor  # these decide which epoch is the best one
+    test: Tensor  # these are held out
 
 
 class TrainingResult(NamedTuple):

@@ -18,7 +18,7 @@ from torch_geometric.nn import GCNConv, GINConv, SAGEConv, global_mean_pool
 
 from captum_goat.runs.progress import progress_bar
 
-__all__ = ["GraphClassifier", "NodeClassifier", "RootClassifier", "Split", "TrainingResult", "train_model"]
+__all__ = ["GraphClassifier", "NodeClassifier", "RootClassifier", "TrainingResult", "train_model"]
 
 ConvName: TypeAlias = Literal["gcn", "sage", "gin"]
 BATCH_SIZE = 64
@@ -167,40 +167,24 @@ def _convolution(name: ConvName, in_channels: int, out_channels: int, normalize:
     return conv
 
 
-class Split(NamedTuple):
-    """The indices of the graphs, or of the nodes of one graph, in each part of a dataset.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.models import Split
-        >>> Split(*torch.arange(10).split([8, 1, 1])).test
-        tensor([9])
-    """
-
-    train: Tensor  # the weights are fitted to these
-    validation: Tensor  # these decide which epoch is the best one
-    test: Tensor  # these are held out
-
-
 class TrainingResult(NamedTuple):
     """The accuracy of a trained model on held-out data; :func:`train_model` returns it.
 
     Attributes:
         test_accuracy: The accuracy on the test set.
-        split: The indices of the graphs, or of the nodes, in the sets ``train``, ``validation`` and ``test``.
+        test_set: The indices of the graphs, or of the nodes, in the test set.
 
     Examples::
 
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier, train_model
         >>> result = train_model(GraphClassifier("gcn", 10, 8, 2), ba_2motifs(10), epochs=1, show_progress=False)
-        >>> len(result.split.test)
+        >>> len(result.test_set)
         1
     """
 
     test_accuracy: float
-    split: Split
+    test_set: Tensor
 
 
 def train_model(
@@ -228,7 +212,7 @@ def train_model(
         show_progress: Whether to show a progress bar (if tqdm is installed).
 
     Returns:
-        The test accuracy and the split.
+        The test accuracy and the test set.
 
     Raises:
         ValueError: If there are fewer than 10 graphs, or if a mask is missing.
@@ -240,16 +224,16 @@ def train_model(
         >>> graphs = ba_2motifs(num_graphs=20)
         >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2)
         >>> result = train_model(model, graphs, epochs=1, show_progress=False)
-        >>> [len(part) for part in result.split]
-        [16, 2, 2]
+        >>> len(result.test_set), model.training
+        (2, False)
     """
     with torch.random.fork_rng(devices=[]), progress_bar(epochs, "epoch", show_progress, "training") as advance:
         torch.default_generator.manual_seed(seed)
-        split = _split(data)
-        validation = _part(data, split.validation)
-        train_set: Any = split.train.tolist()
-        batches = DataLoader(train_set, BATCH_SIZE, shuffle=True, collate_fn=partial(_part, data))
-        steps: Any = [_part(data, split.train)] if isinstance(data, Data) else batches
+        train_set, validation_set, test_set = _split(data)
+        graphs: Any = train_set.tolist()
+        batches = DataLoader(graphs, BATCH_SIZE, shuffle=True, collate_fn=partial(_part, data))
+        steps: Any = [_part(data, train_set)] if isinstance(data, Data) else batches
+        validation = _part(data, validation_set)
         optimizer = torch.optim.Adam(model.parameters(), lr=lr)
         best, weights = _evaluate(model, validation), deepcopy(model.state_dict())
         for _ in range(epochs):
@@ -263,20 +247,20 @@ def train_model(
                 best, weights = score, deepcopy(model.state_dict())
             advance(1)
     model.load_state_dict(weights)
-    test_accuracy, _ = _evaluate(model, _part(data, split.test))
-    return TrainingResult(test_accuracy, split)
+    return TrainingResult(_evaluate(model, _part(data, test_set))[0], test_set)
 
 
-def _split(data: Data | Sequence[Data]) -> Split:
+def _split(data: Data | Sequence[Data]) -> tuple[Tensor, ...]:
+    """Return the indices of the training, validation and test sets."""
     if isinstance(data, Data):
         missing = [name for name in MASKS if name not in data]
         if missing:
             raise ValueError(f"Expected a graph with {', '.join(MASKS)} (got one without {missing[0]}).")
-        return Split(*(data[name].nonzero().view(-1) for name in MASKS))
+        return tuple(data[name].nonzero().view(-1) for name in MASKS)
     if len(data) < 10:
         raise ValueError(f"Expected at least 10 graphs, to split them 80/10/10 (got {len(data)}).")
     shuffled, tenth = torch.randperm(len(data)), len(data) // 10
-    return Split(shuffled[2 * tenth :], shuffled[tenth : 2 * tenth], shuffled[:tenth])
+    return shuffled[2 * tenth :], shuffled[tenth : 2 * tenth], shuffled[:tenth]
 
 
 def _part(data: Data | Sequence[Data], indices: Tensor | list[int]) -> tuple[Data, Tensor]:

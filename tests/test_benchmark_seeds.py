@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from benchmarks import seeds
-from benchmarks.training import TrainingResult
-from captum_goat.models import Split
+from benchmarks.training import Split, TrainingResult
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_attention_and_maxima_find_the_motif(kind: type[nn.Module], least: float
     model = kind()
     result = train_model(model, graphs, epochs=60, show_progress=False)
     assert result.test_accuracy > 0.9
-    data = Batch.from_data_list([graphs[index] for index in result.split.test.tolist()])
+    data = Batch.from_data_list([graphs[index] for index in result.test_set.tolist()])
     arguments = (data.x, data.edge_index, data.batch)
     mask = torch.ones(data.edge_index.size(1))
     with torch.no_grad():

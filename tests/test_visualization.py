@@ -65,8 +65,7 @@ def test_directions_are_merged_and_drawn_with_signed_colours_and_widths() -> Non
     assert neutral[:3].mean() < 0.9  # and can be seen on white
 
 
-@pytest.mark.parametrize("method", ["edges", "heat_map"])
-def test_sums_of_both_directions_are_counted_once(method: Any) -> None:
+def test_sums_of_both_directions_are_counted_once() -> None:
     """With one edge that has no reverse, one that is there twice, and a self-loop."""
     model, x = make_gnn("gin"), torch.arange(20.0, dtype=torch.float64).view(5, 4) / 10
     edge_index = torch.cat([EDGE_INDEX, torch.tensor([[0, 3, 4], [1, 4, 4]])], dim=1)
@@ -77,13 +76,11 @@ def test_sums_of_both_directions_are_counted_once(method: Any) -> None:
     )
 
     def scores(attributions: Tensor, **options: Any) -> Any:
-        ax = draw(attributions, edge_index, method=method, layout=x[:, :2], **options)[1]
-        return edge_lines(ax).get_array() if method == "edges" else ax.images[-1].get_array().filled(0.0)
+        return edge_lines(draw(attributions, edge_index, layout=x[:, :2], **options)[1]).get_array()
 
     np.testing.assert_allclose(scores(summed, feature_mask=undirected), scores(plain), rtol=1e-12)
     assert np.abs(scores(summed) - scores(plain)).max() > 0.1 * np.abs(scores(plain)).max(), "the sums were doubled"
-    if method == "edges":
-        assert scores(summed, feature_mask=undirected).sum() == pytest.approx(float(plain.sum()))
+    assert scores(summed, feature_mask=undirected).sum() == pytest.approx(float(plain.sum()))
 
 
 def test_scale_is_centred_and_can_be_shared() -> None:
@@ -167,8 +164,6 @@ def test_graph_without_edges(num_nodes: int | None, directed: bool, dtype: torch
     graph = empty if num_nodes is None else Data(edge_index=empty, num_nodes=num_nodes)
     nodes = draw(torch.empty(0), graph, **options)[1].collections[-1]
     assert len(nodes.get_offsets()) == (num_nodes or 0)
-    images = draw(torch.empty(0), graph, method="heat_map", **options)[1].images
-    assert [np.ma.count(each.get_array()) for each in images] == ([0, 0] if num_nodes else [])
 
 
 def test_top_k_leaves_the_rest_grey_and_the_scale_alone() -> None:
@@ -220,33 +215,6 @@ def test_directed_edges_that_are_not_coloured_have_grey_heads() -> None:
     np.testing.assert_allclose(grey.get_facecolors(), [to_rgba(NEUTRAL)])
 
 
-def test_heat_map_is_the_merged_matrix_over_the_plain_one() -> None:
-    fig, ax = draw(method="heat_map", node_labels="CNOS", show_colorbar=True, top_k=2, cmap="PuOr")
-    plain, overlay = ax.images
-    expected = np.full((4, 4), np.nan)
-    expected[0, 1] = expected[1, 0] = 3
-    expected[1, 2] = expected[2, 1] = -1
-    np.testing.assert_array_equal(overlay.get_array().filled(np.nan), expected)
-    assert np.argwhere(~plain.get_array().mask).tolist() == [[0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2]]
-    np.testing.assert_allclose(plain.to_rgba(plain.get_array())[2, 3], to_rgba(NEUTRAL))
-    assert plain.to_rgba(plain.get_array())[0, 0, 3] == 0  # no edge, nothing drawn
-    assert (overlay.norm.vmin, overlay.norm.vmax, overlay.get_cmap().name, len(fig.axes)) == (-3, 3, "PuOr", 2)
-    assert [text.get_text() for text in (*ax.get_xticklabels(), *ax.get_yticklabels())] == list("CNOSCNOS")
-
-
-def test_heat_map_of_a_directed_graph_has_sources_as_rows() -> None:
-    label = torch.tensor([False, False, True, False, False, False])
-    ax = draw(method="heat_map", directed=True, ground_truth=label)[1]
-    matrix = ax.images[1].get_array().filled(0)
-    expected = np.zeros((4, 4))
-    expected[tuple(EDGE_INDEX)] = ATTRIBUTIONS
-    np.testing.assert_array_equal(matrix, expected)
-    (marks,), labels = ax.get_legend_handles_labels()
-    assert labels == ["ground truth"]
-    (outline,) = marks.get_segments()
-    assert outline.mean(axis=0) == pytest.approx([1.9, 0.9])  # column 2, row 1; the first corner counts twice
-
-
 def test_node_colors() -> None:
     faces = draw(layout=POS, node_colors="gold")[1].collections[-1].get_facecolors()
     np.testing.assert_allclose(faces, [to_rgba("gold")] * 4)
@@ -258,7 +226,6 @@ def test_node_colors() -> None:
 def test_isolated_nodes_are_drawn() -> None:
     graph = Data(edge_index=EDGE_INDEX, num_nodes=6)
     assert len(node_points(draw(edge_index=graph)[1])) == 6
-    assert draw(edge_index=graph, method="heat_map")[1].images[0].get_array().shape == (6, 6)
 
 
 def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +245,6 @@ def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "masked_image"}, r"method to be one of 'edges', 'heat_map' \(got 'masked_image'\)"),
         ({"top_k": -1}, r"top_k of at least 0, or None for all edges \(got -1\)"),
         ({"vmax": -1.0}, r"vmax to be a magnitude, finite and at least 0 \(got -1.0\)"),
         ({"node_colors": ["red", "blue"]}, r"one for each of 4 nodes \(got 2\)"),

@@ -1,4 +1,4 @@
-"""What is drawn beside the attributions: ground truth, elements, labels, legends; and graphs of PyG."""
+"""What is drawn beside the attributions: ground truth, labels, legends; and graphs of PyG."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import torch
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import to_hex, to_rgba
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.explain import Explanation
 
 from captum_goat.plot import visualize_graph_attr
-from captum_goat.plot.molecule_graph import ELEMENT_COLORS, OTHER_COLOR
 from captum_goat.plot.style import INK
 
 matplotlib.use("Agg")
@@ -65,44 +64,15 @@ def test_ground_truth_is_inside_a_dotted_outline() -> None:
     assert len(lines_of(draw(layout=POS, ground_truth=torch.zeros(6))[1])) == len(lines_of(draw(layout=POS)[1]))
 
 
-def test_ground_truth_of_a_heat_map_is_dotted() -> None:
-    ax = draw(method="heat_map", ground_truth=TRUTH)[1]
-    (outline,) = lines_of(ax)
-    assert len(outline.get_segments()) == 4  # two edges, both directions
-    assert outline.get_linestyles()[0][1] is not None  # not solid
-    assert ax.get_legend_handles_labels()[1] == ["ground truth"]
-
-
 def test_legend_says_what_outlines_mean() -> None:
     fig = Figure()
     given = fig.subplots()
     assert draw(layout=POS, ground_truth=TRUTH, plt_fig_axis=(fig, given))[1].get_legend() is None  # its owner's task
     assert given.get_legend_handles_labels()[1] == ["ground truth"]
-    legend = draw(layout=POS, ground_truth=TRUTH)[1].get_legend()
+    (legend,) = draw(layout=POS, ground_truth=TRUTH)[0].legends
     assert [text.get_text() for text in legend.get_texts()] == ["ground truth"]
     assert legend.get_lines()[0].get_linestyle() == ":"
-    assert draw(layout=POS)[1].get_legend() is None  # there is nothing to say
-
-
-@pytest.mark.parametrize("atoms", [["C", "n", "O", "Zn"], torch.tensor([6, 7, 8, 30]), [6, "N", 8, "ZN"]])
-def test_elements_have_symbols_and_colours(atoms: Any) -> None:
-    ax = draw(layout=POS, node_labels=atoms, node_colors="element")[1]
-    assert [text.get_text() for text in ax.texts] == ["C", "N", "O", "Zn"]
-    faces = [to_hex(face) for face in nodes_of(ax).get_facecolors()]
-    assert faces == [ELEMENT_COLORS["C"], ELEMENT_COLORS["N"], ELEMENT_COLORS["O"], OTHER_COLOR]
-    own = draw(layout=POS, node_labels=torch.arange(4), node_colors="gold")[1]
-    assert [text.get_text() for text in own.texts] == ["0", "1", "2", "3"]
-    np.testing.assert_allclose(nodes_of(own).get_facecolors(), [to_rgba("gold")] * 4)
-
-
-def test_colours_of_elements_are_paler_than_attributions() -> None:
-    for colour in ELEMENT_COLORS.values():
-        assert np.min(to_rgba(colour)[:3]) > 0.5
-
-
-def test_hydrogen_is_small() -> None:
-    carbon, hydrogen = nodes_of(draw(layout=POS, node_labels="CHHH", node_colors="element")[1]).get_sizes()[:2]
-    assert hydrogen < carbon
+    assert not draw(layout=POS)[0].legends  # there is nothing to say
 
 
 def test_data_stands_for_its_edges_nodes_and_points() -> None:
@@ -110,7 +80,7 @@ def test_data_stands_for_its_edges_nodes_and_points() -> None:
     assert len(nodes_of(draw(edge_index=graph)[1]).get_offsets()) == 5
     graph.pos = torch.cat([POS, torch.tensor([[4.0, 4.0]])])
     np.testing.assert_array_equal(nodes_of(draw(edge_index=graph)[1]).get_offsets(), graph.pos)
-    moved = nodes_of(draw(edge_index=graph, layout="circular")[1]).get_offsets()
+    moved = nodes_of(draw(edge_index=graph, layout="spring")[1]).get_offsets()
     assert not np.allclose(moved, graph.pos)
     graph.pos = torch.rand(5, 3)  # not points of the plane
     assert len(nodes_of(draw(edge_index=graph)[1]).get_offsets()) == 5
@@ -175,17 +145,7 @@ def test_colour_bar_points_on_where_attributions_are_cut_off(vmax: float, sign: 
         ({"ground_truth": torch.ones(5)}, r"ground_truth of shape \[6\], one per edge \(got \[5\]\)"),
         ({"layout": "circle"}, r"layout to be one of .* \(got 'circle'\)"),
         ({"layout": POS[:3]}, r"at least 4 .* \(got \[3\]\)"),
-        ({"node_labels": "CNO", "node_colors": "element"}, r"at least 4 .* \(got \[3\]\)"),
-        (
-            {"node_labels": ["C", "N", "O", "Xx"], "node_colors": "element"},
-            r"symbol .* \(got 'Xx'\)",
-        ),
-        ({"node_labels": torch.tensor([1, 1, 1, 119]), "node_colors": "element"}, r"number of an element \(got 119\)"),
-        ({"node_colors": "element"}, r"node_labels, the elements of the nodes, .* \(got None\)"),
-        (
-            {"node_labels": torch.eye(4), "node_colors": "element"},
-            r"integers \[N\] .*\[4, 4\]\). For one-hot",
-        ),
+        ({"node_labels": "CNO"}, r"at least 4 .* \(got \[3\]\)"),
         ({"edge_index": HeteroData()}, r"or a Data that has it \(got HeteroData\). Draw the edge types"),
         ({"edge_index": Data(x=torch.ones(2, 1))}, r"a Data with edge_index \(got one without\)"),
     ],

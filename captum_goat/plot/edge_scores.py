@@ -43,8 +43,7 @@ def edge_scores(
         edge_index: The edges, ``[2, E]``.
         ground_truth: The edges to mark, bool ``[E]``; ``None`` for none. An edge is marked if any direction of it is.
         directed: Whether the two directions of an edge are kept separate.
-        feature_mask: The feature mask that the attributions were computed with, ``[E]``; ``None`` if there was none.
-            All edges of a feature have its sum, which is shared equally among them before anything is added up.
+        feature_mask: As in :class:`~captum_goat.plot.PictureOptions`.
 
     Returns:
         The merged edges. The smaller node of an undirected edge comes first.
@@ -101,15 +100,10 @@ def check_edges(attributions: Tensor, edge_index: Tensor, ground_truth: Tensor |
         )
 
 
-def check_sign(sign: Sign) -> None:
-    """Raise a ValueError if there is no such sign."""
-    if sign not in get_args(Sign):
-        raise ValueError(f"Expected sign to be one of {', '.join(map(repr, get_args(Sign)))} (got {sign!r}).")
-
-
 def with_sign(scores: NDArray[Any], sign: Sign) -> NDArray[Any]:
     """Return the scores of the chosen sign, as Captum does: zero in place of the others."""
-    check_sign(sign)
+    if sign not in get_args(Sign):
+        raise ValueError(f"Expected sign to be one of {', '.join(map(repr, get_args(Sign)))} (got {sign!r}).")
     if sign == "positive":
         return scores.clip(min=0)
     if sign == "negative":

@@ -1,18 +1,16 @@
-"""A graph with its edges coloured by attribution: as nodes and lines, or as an adjacency matrix."""
+"""A graph as nodes and lines, its edges coloured by attribution."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from captum_goat.plot.edge_scores import check_edges, edge_scores, node_count, plain_edges, strongest, with_sign
+from captum_goat.plot.edge_scores import edge_scores, node_count, plain_edges, strongest, with_sign
 from captum_goat.plot.layouts import LayoutName, Positions, edge_lines, node_positions, point_on
-from captum_goat.plot.molecule_graph import element_colours, element_symbols
 from captum_goat.plot.style import (
     INK,
     NEUTRAL,
@@ -21,11 +19,8 @@ from captum_goat.plot.style import (
     PictureSettings,
     add_dotted_handle,
     check_methods,
-    draw_panels,
-    draw_picture,
+    draw_pictures,
     ink_on,
-    missing_matplotlib,
-    panel_settings,
 )
 
 if TYPE_CHECKING:
@@ -34,27 +29,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
-Method = Literal["edges", "heat_map"]
-
 FIGURE_SIZE, PANEL_SIZE = (6.0, 6.0), (4.2, 4.2)  # inches
 MIN_WIDTH, MAX_WIDTH = 1.0, 6.0  # of edges, in points
 DOT, DOT_GAP, DOTS_WIDTH = 1.4, 2.2, 9.0  # points: length of dots, between them, and how much wider than an edge
-NODE_SIZE, LABELLED_NODE_SIZE, HYDROGEN = 30.0, 260.0, 0.55  # square points; hydrogen's share of it
+NODE_SIZE, LABELLED_NODE_SIZE = 30.0, 260.0  # square points
 FONT_SIZE = 9.0  # points
 MANY_NODES = 60  # if there are more, everything is drawn smaller
 HEAD_AT, HEAD_SIZE, HEAD_GROWTH = 0.6, 6.0, 2.0  # arrowheads: share of the line, points, points per point of width
 HEAD = np.array([[0.6, 0.0], [-0.4, 0.45], [-0.4, -0.45]])  # a triangle that points to the right
-CELL = np.array([[-0.5, -0.5], [-0.5, 0.5], [0.5, 0.5], [0.5, -0.5], [-0.5, -0.5]])  # the outline of a matrix entry
 
 
 def visualize_graph_attr(
     attributions: Tensor,
     edge_index: Tensor | Data,
     *,
-    method: Method = "edges",
     directed: bool = False,
-    feature_mask: Tensor | None = None,
-    ground_truth: Tensor | None = None,
     layout: LayoutName | Positions | None = None,
     node_labels: Sequence[object] | Tensor | None = None,
     node_colors: Any = None,
@@ -69,28 +58,19 @@ def visualize_graph_attr(
         attributions: One number per edge, ``[E]``.
         edge_index: The edges, ``[2, E]``, or a PyG ``Data`` with edges, the number of nodes and, optionally, their
             positions ``pos`` ``[N, 2]``.
-        method: ``"edges"`` draws nodes and lines. ``"heat_map"`` draws the adjacency matrix with a row per source and
-            a column per target, which suits dense graphs; pairs of nodes without an edge stay white.
         directed: Whether to draw the two directions of an edge separately, as arrows.
-        feature_mask: The ``feature_mask`` that the attributions were computed with, if any, ``[E]``, such as
-            :func:`~captum_goat.undirected_feature_mask`. All edges of a feature have its sum: it is shared equally
-            among them, so that nothing counts twice.
-        ground_truth: The edges that a good explanation finds, bool ``[E]``: they have a dotted outline.
         layout: Where to place the nodes: ``"kamada_kawai"``, which keeps motifs in shape; ``"spring"``, for large
-            graphs; ``"spectral"``; ``"circular"``; ``"molecule"``, for RDKit's coordinates; or the positions
-            themselves, ``[N, 2]`` or a networkx dictionary. ``None`` for the ``pos`` of the ``Data``, or else for one
-            of the first two, depending on the size.
+            graphs; or the positions themselves, ``[N, 2]`` or a networkx dictionary. ``None`` for the ``pos`` of the
+            ``Data``, or else for one of the two, depending on the size.
         node_labels: What to write on the nodes, one entry per node.
-        node_colors: One matplotlib colour, or one per node; or ``"element"`` if ``node_labels`` are chemical elements,
-            symbols or atomic numbers, to draw them in the colours that chemists know them by.
-        **options: ``sign``, ``top_k``, ``vmax``, ``outlier_perc``, ``cmap``, ``show_colorbar``, ``title``,
-            ``fig_size``, ``use_pyplot`` and ``plt_fig_axis``; see :class:`PictureOptions`.
+        node_colors: One matplotlib colour, or one per node.
+        **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others: see :class:`PictureOptions`.
 
     Returns:
         The figure and the axes.
 
     Raises:
-        ImportError: If matplotlib or networkx is missing, or RDKit for ``layout="molecule"``.
+        ImportError: If matplotlib or networkx is missing.
         ValueError: If the arguments do not fit together.
 
     Examples::
@@ -99,25 +79,14 @@ def visualize_graph_attr(
         >>> from captum_goat.plot import visualize_graph_attr
         >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
         >>> attributions = torch.tensor([2.0, 1.0, -4.0, 0.0])
-        >>> options = {"node_labels": ["C", "N", "O"], "node_colors": "element", "use_pyplot": False}
-        >>> fig, ax = visualize_graph_attr(attributions, edge_index, **options)
+        >>> fig, ax = visualize_graph_attr(attributions, edge_index, node_labels=["C", "N", "O"], use_pyplot=False)
         >>> [text.get_text() for text in ax.texts]
         ['C', 'N', 'O']
     """
     settings = PictureSettings(**options)
-    (picture,) = _graph_pictures(
-        {"": attributions},
-        edge_index,
-        settings,
-        method=method,
-        directed=directed,
-        feature_mask=feature_mask,
-        ground_truth=ground_truth,
-        layout=layout,
-        node_labels=node_labels,
-        node_colors=node_colors,
-    ).values()
-    return draw_picture(picture, settings, FIGURE_SIZE)
+    pictures = _graph_pictures({"": attributions}, edge_index, settings, directed, layout, node_labels, node_colors)
+    fig, (ax,) = draw_pictures(pictures, settings, FIGURE_SIZE)
+    return fig, ax
 
 
 def visualize_graph_attr_multiple(
@@ -147,85 +116,36 @@ def visualize_graph_attr_multiple(
         ['GOAt', 'gradients']
     """
     check_methods(attributions)
-    settings, graph_options = panel_settings(options)
+    settings, graph_options = PictureSettings.split(options)
     pictures = _graph_pictures(attributions, edge_index, settings, **graph_options)
-    return draw_panels(pictures, settings, shared_scale, PANEL_SIZE)
-
-
-class DrawnEdges(NamedTuple):
-    """Merged edges, their attributions of the chosen sign, and their marks."""
-
-    edges: NDArray[Any]  # [M, 2]
-    scores: NDArray[Any]  # [M]
-    coloured: NDArray[Any]  # bool [M], the others are grey
-    ground_truth: NDArray[Any]  # bool [M]
-
-
-class DrawnNodes(NamedTuple):
-    """The nodes of a picture."""
-
-    number: int
-    labels: Sequence[str] | None
-    positions: NDArray[Any] | None  # [N, 2]; None for a matrix
-    faces: NDArray[Any]  # [N, 4]
-    sizes: NDArray[Any]  # [N], square points
-
-
-class GraphPicture(NamedTuple):
-    """A graph as it is drawn, without its colours."""
-
-    drawn: DrawnEdges
-    nodes: DrawnNodes
-    directed: bool
-
-    @property
-    def alpha(self) -> float:
-        """How opaque the colours are."""
-        return 1.0
-
-    @property
-    def scores(self) -> NDArray[Any]:
-        """All numbers that are coloured."""
-        return self.drawn.scores
-
-    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
-        """Draw the graph."""
-        (_draw_matrix if self.nodes.positions is None else _draw_node_link)(ax, self, scale)
+    return draw_pictures(pictures, settings, PANEL_SIZE, shared_scale=shared_scale)
 
 
 def _graph_pictures(
     attributions: Mapping[str, Tensor],
     graph: Tensor | Data,
     settings: PictureSettings,
-    *,
-    method: Method = "edges",
     directed: bool = False,
-    feature_mask: Tensor | None = None,
-    ground_truth: Tensor | None = None,
     layout: LayoutName | Positions | None = None,
     node_labels: Sequence[object] | Tensor | None = None,
     node_colors: Any = None,
 ) -> dict[str, GraphPicture]:
     """Return the pictures of one graph by title; see :func:`visualize_graph_attr`."""
-    if method not in get_args(Method):
-        raise ValueError(f"Expected method to be one of {', '.join(map(repr, get_args(Method)))} (got {method!r}).")
-    edge_index = graph if isinstance(graph, Tensor) else _edges_of(graph)
-    check_edges(torch.zeros(edge_index.shape[1:]), edge_index)
-    edges = {
-        title: _drawn_edges(values, edge_index, settings, directed, feature_mask, ground_truth)
+    edge_index, num_nodes = (graph, None) if isinstance(graph, Tensor) else (_edges_of(graph), graph.num_nodes)
+    merged = {
+        title: edge_scores(
+            values, edge_index, settings.ground_truth, directed=directed, feature_mask=settings.feature_mask
+        )
         for title, values in attributions.items()
     }
     if isinstance(graph, Data) and layout is None and graph.pos is not None and graph.pos.shape[1:] == (2,):
         layout = graph.pos
-    nodes = _drawn_nodes(
-        plain_edges(edge_index).t().numpy(),
-        graph.num_nodes if isinstance(graph, Data) else None,
-        layout,
-        node_labels,
-        node_colors,
-        placed=method == "edges",
-    )
-    return {title: GraphPicture(drawn, nodes, directed) for title, drawn in edges.items()}
+    nodes = _drawn_nodes(plain_edges(edge_index).t().numpy(), num_nodes, layout, node_labels, node_colors)
+    pictures = {}
+    for title, (edges, all_scores, marked) in merged.items():
+        scores = with_sign(all_scores, settings.sign)
+        pictures[title] = GraphPicture(nodes, edges, scores, strongest(scores, settings.top_k), marked, directed)
+    return pictures
 
 
 def _edges_of(graph: Any) -> Tensor:
@@ -240,20 +160,13 @@ def _edges_of(graph: Any) -> Tensor:
     return edge_index
 
 
-def _drawn_edges(
-    attributions: Tensor,
-    edge_index: Tensor,
-    settings: PictureSettings,
-    directed: bool,
-    feature_mask: Tensor | None,
-    ground_truth: Tensor | None,
-) -> DrawnEdges:
-    """Merge repeated edges, and both directions of an edge unless ``directed``; choose which are coloured."""
-    edges, scores, marked = edge_scores(
-        attributions, edge_index, ground_truth, directed=directed, feature_mask=feature_mask
-    )
-    scores = with_sign(scores, settings.sign)
-    return DrawnEdges(edges, scores, strongest(scores, settings.top_k), marked)
+class DrawnNodes(NamedTuple):
+    """The nodes of a picture."""
+
+    positions: NDArray[Any]  # [N, 2]
+    labels: Sequence[str] | None
+    faces: NDArray[Any]  # [N, 4]
+    size: float  # square points
 
 
 def _drawn_nodes(
@@ -262,45 +175,27 @@ def _drawn_nodes(
     layout: LayoutName | Positions | None,
     node_labels: Sequence[object] | Tensor | None,
     node_colors: Any,
-    *,
-    placed: bool,
 ) -> DrawnNodes:
     """Place, label and colour the nodes."""
     known: Any = None if isinstance(layout, str) else layout
     count = node_count(edges, num_nodes, layout=known, node_labels=node_labels)
-    labels = None if node_labels is None else [_text(label) for label in node_labels]
-    atoms, faces = None, node_colors
-    if isinstance(node_colors, str) and node_colors == "element":
-        if node_labels is None:
-            raise ValueError("Expected node_labels, the elements of the nodes, for node_colors='element' (got None).")
-        elements: Any = node_labels
-        labels = atoms = element_symbols(elements)
-        faces = element_colours(atoms)
-    elif node_colors is None:
-        faces = INK if labels is None else "white"
-    sizes = np.full(count, NODE_SIZE if labels is None else LABELLED_NODE_SIZE)
-    if atoms is not None:
-        sizes[np.array(atoms) == "H"] *= HYDROGEN
-    positions = node_positions(edges, count, layout, atoms) if placed else None
-    return DrawnNodes(count, labels, positions, _node_faces(faces, count), sizes * _crowding(count) ** 2)
-
-
-def _text(label: object) -> str:
-    return str(label.item() if isinstance(label, Tensor) and label.numel() == 1 else label)
+    entries = node_labels.tolist() if isinstance(node_labels, Tensor) else node_labels
+    labels = None if entries is None else [str(label) for label in entries]
+    if node_colors is None:
+        node_colors = INK if labels is None else "white"
+    size = (NODE_SIZE if labels is None else LABELLED_NODE_SIZE) * _crowding(count) ** 2
+    return DrawnNodes(node_positions(edges, count, layout), labels, _node_faces(node_colors, count), size)
 
 
 def _node_faces(colours: Any, count: int) -> NDArray[Any]:
     """Return the nodes' colours, ``[N, 4]``, from one for all of them, or one for each."""
-    try:
-        from matplotlib.colors import to_rgba_array
-    except ImportError as error:
-        raise missing_matplotlib() from error
+    from matplotlib.colors import to_rgba_array
 
     try:
         faces = to_rgba_array(colours)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"Expected node_colors to be 'element', or matplotlib colours, one or one per node (got {colours!r})."
+            f"Expected node_colors to be matplotlib colours, one for all nodes or one per node (got {colours!r})."
         ) from error
     if len(faces) not in (1, count):
         raise ValueError(f"Expected node_colors to be one colour, or one for each of {count} nodes (got {len(faces)}).")
@@ -312,18 +207,28 @@ def _crowding(count: int) -> float:
     return float(min(1.0, np.sqrt(MANY_NODES / max(count, 1))))
 
 
-def _draw_node_link(ax: Axes, picture: GraphPicture, scale: ColourScale) -> None:
-    """Draw the graph as nodes and lines, edges below nodes."""
-    drawn, nodes, shrink = picture.drawn, picture.nodes, _crowding(picture.nodes.number)
-    assert nodes.positions is not None
-    widths = shrink * (MIN_WIDTH + (MAX_WIDTH - MIN_WIDTH) * scale.shares(drawn.scores))
-    lines = edge_lines(drawn.edges, nodes.positions, arrows=picture.directed)
-    _draw_ground_truth(ax, np.flatnonzero(drawn.ground_truth), lines, widths, shrink)
-    _draw_edges(ax, drawn, lines, widths, scale, picture.directed)
-    _draw_nodes(ax, nodes, FONT_SIZE * shrink)
-    ax.set_axis_off()
-    ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
-    ax.margins(0.08)
+class GraphPicture(NamedTuple):
+    """A graph as it is drawn, without its colours: merged edges and their attributions of the chosen sign."""
+
+    nodes: DrawnNodes
+    edges: NDArray[Any]  # [M, 2]
+    scores: NDArray[Any]  # [M]
+    coloured: NDArray[Any]  # bool [M], the others are grey
+    ground_truth: NDArray[Any]  # bool [M]
+    directed: bool
+    alpha: float = 1.0
+
+    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
+        """Draw the graph as nodes and lines, edges below nodes."""
+        shrink = _crowding(len(self.nodes.positions))
+        widths = shrink * (MIN_WIDTH + (MAX_WIDTH - MIN_WIDTH) * scale.shares(self.scores))
+        lines = edge_lines(self.edges, self.nodes.positions, arrows=self.directed)
+        _draw_ground_truth(ax, np.flatnonzero(self.ground_truth), lines, widths, shrink)
+        _draw_edges(ax, self, lines, widths, scale)
+        _draw_nodes(ax, self.nodes, FONT_SIZE * shrink)
+        ax.set_axis_off()
+        ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
+        ax.margins(0.08)
 
 
 def _add_lines(ax: Axes, lines: list[NDArray[Any]], chosen: NDArray[Any], widths: Any, **options: Any) -> None:
@@ -348,7 +253,7 @@ def _draw_ground_truth(
 
 
 def _draw_edges(
-    ax: Axes, drawn: DrawnEdges, lines: list[NDArray[Any]], widths: NDArray[Any], scale: ColourScale, directed: bool
+    ax: Axes, drawn: GraphPicture, lines: list[NDArray[Any]], widths: NDArray[Any], scale: ColourScale
 ) -> None:
     """Draw, from below: the plain graph in grey, the coloured edges, the strongest last."""
     order = np.argsort(np.abs(drawn.scores), kind="stable")
@@ -357,7 +262,7 @@ def _draw_edges(
     colours: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm, "array": drawn.scores[order]}
     _add_lines(ax, lines, np.arange(len(lines)), plain, colors=NEUTRAL, zorder=1.5)
     _add_lines(ax, lines, order, widths[order], zorder=2, **colours)
-    if directed:
+    if drawn.directed:
         grey = np.flatnonzero(~drawn.coloured)
         _draw_heads(ax, [lines[index] for index in grey], plain, facecolors=NEUTRAL, zorder=1.5)
         _draw_heads(ax, [lines[index] for index in order], widths[order], zorder=2.5, **colours)
@@ -384,58 +289,11 @@ def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, **options: Any
 
 
 def _draw_nodes(ax: Axes, nodes: DrawnNodes, font_size: float) -> None:
-    assert nodes.positions is not None
     x, y = nodes.positions.T
     rims = min(1.0, font_size / FONT_SIZE)
-    ax.scatter(x, y, s=nodes.sizes, facecolors=nodes.faces, edgecolors=INK, linewidths=rims, zorder=3)
+    ax.scatter(x, y, s=nodes.size, facecolors=nodes.faces, edgecolors=INK, linewidths=rims, zorder=3)
     if nodes.labels is None:
         return
     style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": font_size, "zorder": 4, "clip_on": True}
     for across, up, face, label in zip(x, y, nodes.faces, nodes.labels, strict=True):
         ax.text(across, up, label, color=ink_on(face), **style)
-
-
-def _draw_matrix(ax: Axes, picture: GraphPicture, scale: ColourScale) -> None:
-    """Draw the adjacency matrix: the plain graph in grey, and the attributions over it."""
-    from matplotlib.collections import LineCollection
-    from matplotlib.colors import ListedColormap
-
-    drawn, count = picture.drawn, picture.nodes.number
-    if not count:
-        ax.set_axis_off()
-        return
-    plain, scores = np.full((2, count, count), np.nan)  # not drawn
-    sources, targets = drawn.edges.T
-    both = ((sources, targets),) if picture.directed else ((sources, targets), (targets, sources))
-    for rows, columns in both:
-        plain[rows, columns] = 0.0
-        scores[rows[drawn.coloured], columns[drawn.coloured]] = drawn.scores[drawn.coloured]
-    marked = drawn.ground_truth
-    if marked.any():
-        cells = [CELL + cell for rows, columns in both for cell in zip(columns[marked], rows[marked], strict=True)]
-        outline: dict[str, Any] = {
-            "colors": INK,
-            "linewidths": 1.5,
-            "linestyles": ":",
-            "label": "ground truth",
-            "zorder": 3,
-        }
-        ax.add_collection(LineCollection(cells, **outline))
-    ax.imshow(plain, cmap=ListedColormap([NEUTRAL]))
-    ax.imshow(scores, cmap=scale.cmap, norm=scale.norm)
-    label_matrix(ax, count, picture.nodes.labels)
-
-
-def label_matrix(ax: Axes, count: int, labels: Sequence[object] | None) -> None:
-    """Write the nodes' labels, or some of their indices, on the sides of a matrix: sources left, targets on top."""
-    from matplotlib.ticker import MaxNLocator, ScalarFormatter
-
-    for axis, name in ((ax.xaxis, "target"), (ax.yaxis, "source")):
-        axis.set_label_text(name)
-        if labels is None:
-            axis.set_major_locator(MaxNLocator(integer=True))
-            axis.set_major_formatter(ScalarFormatter())  # Captum removes the numbers
-        else:
-            axis.set_ticks(range(count), labels=[str(label) for label in labels])
-    ax.xaxis.tick_top()
-    ax.xaxis.set_label_position("top")

@@ -74,7 +74,7 @@ def house_example() -> Example:
     model = GraphClassifier("gin", in_channels=10, hidden_channels=32, num_classes=2)
     result = train_model(model, graphs, epochs=60)
     print(f"BA-2Motifs: test accuracy {result.test_accuracy:.3f}")
-    return example(model, [graphs[index] for index in result.split.test.tolist()], lambda graph: int(graph.y) == HOUSE)
+    return example(model, [graphs[index] for index in result.test_set.tolist()], lambda graph: int(graph.y) == HOUSE)
 
 
 def mutagen_example(data: Path, unpack_to: Path | None) -> Example:
@@ -98,8 +98,8 @@ def of_molecule(graph: Data) -> dict[str, Any]:
 
 
 def roof_up(graph: Data) -> NDArray[Any]:
-    """Return RDKit's layout of a graph, in which rings are regular, with the house's roof (the last node) on top."""
-    points = node_positions(graph.edge_index.t().numpy(), graph.num_nodes, "molecule")
+    """Return the layout of a graph with the house's roof (the last node) on top."""
+    points = node_positions(graph.edge_index.t().numpy(), graph.num_nodes)
     return points if points[-1, 1] > points[-5:, 1].mean() else points * [1, -1]
 
 
@@ -165,8 +165,6 @@ def pictures(house: Example, mutagen: Example) -> Iterator[tuple[str, Figure]]:
         attributions,
         graph,
         ground_truth=graph.edge_label,
-        node_colors="element",
-        layout="molecule",
         fig_size=(7, 4),
         **options,
     )
