@@ -135,7 +135,7 @@ def test_time_series_counts_and_adds_up_the_edges_of_nodes() -> None:
     np.testing.assert_array_equal(incoming, [*MATRIX.sum(axis=0), 0])
     np.testing.assert_array_equal(outgoing, [*MATRIX.sum(axis=1), 0])
     assert data.T.tolist() == [[2, 2, 1, 0], [2, 2, 1, 0]]
-    assert [each.shape for each in to_timeseries_attr(NO_ATTRIBUTIONS, NO_EDGES)] == [(0, 2), (0, 2)]
+    assert [array.shape for array in to_timeseries_attr(NO_ATTRIBUTIONS, NO_EDGES)] == [(0, 2), (0, 2)]
 
 
 @pytest.fixture

@@ -211,11 +211,11 @@ def test_bonds_are_found_whatever_their_order() -> None:
             for score, (first, second) in enumerate(pairs)
             if {symbols[first], symbols[second]} == {"C", "N"}
         }
-        found = {
+        drawn = {
             tuple(sorted((bond.GetBeginAtom().GetSymbol(), bond.GetEndAtom().GetSymbol()))): shown.bonds[bond.GetIdx()]
             for bond in shown.molecule.GetBonds()
         }
-        assert found["C", "N"] == expected["C", "N"]
+        assert drawn["C", "N"] == expected["C", "N"]
         assert len(shown.bonds) == 3
 
 

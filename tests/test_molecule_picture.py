@@ -56,9 +56,9 @@ def svg(attributions: torch.Tensor = ATTRIBUTIONS, molecule: Any = GRAPH, **opti
 
 def bands(text: str) -> dict[int, str]:
     """The colours of the bands below bonds, by the number of the bond."""
-    found = re.findall(r"class='bond-(\d+) atom-\d+ atom-\d+' [^>]*style='fill:(#\w{6})", text)
-    assert len({number for number, _ in found}) == len(found)
-    return {int(number): colour.lower() for number, colour in found}
+    matches = re.findall(r"class='bond-(\d+) atom-\d+ atom-\d+' [^>]*style='fill:(#\w{6})", text)
+    assert len({number for number, _ in matches}) == len(matches)
+    return {int(number): colour.lower() for number, colour in matches}
 
 
 def dots(text: str) -> np.ndarray:
@@ -155,7 +155,7 @@ def test_picture_on_axes_has_the_colours_of_the_bonds() -> None:
     pixels = {to_hex(colour) for colour in np.asarray(image.get_array()).reshape(-1, image.get_array().shape[2])[::7]}
     assert {NEGATIVE, NEUTRAL, "#ffffff"} <= pixels
     assert ax.get_title() == "Nitromethane"
-    (bar,) = [each for each in fig.axes if each is not ax]
+    (bar,) = [panel for panel in fig.axes if panel is not ax]
     assert bar.get_ylim() == (-4, 4)
     assert not ax.axison
 
@@ -195,7 +195,7 @@ def test_several_methods_share_a_scale() -> None:
     fig, axes = visualize_molecule_attr_multiple(methods, GRAPH, atoms=ATOMS, ground_truth=TRUTH, use_pyplot=False)
     fig.draw_without_rendering()
     assert [ax.get_title() for ax in axes] == ["one", "tenth"]
-    (bar,) = [each for each in fig.axes if each.get_label() == "<colorbar>"]
+    (bar,) = [panel for panel in fig.axes if panel.get_label() == "<colorbar>"]
     assert bar.get_ylim() == (-4, 4)
     reds = [_share_of(ax, NEGATIVE) for ax in axes]
     assert reds[0] > 0.001
@@ -248,7 +248,7 @@ def test_arguments_that_do_not_fit(options: dict[str, Any], message: str) -> Non
 
 @pytest.mark.parametrize("draw", [visualize_molecule_attr, molecule_svg])
 def test_missing_rdkit_is_named(draw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [each for each in sys.modules if each.split(".")[0] == "rdkit"] or ["rdkit"]:
+    for name in [module for module in sys.modules if module.split(".")[0] == "rdkit"] or ["rdkit"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "rdkit", None)
     message = r"RDKit is needed to draw molecules: pip install captum-goat\[molecules\]"

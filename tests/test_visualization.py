@@ -37,12 +37,14 @@ def draw(
 
 
 def edge_lines(ax: Axes) -> LineCollection:
-    (lines,) = [each for each in ax.collections if isinstance(each, LineCollection) and each.get_array() is not None]
+    (lines,) = [
+        artist for artist in ax.collections if isinstance(artist, LineCollection) and artist.get_array() is not None
+    ]
     return lines
 
 
 def node_points(ax: Axes) -> np.ndarray:
-    (nodes,) = [each for each in ax.collections if not isinstance(each, LineCollection)]
+    (nodes,) = [artist for artist in ax.collections if not isinstance(artist, LineCollection)]
     return np.asarray(nodes.get_offsets())
 
 
@@ -76,7 +78,8 @@ def test_sums_of_both_directions_are_counted_once() -> None:
     )
 
     def scores(attributions: Tensor, **options: Any) -> Any:
-        return edge_lines(draw(attributions, edge_index, layout=x[:, :2], **options)[1]).get_array()
+        ax = draw(attributions, edge_index, layout=x[:, :2], directed=False, **options)[1]
+        return edge_lines(ax).get_array()
 
     np.testing.assert_allclose(scores(summed, feature_mask=undirected), scores(plain), rtol=1e-12)
     assert np.abs(scores(summed) - scores(plain)).max() > 0.1 * np.abs(scores(plain)).max(), "the sums were doubled"
@@ -127,14 +130,14 @@ def test_cmap_colorbar_title_and_size() -> None:
     assert edge_lines(ax).get_cmap().name == "PuOr"
     assert ax.get_title() == "A path"
     assert tuple(fig.get_size_inches()) == (3, 2)
-    (bar,) = [each for each in fig.axes if each is not ax]
+    (bar,) = [panel for panel in fig.axes if panel is not ax]
     assert bar.get_ylim() == (-3, 3)
     assert len(draw(layout=POS)[0].axes) == 1
 
 
 def test_node_labels() -> None:
     ax = draw(layout=POS, node_labels=["C", "N", 3, "O"])[1]
-    assert [(text.get_text(), *text.get_position()) for text in ax.texts] == [
+    assert [(text.get_text(), *text.xy) for text in ax.texts] == [
         ("C", 0, 0),
         ("N", 1, 0),
         ("3", 2, 0),
@@ -146,7 +149,7 @@ def test_self_loops_are_drawn() -> None:
     edge_index, attributions = torch.tensor([[0, 1, 1], [1, 0, 1]]), torch.tensor([1.0, 1.0, -5.0])
     lines = edge_lines(draw(attributions, edge_index, layout=POS[:2])[1])
     assert lines.get_array().tolist() == [2, -5]
-    assert [len(each) for each in lines.get_segments()] == [2, 25]  # a circle; the strongest is drawn last
+    assert [len(segment) for segment in lines.get_segments()] == [2, 25]  # a circle; the strongest is drawn last
 
 
 def test_zero_attributions() -> None:
@@ -177,7 +180,9 @@ def test_top_k_leaves_the_rest_grey_and_the_scale_alone() -> None:
         for node, (_, width, color) in edges.items():
             assert width == everything[node][1]
             np.testing.assert_array_equal(color, everything[node][2])
-        (plain,) = [each for each in ax.collections if isinstance(each, LineCollection) and each.get_array() is None]
+        (plain,) = [
+            artist for artist in ax.collections if isinstance(artist, LineCollection) and artist.get_array() is None
+        ]
         assert len(plain.get_segments()) == 5
         assert plain.get_zorder() < edge_lines(ax).get_zorder()
         np.testing.assert_allclose(plain.get_colors(), [to_rgba(NEUTRAL)])
@@ -196,7 +201,9 @@ def test_directed_edges_part_and_have_heads_that_point_to_their_targets() -> Non
     assert there[12] == pytest.approx([0.5, 0.1])  # bent to its left
     assert back[12] == pytest.approx([0.5, -0.1])
     assert straight.tolist() == [[2, 0], [1, 0]]
-    heads = next(each for each in ax.collections if isinstance(each, PathCollection) and each.get_array() is not None)
+    heads = next(
+        artist for artist in ax.collections if isinstance(artist, PathCollection) and artist.get_array() is not None
+    )
     assert heads.get_array().tolist() == [-1, 4, 5]
     np.testing.assert_array_equal(heads.get_facecolors(), lines.get_colors())
     assert np.all(np.diff(heads.get_sizes()) > 0)
@@ -208,9 +215,24 @@ def test_directed_edges_part_and_have_heads_that_point_to_their_targets() -> Non
     assert np.sign(tips[:2]).tolist() == [[-1, 1], [1, -1]]  # past the middle, curves turn back to the straight line
 
 
+def test_a_graph_is_directed_if_an_edge_has_no_reverse() -> None:
+    one_way = EDGE_INDEX[:, :5]
+    assert len(edge_lines(draw()[1]).get_segments()) == 3
+    assert len(edge_lines(draw(ATTRIBUTIONS[:5], one_way)[1]).get_segments()) == 5
+    assert len(edge_lines(draw(ATTRIBUTIONS[:5], one_way, directed=False)[1]).get_segments()) == 3
+    repeated = torch.cat([EDGE_INDEX, EDGE_INDEX[:, :1], torch.tensor([[2], [2]])], dim=1)  # 0 -> 1 again, and a loop
+    assert len(edge_lines(draw(torch.ones(8), repeated)[1]).get_segments()) == 4
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.Tensor.tolist, lambda values: values[None]])
+def test_numpy_arrays_lists_and_single_rows_are_attributions(convert: Any) -> None:
+    ax = draw(convert(ATTRIBUTIONS), EDGE_INDEX.numpy(), layout=POS, ground_truth=np.arange(6) > 3)[1]
+    assert {node: score for node, (score, _, _) in drawn(ax).items()} == {0: 3.0, 1: -1.0, 2: 0.0}
+
+
 def test_directed_edges_that_are_not_coloured_have_grey_heads() -> None:
     ax = draw(layout=POS, directed=True, top_k=2)[1]
-    grey, coloured = [each for each in ax.collections if isinstance(each, PathCollection)][:2]
+    grey, coloured = [artist for artist in ax.collections if isinstance(artist, PathCollection)][:2]
     assert (len(grey.get_offsets()), len(coloured.get_offsets())) == (4, 2)
     np.testing.assert_allclose(grey.get_facecolors(), [to_rgba(NEUTRAL)])
 
@@ -245,6 +267,10 @@ def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"attributions": (ATTRIBUTIONS,)}, r"attributions as a tensor or a NumPy array \(got tuple\)"),
+        ({"attributions": None}, r"attributions as a tensor or a NumPy array \(got NoneType\)"),
+        ({"edge_index": "path"}, r"edge_index as a tensor or a NumPy array \(got str\)"),
+        ({"only_top": True}, r"top_k, the number of edges to draw, with only_top=True \(got None\)"),
         ({"top_k": -1}, r"top_k of at least 0, or None for all edges \(got -1\)"),
         ({"vmax": -1.0}, r"vmax to be a magnitude, finite and at least 0 \(got -1.0\)"),
         ({"node_colors": ["red", "blue"]}, r"one for each of 4 nodes \(got 2\)"),

@@ -37,12 +37,14 @@ def draw(attributions: Any = METHODS, **options: Any) -> tuple[Figure, list[Axes
 
 
 def edges_of(ax: Axes) -> LineCollection:
-    (lines,) = [each for each in ax.collections if isinstance(each, LineCollection) and each.get_array() is not None]
+    (lines,) = [
+        artist for artist in ax.collections if isinstance(artist, LineCollection) and artist.get_array() is not None
+    ]
     return lines
 
 
 def bars_of(fig: Figure, axes: list[Axes]) -> list[Axes]:
-    return [each for each in fig.axes if each not in axes and each.get_label() == "<colorbar>"]
+    return [panel for panel in fig.axes if panel not in axes and panel.get_label() == "<colorbar>"]
 
 
 def test_panels_share_scale_layout_and_colour_bar() -> None:
@@ -114,6 +116,16 @@ def test_options_go_to_every_panel() -> None:
     assert not draw()[0].legends
     directed = draw(directed=True)[1]
     assert len(edges_of(directed[0]).get_segments()) == 6
+
+
+def test_only_top_draws_what_is_strongest_for_any_method() -> None:
+    edge_index = torch.stack([torch.arange(9), torch.arange(1, 10)])
+    methods = {"first": torch.eye(9)[0], "last": torch.eye(9)[8]}
+    _, axes = visualize_graph_attr_multiple(methods, edge_index, top_k=1, only_top=True, use_pyplot=False)
+    for ax in axes:
+        assert [text.get_text() for text in ax.texts] == ["0", "1", "8", "9"]
+        assert len(ax.collections[-1].get_offsets()) == 6  # with nodes 2 and 7
+        assert len(edges_of(ax).get_segments()) == 1
 
 
 def test_data_with_isolated_nodes() -> None:

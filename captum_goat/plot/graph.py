@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.data.data import BaseData
 
-from captum_goat.plot.edge_scores import edge_scores, node_count, plain_edges, strongest, with_sign
+from captum_goat.plot.edge_scores import as_tensor, edge_scores, is_directed, node_count, strongest, with_sign
 from captum_goat.plot.layouts import LayoutName, Positions, edge_lines, node_positions, point_on
 from captum_goat.plot.style import (
     INK,
@@ -33,8 +34,11 @@ FIGURE_SIZE, PANEL_SIZE = (6.0, 6.0), (4.2, 4.2)  # inches
 MIN_WIDTH, MAX_WIDTH = 1.0, 6.0  # of edges, in points
 DOT, DOT_GAP, DOTS_WIDTH = 1.4, 2.2, 9.0  # points: length of dots, between them, and how much wider than an edge
 NODE_SIZE, LABELLED_NODE_SIZE = 30.0, 260.0  # square points
-FONT_SIZE = 9.0  # points
-MANY_NODES = 60  # if there are more, everything is drawn smaller
+FONT_SIZE, LABEL_DISTANCE = 9.0, 4.0  # points
+MAX_INSIDE = 3  # letters; longer labels are beside the nodes
+MANY_NODES = 60  # if there are more, everything is drawn smaller, and the figure is larger
+MAX_GROWTH = 1.6
+CONTEXT = "#a0a0a0"  # nodes around those with labels
 HEAD_AT, HEAD_SIZE, HEAD_GROWTH = 0.6, 6.0, 2.0  # arrowheads: share of the line, points, points per point of width
 HEAD = np.array([[0.6, 0.0], [-0.4, 0.45], [-0.4, -0.45]])  # a triangle that points to the right
 
@@ -43,7 +47,8 @@ def visualize_graph_attr(
     attributions: Tensor,
     edge_index: Tensor | Data,
     *,
-    directed: bool = False,
+    directed: bool | None = None,
+    only_top: bool = False,
     layout: LayoutName | Positions | None = None,
     node_labels: Sequence[object] | Tensor | None = None,
     node_colors: Any = None,
@@ -51,18 +56,22 @@ def visualize_graph_attr(
 ) -> tuple[Figure, Axes]:
     """Draw a graph with its edges coloured by attribution: blue supports the target, red opposes it.
 
-    Colours are centred on zero and widths grow with the magnitude. The two directions of an edge are drawn as one
-    line, which stands for their sum, unless the graph is ``directed``.
+    Colours are centred on zero and widths grow with the magnitude. In an undirected graph the two directions of an
+    edge are drawn as one line, which stands for their sum. If the graph is large, ``only_top`` draws a part of it.
 
     Args:
         attributions: One number per edge, ``[E]``.
         edge_index: The edges, ``[2, E]``, or a PyG ``Data`` with edges, the number of nodes and, optionally, their
             positions ``pos`` ``[N, 2]``.
-        directed: Whether to draw the two directions of an edge separately, as arrows.
+        directed: Whether to draw the two directions of an edge separately, as arrows; by default, if any edge has no
+            reverse.
+        only_top: Whether to draw only the ``top_k`` edges and, in grey, the other edges of their nodes.
         layout: Where to place the nodes: ``"kamada_kawai"``, which keeps motifs in shape; ``"spring"``, for large
             graphs; or the positions themselves, ``[N, 2]`` or a networkx dictionary. ``None`` for the ``pos`` of the
             ``Data``, or else for one of the two, depending on the size.
-        node_labels: What to write on the nodes, one entry per node.
+        node_labels: What to write on the nodes, or beside them if there is no room, one entry per node. With
+            ``only_top``, and if more than 60 nodes are drawn with ``top_k``, only the nodes of coloured edges have
+            labels, by default their indices in the first case.
         node_colors: One matplotlib colour, or one per node.
         **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others: see :class:`PictureOptions`.
 
@@ -84,8 +93,11 @@ def visualize_graph_attr(
         ['C', 'N', 'O']
     """
     settings = PictureSettings(**options)
-    pictures = _graph_pictures({"": attributions}, edge_index, settings, directed, layout, node_labels, node_colors)
-    fig, (ax,) = draw_pictures(pictures, settings, FIGURE_SIZE)
+    pictures = _graph_pictures(
+        {"": attributions}, edge_index, settings, directed, only_top, layout, node_labels, node_colors
+    )
+    growth = min(MAX_GROWTH, 1 / _crowding(len(pictures[""].nodes.positions)))
+    fig, (ax,) = draw_pictures(pictures, settings, (FIGURE_SIZE[0] * growth, FIGURE_SIZE[1] * growth))
     return fig, ax
 
 
@@ -125,66 +137,87 @@ def _graph_pictures(
     attributions: Mapping[str, Tensor],
     graph: Tensor | Data,
     settings: PictureSettings,
-    directed: bool = False,
+    directed: bool | None = None,
+    only_top: bool = False,
     layout: LayoutName | Positions | None = None,
     node_labels: Sequence[object] | Tensor | None = None,
     node_colors: Any = None,
 ) -> dict[str, GraphPicture]:
     """Return the pictures of one graph by title; see :func:`visualize_graph_attr`."""
-    edge_index, num_nodes = (graph, None) if isinstance(graph, Tensor) else (_edges_of(graph), graph.num_nodes)
+    if only_top and settings.top_k is None:
+        raise ValueError("Expected top_k, the number of edges to draw, with only_top=True (got None).")
+    edge_index, num_nodes = _edges_of(graph)
+    directed = is_directed(edge_index) if directed is None else directed
     merged = {
         title: edge_scores(
             values, edge_index, settings.ground_truth, directed=directed, feature_mask=settings.feature_mask
         )
         for title, values in attributions.items()
     }
+    edges, marked = next(iter(merged.values())).edges, [method.marked for method in merged.values()]
+    scores = {title: with_sign(method.scores, settings.sign) for title, method in merged.items()}
+    coloured = {title: strongest(values, settings.top_k) for title, values in scores.items()}
     if isinstance(graph, Data) and layout is None and graph.pos is not None and graph.pos.shape[1:] == (2,):
         layout = graph.pos
-    nodes = _drawn_nodes(plain_edges(edge_index).t().numpy(), num_nodes, layout, node_labels, node_colors)
-    pictures = {}
-    for title, (edges, all_scores, marked) in merged.items():
-        scores = with_sign(all_scores, settings.sign)
-        pictures[title] = GraphPicture(nodes, edges, scores, strongest(scores, settings.top_k), marked, directed)
-    return pictures
+    known: Any = None if isinstance(layout, str) else layout
+    count = node_count(edges, num_nodes, layout=known, node_labels=node_labels)
+    top_nodes = np.unique(edges[np.any(list(coloured.values()), axis=0)])
+    drawn_edges, drawn_nodes = np.arange(len(edges)), np.arange(count)
+    if only_top:
+        drawn_edges = np.flatnonzero(np.isin(edges, top_nodes).any(axis=1))
+        drawn_nodes = np.unique(edges[drawn_edges])
+    edges = np.searchsorted(drawn_nodes, edges[drawn_edges])
+    if known is None:
+        points = node_positions(edges, len(drawn_nodes), layout)
+    else:
+        points = node_positions(edges, count, known)[drawn_nodes]
+    labels = [""] * count
+    if node_labels is not None or only_top:
+        texts: Any = range(count) if node_labels is None else node_labels
+        few = only_top or (settings.top_k is not None and count > MANY_NODES)
+        for node in top_nodes if few else range(count):
+            labels[node] = str(texts[node].item() if isinstance(texts, Tensor) else texts[node])
+    faces = None if node_colors is None else _node_faces(node_colors, count)[drawn_nodes]
+    nodes = DrawnNodes.of(points, [labels[node] for node in drawn_nodes], faces)
+    return {
+        title: GraphPicture(nodes, edges, *(values[drawn_edges] for values in per_edge), directed)
+        for title, *per_edge in zip(scores, scores.values(), coloured.values(), marked, strict=True)
+    }
 
 
-def _edges_of(graph: Any) -> Tensor:
-    if not isinstance(graph, Data):
+def _edges_of(graph: Any) -> tuple[Tensor, int | None]:
+    """Return the edges and, if known, the number of nodes."""
+    if isinstance(graph, Data):
+        if graph.edge_index is None:
+            raise ValueError("Expected a Data with edge_index (got one without).")
+        return graph.edge_index, graph.num_nodes
+    if isinstance(graph, BaseData):
         raise ValueError(
             f"Expected edge_index as a tensor [2, E], or a Data that has it (got {type(graph).__name__}). "
             "Draw the edge types of a heterogeneous graph one at a time."
         )
-    if graph.edge_index is None:
-        raise ValueError("Expected a Data with edge_index (got one without).")
-    edge_index: Tensor = graph.edge_index
-    return edge_index
+    return as_tensor(graph, "edge_index"), None
 
 
 class DrawnNodes(NamedTuple):
     """The nodes of a picture."""
 
     positions: NDArray[Any]  # [N, 2]
-    labels: Sequence[str] | None
+    labels: list[str]  # "" for none
     faces: NDArray[Any]  # [N, 4]
-    size: float  # square points
+    sizes: NDArray[Any]  # [N], square points
+    labels_inside: bool
 
-
-def _drawn_nodes(
-    edges: NDArray[Any],
-    num_nodes: int | None,
-    layout: LayoutName | Positions | None,
-    node_labels: Sequence[object] | Tensor | None,
-    node_colors: Any,
-) -> DrawnNodes:
-    """Place, label and colour the nodes."""
-    known: Any = None if isinstance(layout, str) else layout
-    count = node_count(edges, num_nodes, layout=known, node_labels=node_labels)
-    entries = node_labels.tolist() if isinstance(node_labels, Tensor) else node_labels
-    labels = None if entries is None else [str(label) for label in entries]
-    if node_colors is None:
-        node_colors = INK if labels is None else "white"
-    size = (NODE_SIZE if labels is None else LABELLED_NODE_SIZE) * _crowding(count) ** 2
-    return DrawnNodes(node_positions(edges, count, layout), labels, _node_faces(node_colors, count), size)
+    @classmethod
+    def of(cls, positions: NDArray[Any], labels: list[str], faces: NDArray[Any] | None) -> DrawnNodes:
+        """Choose the nodes' sizes and, if they have none, their colours: labels are on them if there is room."""
+        inside = len(positions) <= MANY_NODES and max(map(len, labels), default=0) <= MAX_INSIDE
+        circles = np.array([bool(label) and inside for label in labels], dtype=bool)
+        sizes = np.where(circles, LABELLED_NODE_SIZE, NODE_SIZE) * _crowding(len(positions)) ** 2
+        if faces is None:  # nodes without a label are grey beside others that have one
+            dots = [INK if label or not any(labels) else CONTEXT for label in labels]
+            faces = _node_faces(np.where(circles, "white", dots).tolist(), len(labels))
+        return cls(positions, labels, faces, sizes, inside)
 
 
 def _node_faces(colours: Any, count: int) -> NDArray[Any]:
@@ -221,14 +254,14 @@ class GraphPicture(NamedTuple):
     def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
         """Draw the graph as nodes and lines, edges below nodes."""
         shrink = _crowding(len(self.nodes.positions))
-        widths = shrink * (MIN_WIDTH + (MAX_WIDTH - MIN_WIDTH) * scale.shares(self.scores))
+        widths = shrink * MIN_WIDTH + shrink**0.5 * (MAX_WIDTH - MIN_WIDTH) * scale.shares(self.scores)
         lines = edge_lines(self.edges, self.nodes.positions, arrows=self.directed)
         _draw_ground_truth(ax, np.flatnonzero(self.ground_truth), lines, widths, shrink)
         _draw_edges(ax, self, lines, widths, scale)
-        _draw_nodes(ax, self.nodes, FONT_SIZE * shrink)
+        _draw_nodes(ax, self.nodes, self.edges)
         ax.set_axis_off()
         ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
-        ax.margins(0.08)
+        ax.margins(0.04)
 
 
 def _add_lines(ax: Axes, lines: list[NDArray[Any]], chosen: NDArray[Any], widths: Any, **options: Any) -> None:
@@ -259,8 +292,15 @@ def _draw_edges(
     order = np.argsort(np.abs(drawn.scores), kind="stable")
     order = order[drawn.coloured[order]]
     plain = min(MIN_WIDTH, widths.min(initial=MIN_WIDTH))
-    colours: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm, "array": drawn.scores[order]}
-    _add_lines(ax, lines, np.arange(len(lines)), plain, colors=NEUTRAL, zorder=1.5)
+    faint = _crowding(len(drawn.nodes.positions))  # how opaque weak edges are: many of them must not be a blot
+    opacity = np.minimum(1.0, faint + 2 * scale.shares(drawn.scores[order]))
+    colours: dict[str, Any] = {
+        "cmap": scale.cmap,
+        "norm": scale.norm,
+        "array": drawn.scores[order],
+        "alpha": opacity if faint < 1 else None,
+    }
+    _add_lines(ax, lines, np.arange(len(lines)), plain, colors=NEUTRAL, alpha=faint, zorder=1.5)
     _add_lines(ax, lines, order, widths[order], zorder=2, **colours)
     if drawn.directed:
         grey = np.flatnonzero(~drawn.coloured)
@@ -288,12 +328,24 @@ def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, **options: Any
     ax.add_collection(heads)
 
 
-def _draw_nodes(ax: Axes, nodes: DrawnNodes, font_size: float) -> None:
+def _draw_nodes(ax: Axes, nodes: DrawnNodes, edges: NDArray[Any]) -> None:
+    """Draw the nodes with their labels: on them or, with a white rim, on the side that has no edges."""
+    from matplotlib.patheffects import withStroke
+
     x, y = nodes.positions.T
-    rims = min(1.0, font_size / FONT_SIZE)
-    ax.scatter(x, y, s=nodes.size, facecolors=nodes.faces, edgecolors=INK, linewidths=rims, zorder=3)
-    if nodes.labels is None:
-        return
-    style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": font_size, "zorder": 4, "clip_on": True}
-    for across, up, face, label in zip(x, y, nodes.faces, nodes.labels, strict=True):
-        ax.text(across, up, label, color=ink_on(face), **style)
+    shrink = _crowding(len(x))
+    ax.scatter(x, y, s=nodes.sizes, facecolors=nodes.faces, edgecolors=INK, linewidths=shrink, zorder=3)
+    ends = np.concatenate([edges, edges[:, ::-1]])
+    free_side = np.zeros_like(nodes.positions)  # where the neighbours are not
+    np.add.at(free_side, ends[:, 0], nodes.positions[ends[:, 0]] - nodes.positions[ends[:, 1]])
+    for node in np.flatnonzero([bool(label) for label in nodes.labels]):
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "zorder": 4}
+        offset = np.zeros(2)
+        if nodes.labels_inside:
+            style["color"] = ink_on(nodes.faces[node])
+        else:
+            offset = free_side[node] / (np.linalg.norm(free_side[node]) or 1.0) * LABEL_DISTANCE
+            style |= {"color": INK, "fontsize": FONT_SIZE * max(shrink, 0.75)}
+            style |= {"ha": "left" if offset[0] >= 0 else "right", "va": "bottom" if offset[1] >= 0 else "top"}
+            style["path_effects"] = [withStroke(linewidth=2, foreground="white")]
+        ax.annotate(nodes.labels[node], (x[node], y[node]), offset, textcoords="offset points", **style)
