@@ -79,13 +79,7 @@ class GraphClassifier(_Classifier):
     """
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Return the logits of every graph, ``[G, num_classes]``.
-
-        Args:
-            x: The node features ``[N, in_channels]``.
-            edge_index: The edges ``[2, E]``.
-            batch: The graph of every node ``[N]``; ``None`` for one graph.
-        """
+        """Return the logits of every graph, ``[G, num_classes]``; ``batch`` is ``None`` for one graph."""
         logits: Tensor = self.classifier(global_mean_pool(self.embed(x, edge_index), batch))
         return logits
 
@@ -103,13 +97,7 @@ class NodeClassifier(_Classifier):
     """
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Return the logits of every node, ``[N, num_classes]``; ``batch`` is ignored.
-
-        Args:
-            x: The node features ``[N, in_channels]``.
-            edge_index: The edges ``[2, E]``.
-            batch: Ignored; it allows the same call for graphs and for nodes.
-        """
+        """Return the logits of every node, ``[N, num_classes]``; ``batch`` allows the same call as for graphs."""
         logits: Tensor = self.classifier(self.embed(x, edge_index))
         return logits
 
@@ -139,13 +127,7 @@ class RootClassifier(Module):
         self.train(model.training)  # a model in evaluation mode stays one
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Return the row of the first node of every graph, ``[G, num_classes]``.
-
-        Args:
-            x: The node features ``[N, F]``.
-            edge_index: The edges ``[2, E]``.
-            batch: The graph of every node ``[N]``, in ascending order; ``None`` for one graph.
-        """
+        """Return the row of the first node of every graph, ``[G, num_classes]``; ``batch`` is in ascending order."""
         rows: Tensor = self.model(x, edge_index)
         if batch is None:
             return rows[:1]

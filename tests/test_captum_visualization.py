@@ -179,14 +179,13 @@ def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.
 
 
 def test_text_has_undirected_edges_as_words() -> None:
-    delta = torch.tensor([0.25])
     record = to_text_record(
-        ATTRIBUTIONS, EDGE_INDEX, ["C", "N", 3], pred_class=1, pred_prob=0.9, convergence_delta=delta
+        ATTRIBUTIONS, EDGE_INDEX, ["C", "N", 3], pred_class=1, pred_prob=0.9, convergence_score=0.25
     )
     assert record.raw_input_ids == ["C-N", "C-3", "N-3"]
     assert record.word_attributions.tolist() == pytest.approx([1, 0, 0.5 / 3])
     assert (record.attr_score, record.convergence_score) == (3.5, 0.25)
-    assert (record.pred_class, record.pred_prob, record.attr_class, record.true_class) == (1, 0.9, 1, "")
+    assert (record.pred_class, record.pred_prob, record.attr_class, record.true_class) == (1, 0.9, "", "")
     other = to_text_record(ATTRIBUTIONS, EDGE_INDEX, pred_class=1, attr_class=0, true_class=1)
     assert (other.raw_input_ids, other.attr_class, other.true_class) == (["0-1", "0-2", "1-2"], 0, 1)
     assert math.isnan(other.pred_prob)
@@ -235,7 +234,6 @@ def test_captum_can_print_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
         (to_timeseries_attr, {"num_nodes": 2}, r"at least 3 .* \(got \[2\]\)"),
         (to_image_attr, {"attributions": torch.ones(2)}, r"attributions of shape \[5\], one per edge \(got \[2\]\)"),
         (to_text_record, {"node_labels": "CN"}, r"node_labels to agree .* at least 3 .* \(got \[2\]\)"),
-        (to_text_record, {"convergence_delta": torch.zeros(3)}, r"\(got 3\). Make one record per graph"),
         (visualize_adjacency_attr, {"sign": "both"}, r"sign to be one of .* \(got 'both'\)"),
         (visualize_adjacency_attr, {"outlier_perc": -1}, r"between 0 and 100 \(got -1\)"),
         (visualize_node_attr, {"top_k": 2}, r"options of nodes \(got top_k, which concerns single edges\)"),

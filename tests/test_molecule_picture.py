@@ -23,7 +23,7 @@ from captum_goat.plot import (
     visualize_molecule_attr_multiple,
 )
 from captum_goat.plot.molecule import ALPHA
-from captum_goat.plot.style import NEGATIVE, NEUTRAL, POSITIVE, colour_scale
+from captum_goat.plot.style import NEGATIVE, NEUTRAL, POSITIVE, PictureSettings
 
 matplotlib.use("Agg")
 needs_rdkit = pytest.mark.usefixtures("rdkit")
@@ -70,7 +70,7 @@ def dots(text: str) -> np.ndarray:
 @needs_rdkit
 def test_every_bond_has_the_colour_of_its_attribution() -> None:
     colours = bands(svg())
-    expected = [to_hex(colour) for colour in colour_scale("all", 4.0).colours(np.array(SCORES))]
+    expected = [to_hex(colour) for colour in PictureSettings(vmax=4.0).scale(1.0).colours(np.array(SCORES))]
     assert colours == dict(enumerate(expected))
     assert (colours[1], colours[2]) == (NEGATIVE, NEUTRAL)
     assert bands(svg(vmax=2.0))[0] == POSITIVE  # the scale can be shared

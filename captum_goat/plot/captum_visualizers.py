@@ -104,11 +104,7 @@ def to_text_record(
     *,
     directed: bool = False,
     feature_mask: Tensor | None = None,
-    pred_class: object = "",
-    pred_prob: float = math.nan,
-    true_class: object = "",
-    attr_class: object = None,
-    convergence_delta: float | Tensor = math.nan,
+    **fields: Any,
 ) -> visualization.VisualizationDataRecord:
     """Return the graph as a text, its edges as words, for Captum's ``visualize_text([record, ...])``.
 
@@ -122,11 +118,8 @@ def to_text_record(
         directed: Whether the directions of an edge are separate words, ``C→N`` and ``N→C``, or one, ``C-N``, with the
             sum of their attributions.
         feature_mask: As in :class:`~captum_goat.plot.PictureOptions`.
-        pred_class: The predicted class.
-        pred_prob: Its probability.
-        true_class: The true class.
-        attr_class: The class that is explained; ``None`` for the predicted one.
-        convergence_delta: The completeness error of the attributions.
+        **fields: Other fields of Captum's record: ``pred_class``, ``pred_prob``, ``true_class``, ``attr_class``,
+            ``convergence_score``.
 
     Returns:
         The record; without words if the graph has no edges.
@@ -136,7 +129,7 @@ def to_text_record(
         >>> import torch
         >>> from captum_goat.plot.captum_visualizers import to_text_record
         >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-        >>> record = to_text_record(torch.tensor([2.0, 2.0, -1.0, 0.0]), edge_index, ["C", "N", "O"])
+        >>> record = to_text_record(torch.tensor([2.0, 2.0, -1.0, 0.0]), edge_index, ["C", "N", "O"], pred_class=1)
         >>> record.raw_input_ids, record.word_attributions.tolist(), record.attr_score
         (['C-N', 'N-O'], [1.0, -0.25], 3.0)
     """
@@ -144,21 +137,19 @@ def to_text_record(
     count = node_count(edges, node_labels=node_labels)
     names = [str(label) for label in (range(count) if node_labels is None else node_labels)]
     link = "→" if directed else "-"
-    if isinstance(convergence_delta, Tensor) and convergence_delta.numel() != 1:
-        raise ValueError(
-            f"Expected one convergence_delta, that of this graph (got {convergence_delta.numel()}). "
-            "Make one record per graph."
-        )
-    return visualization.VisualizationDataRecord(
-        word_attributions=torch.from_numpy(scores / (np.abs(scores).max(initial=0.0) or 1.0)),
-        pred_prob=float(pred_prob),
-        pred_class=pred_class,
-        true_class=true_class,
-        attr_class=pred_class if attr_class is None else attr_class,
-        attr_score=float(scores.sum()),
-        raw_input_ids=[f"{names[source]}{link}{names[target]}" for source, target in edges],
-        convergence_score=float(convergence_delta),
-    )
+    record: dict[str, Any] = {
+        "word_attributions": torch.from_numpy(scores / (np.abs(scores).max(initial=0.0) or 1.0)),
+        "attr_score": float(scores.sum()),
+        "raw_input_ids": [f"{names[source]}{link}{names[target]}" for source, target in edges],
+    }
+    unknown = {
+        "pred_class": "",
+        "pred_prob": math.nan,
+        "true_class": "",
+        "attr_class": "",
+        "convergence_score": math.nan,
+    }
+    return visualization.VisualizationDataRecord(**record, **unknown | fields)
 
 
 def visualize_adjacency_attr(

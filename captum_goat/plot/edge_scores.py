@@ -38,15 +38,8 @@ def edge_scores(
 ) -> EdgeScores:
     """Merge repeated edges, and both directions of an edge unless ``directed``; add up their attributions.
 
-    Args:
-        attributions: One number per edge, ``[E]``.
-        edge_index: The edges, ``[2, E]``.
-        ground_truth: The edges to mark, bool ``[E]``; ``None`` for none. An edge is marked if any direction of it is.
-        directed: Whether the two directions of an edge are kept separate.
-        feature_mask: As in :class:`~captum_goat.plot.PictureOptions`.
-
-    Returns:
-        The merged edges. The smaller node of an undirected edge comes first.
+    The ground truth and the feature mask are those of :class:`~captum_goat.plot.PictureOptions`. A merged edge is
+    marked if any of its edges is in the ground truth. The smaller node of an undirected edge comes first.
     """
     edges = plain_edges(edge_index)
     scores = _one_per_edge("attributions", attributions, edges).double()

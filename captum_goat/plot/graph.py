@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
 from captum_goat.plot.edge_scores import as_tensor, edge_scores, is_directed, node_count, strongest, with_sign
-from captum_goat.plot.layouts import LayoutName, Positions, edge_lines, node_positions, point_on
+from captum_goat.plot.layouts import LayoutName, Positions, edge_lines, node_positions
 from captum_goat.plot.style import (
     INK,
     NEUTRAL,
@@ -19,9 +19,7 @@ from captum_goat.plot.style import (
     PictureOptions,
     PictureSettings,
     add_dotted_handle,
-    check_methods,
     draw_pictures,
-    ink_on,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +78,6 @@ def visualize_graph_attr(
 
     Raises:
         ImportError: If matplotlib or networkx is missing.
-        ValueError: If the arguments do not fit together.
 
     Examples::
 
@@ -127,8 +124,7 @@ def visualize_graph_attr_multiple(
         >>> [ax.get_title() for ax in axes]
         ['GOAt', 'gradients']
     """
-    check_methods(attributions)
-    settings, graph_options = PictureSettings.split(options)
+    settings, graph_options = PictureSettings.of_panels(attributions, options)
     pictures = _graph_pictures(attributions, edge_index, settings, **graph_options)
     return draw_pictures(pictures, settings, PANEL_SIZE, shared_scale=shared_scale)
 
@@ -255,11 +251,10 @@ class GraphPicture(NamedTuple):
         """Draw the graph as nodes and lines, edges below nodes."""
         shrink = _crowding(len(self.nodes.positions))
         widths = shrink * MIN_WIDTH + shrink**0.5 * (MAX_WIDTH - MIN_WIDTH) * scale.shares(self.scores)
-        lines = edge_lines(self.edges, self.nodes.positions, arrows=self.directed)
+        lines = edge_lines(self.edges, self.nodes.positions)
         _draw_ground_truth(ax, np.flatnonzero(self.ground_truth), lines, widths, shrink)
         _draw_edges(ax, self, lines, widths, scale)
         _draw_nodes(ax, self.nodes, self.edges)
-        ax.set_axis_off()
         ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
         ax.margins(0.04)
 
@@ -314,12 +309,14 @@ def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, **options: Any
     from matplotlib.path import Path
     from matplotlib.transforms import IdentityTransform
 
-    points = [point_on(line, HEAD_AT) for line in lines]
-    turns = [np.array([step, [-step[1], step[0]]]) / (np.linalg.norm(step) or 1.0) for _, step in points]
+    places = [divmod(HEAD_AT * (len(line) - 1), 1) for line in lines]  # between which points of the line
+    steps = [line[int(index) + 1] - line[int(index)] for line, (index, _) in zip(lines, places, strict=True)]
+    points = [line[int(index)] + rest * step for line, (index, rest), step in zip(lines, places, steps, strict=True)]
+    turns = [np.array([step, [-step[1], step[0]]]) / (np.linalg.norm(step) or 1.0) for step in steps]
     heads = PathCollection(
         [Path(HEAD @ turn, closed=False) for turn in turns],
         sizes=np.broadcast_to((HEAD_SIZE + HEAD_GROWTH * np.asarray(widths)) ** 2, len(lines)),
-        offsets=np.array([point for point, _ in points]).reshape(-1, 2),
+        offsets=np.array(points).reshape(-1, 2),
         offset_transform=ax.transData,
         linewidths=0,
         **options,
@@ -342,7 +339,8 @@ def _draw_nodes(ax: Axes, nodes: DrawnNodes, edges: NDArray[Any]) -> None:
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "zorder": 4}
         offset = np.zeros(2)
         if nodes.labels_inside:
-            style["color"] = ink_on(nodes.faces[node])
+            is_bright = nodes.faces[node, :3] @ [0.299, 0.587, 0.114] > 0.5
+            style["color"] = INK if is_bright else "white"
         else:
             offset = free_side[node] / (np.linalg.norm(free_side[node]) or 1.0) * LABEL_DISTANCE
             style |= {"color": INK, "fontsize": FONT_SIZE * max(shrink, 0.75)}

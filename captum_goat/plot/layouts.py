@@ -20,7 +20,7 @@ GAP = 1.2  # between components of a graph, in lengths of an edge
 ROW_SHAPE = 1.4  # all components together are about that much wider than high
 STARTS, STEPS = 10, 200  # of Kamada and Kawai's layout: the best of several random starts is taken,
 PAIRS = 100_000  # of fewer if all starts together would have more pairs of nodes than this
-LOOP_RADIUS, ARROW_LOOP_RADIUS = 0.05, 0.075  # a self-loop is a circle with this share of the layout's size as radius
+LOOP_RADIUS = 0.06  # a self-loop is a circle with this share of the layout's size as radius
 BEND = 0.2  # the two directions of an edge are this share of their length apart
 CURVE_POINTS = 25
 
@@ -35,10 +35,6 @@ def node_positions(edges: NDArray[Any], num_nodes: int, layout: LayoutName | Pos
         num_nodes: The number of nodes.
         layout: A name, or the points themselves: ``[N, 2]``, or a dictionary as networkx uses it. ``None`` for
             ``"kamada_kawai"``, or ``"spring"`` if a connected component has more than 500 nodes.
-
-    Raises:
-        ImportError: If networkx is missing, or SciPy for ``"spring"``.
-        ValueError: If there is no such layout, or not a point for every node.
     """
     if layout is not None and not isinstance(layout, str):
         return _given_points(layout, num_nodes)
@@ -70,23 +66,20 @@ def node_positions(edges: NDArray[Any], num_nodes: int, layout: LayoutName | Pos
 
 def _connected_points(graph: Any, layout: LayoutName) -> NDArray[Any]:
     """Lay out a connected networkx graph, long side across, with edges of length 1 on average."""
-    points = kamada_kawai(graph) if layout == "kamada_kawai" else _spring(graph)
+    import networkx
+
+    try:
+        points = (
+            kamada_kawai(graph)
+            if layout == "kamada_kawai"
+            else np.array(list(networkx.spring_layout(graph, seed=SEED).values()))
+        )
+    except ImportError as error:
+        raise ImportError(f"networkx needs SciPy to lay out {len(graph)} nodes: pip install scipy") from error
     centred = points - points.mean(axis=0)
     turned: NDArray[Any] = centred @ np.linalg.eigh(centred.T @ centred)[1][:, ::-1]  # the short side comes first
     lengths = [np.linalg.norm(turned[source] - turned[target]) for source, target in graph.edges]
     return turned / np.mean(lengths) if any(lengths) else turned
-
-
-def _spring(graph: Any) -> NDArray[Any]:
-    import networkx
-
-    try:
-        points = networkx.spring_layout(graph, seed=SEED)
-    except ImportError as error:
-        raise ImportError(
-            f"networkx needs SciPy for layout='spring' of {len(graph)} nodes: pip install scipy"
-        ) from error
-    return np.array([points[node] for node in range(len(graph))], dtype=float)
 
 
 def _given_points(positions: Positions, num_nodes: int) -> NDArray[Any]:
@@ -149,15 +142,15 @@ def _pairwise(points: NDArray[Any]) -> NDArray[Any]:
     return distances
 
 
-def edge_lines(edges: NDArray[Any], points: NDArray[Any], *, arrows: bool = False) -> list[NDArray[Any]]:
-    """Return the lines from sources to targets, ``[points, 2]`` each; ``arrows`` leaves room for arrowheads.
+def edge_lines(edges: NDArray[Any], points: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return the lines from sources to targets, ``[points, 2]`` each.
 
     An edge whose reverse exists, too, is bent to its left, so that the two do not overlap. A self-loop is a circle on
     the side of its node that faces away from the graph.
     """
     pairs = {(int(source), int(target)) for source, target in edges}
     size = float(np.ptp(points, axis=0).max()) if len(points) else 0.0
-    radius = (ARROW_LOOP_RADIUS if arrows else LOOP_RADIUS) * (size or 1.0)
+    radius = LOOP_RADIUS * (size or 1.0)
     lines = []
     for source, target in edges:
         if source == target:
@@ -184,10 +177,3 @@ def _curve(start: NDArray[Any], end: NDArray[Any]) -> NDArray[Any]:
     share = np.linspace(0, 1, CURVE_POINTS)[:, None]
     curve: NDArray[Any] = start + share * along + 2 * BEND * share * (1 - share) * left
     return curve
-
-
-def point_on(line: NDArray[Any], share: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the point at a share of a line's points, and the direction there (not normalised)."""
-    index, rest = divmod(share * (len(line) - 1), 1)
-    step = line[int(index) + 1] - line[int(index)]
-    return line[int(index)] + rest * step, step

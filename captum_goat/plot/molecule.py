@@ -19,7 +19,6 @@ from captum_goat.plot.style import (
     PictureOptions,
     PictureSettings,
     add_dotted_handle,
-    check_methods,
     draw_pictures,
 )
 
@@ -75,7 +74,6 @@ def visualize_molecule_attr(
 
     Raises:
         ImportError: If RDKit or matplotlib is missing.
-        ValueError: If the arguments do not fit together.
 
     Examples::
 
@@ -116,8 +114,7 @@ def visualize_molecule_attr_multiple(
         >>> [ax.get_title() for ax in axes]
         ['GOAt', 'gradients']
     """
-    check_methods(attributions)
-    settings, own_options = PictureSettings.split(options)
+    settings, own_options = PictureSettings.of_panels(attributions, options)
     pictures = {
         title: _molecule_picture(values, molecule, settings, **own_options) for title, values in attributions.items()
     }
@@ -210,7 +207,6 @@ class MoleculePicture(NamedTuple):
         box = ax.get_window_extent()
         width, height = (max(50, round(side / fig.dpi * PIXELS_PER_INCH)) for side in (box.width, box.height))
         ax.imshow(imread(BytesIO(self.file((width, height), scale, "png"))), interpolation="antialiased")
-        ax.set_axis_off()
         if self.ground_truth.any():
             add_dotted_handle(ax)
 
@@ -263,11 +259,7 @@ def scored_molecule(
     ground_truth: Tensor | None = None,
     feature_mask: Tensor | None = None,
 ) -> MoleculePicture:
-    """Return the molecule with the sum of both directions for every bond; a self-loop counts for its atom.
-
-    Raises:
-        ValueError: If an edge is not a bond, or the arguments do not fit together.
-    """
+    """Return the molecule with the sum of both directions for every bond; a self-loop counts for its atom."""
     edges, scores, marked = edge_scores(attributions, edge_index, ground_truth, feature_mask=feature_mask)
     count = molecule.GetNumAtoms()
     if node_attributions is not None and node_attributions.shape != (count,):
@@ -290,12 +282,9 @@ def scored_molecule(
 
 
 def with_hydrogens(scored: MoleculePicture, which: Hydrogens) -> MoleculePicture:
-    """Remove hydrogens from the picture; their attributions are added to the atoms that they are bound to.
+    """Keep only some hydrogens in the picture; the attributions of the others go to the atoms they are bound to.
 
-    Args:
-        scored: The molecule.
-        which: The hydrogens to keep: ``"all"``, ``"polar"`` (those not bound to carbon), or ``"none"``. One of the
-            ground truth stays, and so does one that is not bound to a single other atom.
+    Hydrogens of the ground truth stay, and so do those that are not bound to a single other atom.
     """
     hidden = [] if which == "all" else [atom for atom in scored.molecule.GetAtoms() if _is_hidden(atom, which, scored)]
     molecule, atoms = rdkit_module().RWMol(scored.molecule), scored.atoms.copy()

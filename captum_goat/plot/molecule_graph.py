@@ -61,10 +61,8 @@ def build_molecule(
 ) -> Any:
     """Return an RDKit molecule with exactly these atoms and bonds, whether or not they make chemical sense.
 
-    Args:
-        atoms: The elements, as symbols or atomic numbers; ``"*"`` and 0 are unknown elements.
-        edges: The bonds, ``[M, 2]``; self-loops and repetitions are left out.
-        orders: Their orders, ``[M]``: 1, 2, 3, or 1.5 for aromatic bonds. Others are drawn as single bonds.
+    Atoms are symbols or atomic numbers; ``"*"`` and 0 are unknown elements. Self-loops and repetitions among the edges,
+    ``[M, 2]``, are left out. Orders, ``[M]``, are 1, 2, 3, or 1.5 for aromatic bonds; others become single bonds.
     """
     if isinstance(atoms, Tensor) and (atoms.dim() != 1 or atoms.is_floating_point()):
         raise ValueError(
@@ -134,22 +132,14 @@ def molecule_of(
         if len(atoms) != graph.num_nodes:
             raise ValueError(f"Expected atoms to name {graph.num_nodes} elements, one per node (got {len(atoms)}).")
         return build_molecule(atoms, edges, orders)
-    smiles = graph.smiles if "smiles" in graph else None
-    if isinstance(smiles, str):
-        molecule = _molecule_of_smiles(smiles, graph.num_nodes, {(min(edge), max(edge)) for edge in edges.tolist()})
-        if molecule is not None:
-            return molecule
+    if isinstance(graph.get("smiles"), str):  # it has to have the graph's nodes and bonds, with hydrogens or without
+        pairs = {(min(edge), max(edge)) for edge in edges.tolist() if edge[0] != edge[1]}
+        chem = rdkit_module()
+        molecule = chem.MolFromSmiles(graph.smiles)
+        for candidate in () if molecule is None else (molecule, chem.AddHs(molecule)):
+            bonds = {tuple(sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))) for bond in candidate.GetBonds()}
+            if candidate.GetNumAtoms() == graph.num_nodes and bonds == pairs:
+                return candidate
     raise ValueError(
         "Expected atoms, the element of every node (got None, and a graph without z and without a matching smiles)."
     )
-
-
-def _molecule_of_smiles(smiles: str, num_nodes: int | None, pairs: set[tuple[int, int]]) -> Any | None:
-    """Return the molecule of a SMILES if it has the graph's nodes and bonds, with hydrogens or without."""
-    chem = rdkit_module()
-    molecule = chem.MolFromSmiles(smiles)
-    for candidate in () if molecule is None else (molecule, chem.AddHs(molecule)):
-        bonds = {tuple(sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))) for bond in candidate.GetBonds()}
-        if candidate.GetNumAtoms() == num_nodes and bonds == {pair for pair in pairs if pair[0] != pair[1]}:
-            return candidate
-    return None

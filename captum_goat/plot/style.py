@@ -110,17 +110,33 @@ class PictureSettings:
 
     @classmethod
     def split(cls, options: dict[str, Any]) -> tuple[PictureSettings, dict[str, Any]]:
-        """Separate the options of all pictures from the others; panels have a colour bar by default."""
-        names = {field.name for field in fields(cls)}
-        shared = {"show_colorbar": True} | {name: value for name, value in options.items() if name in names}
-        return cls(**shared), {name: value for name, value in options.items() if name not in names}
+        """Separate the options of all pictures from the others."""
+        names = {field.name for field in fields(cls)} & options.keys()
+        return cls(**{name: options[name] for name in names}), {
+            name: value for name, value in options.items() if name not in names
+        }
+
+    @classmethod
+    def of_panels(cls, attributions: Any, options: dict[str, Any]) -> tuple[PictureSettings, dict[str, Any]]:
+        """Separate the options of panels, which have a colour bar by default; check that there are methods."""
+        if not isinstance(attributions, Mapping) or not attributions:
+            got = "none" if isinstance(attributions, Mapping) else type(attributions).__name__
+            raise ValueError(f"Expected the attributions of one or more methods, {{name: [E], ...}} (got {got}).")
+        return cls.split({"show_colorbar": True} | options)
 
     def scale(self, alpha: float, *scores: NDArray[Any]) -> ColourScale:
         """Return the colour scale up to ``vmax``, or up to the largest magnitude of these scores."""
-        vmax = self.vmax
+        from matplotlib import colormaps
+        from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+        vmax, cmap = self.vmax, self.cmap
         if vmax is None:
             vmax = max(magnitude_scale(values, self.outlier_perc) for values in scores)
-        return colour_scale(self.sign, vmax or 1.0, self.cmap, alpha)
+        vmax = vmax or 1.0
+        norm = Normalize(-vmax if self.sign in ("all", "negative") else 0, vmax if self.sign != "negative" else 0)
+        if cmap is None:  # an odd number of colours, so that zero has the grey itself
+            cmap = LinearSegmentedColormap.from_list(f"goat_{self.sign}", CMAP_COLORS[self.sign], N=257)
+        return ColourScale(colormaps.get_cmap(cmap), norm, self.sign, alpha)
 
 
 class ColourScale(NamedTuple):
@@ -140,22 +156,6 @@ class ColourScale(NamedTuple):
     def colours(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Return the colours, ``[..., 4]``."""
         return np.asarray(self.cmap(self.norm(scores), alpha=self.alpha))
-
-
-def colour_scale(sign: Sign, vmax: float, cmap: str | Colormap | None = None, alpha: float = 1.0) -> ColourScale:
-    """Return the colour scale of a picture."""
-    from matplotlib import colormaps
-    from matplotlib.colors import LinearSegmentedColormap, Normalize
-
-    norm = Normalize(-vmax if sign in ("all", "negative") else 0, vmax if sign != "negative" else 0)
-    if cmap is None:  # an odd number of colours, so that zero has the grey itself
-        cmap = LinearSegmentedColormap.from_list(f"goat_{sign}", CMAP_COLORS[sign], N=257)
-    return ColourScale(colormaps.get_cmap(cmap), norm, sign, alpha)
-
-
-def ink_on(face: NDArray[Any]) -> str:
-    """Return a colour for letters that can be read on a face, by its brightness."""
-    return INK if face[:3] @ [0.299, 0.587, 0.114] > 0.5 else "white"
 
 
 class Picture(Protocol):
@@ -208,13 +208,6 @@ def draw_pictures(
 
         pyplot.show()
     return fig, axes
-
-
-def check_methods(attributions: Any) -> None:
-    """Raise a ValueError unless the attributions are those of one or more methods, by name."""
-    if not isinstance(attributions, Mapping) or not attributions:
-        got = "none" if isinstance(attributions, Mapping) else type(attributions).__name__
-        raise ValueError(f"Expected the attributions of one or more methods, {{name: [E], ...}} (got {got}).")
 
 
 def _panel_axes(count: int, settings: PictureSettings, panel_size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
