@@ -196,9 +196,6 @@ def train_model(
     Returns:
         The test accuracy and the test set.
 
-    Raises:
-        ValueError: If there are fewer than 10 graphs, or if a mask is missing.
-
     Examples::
 
         >>> from captum_goat.datasets import ba_2motifs

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch_geometric.data import Data
 
-from captum_goat import GOAtAttribution, undirected_feature_mask
+from captum_goat import GOAtAttribution, explain_dataset, undirected_feature_mask
 from captum_goat.plot import visualize_graph_attr
 from captum_goat.plot.style import NEUTRAL
 
@@ -84,6 +84,18 @@ def test_sums_of_both_directions_are_counted_once() -> None:
     np.testing.assert_allclose(scores(summed, feature_mask=undirected), scores(plain), rtol=1e-12)
     assert np.abs(scores(summed) - scores(plain)).max() > 0.1 * np.abs(scores(plain)).max(), "the sums were doubled"
     assert scores(summed, feature_mask=undirected).sum() == pytest.approx(float(plain.sum()))
+
+
+def test_means_of_both_directions_are_drawn_as_they_are() -> None:
+    """``explain_dataset(undirected=True)`` gives both directions their mean: the picture shows their sum."""
+    x = torch.arange(16.0, dtype=torch.float64).view(4, 4) / 10
+    model, graph = make_gnn("gin"), Data(x=x, edge_index=EDGE_INDEX)
+    options: dict[str, Any] = {"target": 0, "show_progress": False}
+    plain, means = (explain_dataset(model, [graph], undirected=value, **options)[0] for value in (False, True))
+    assert not torch.allclose(plain.edge_mask, means.edge_mask)
+    pictures = [drawn(draw(explanation.edge_mask, explanation, layout=POS)[1]) for explanation in (plain, means)]
+    for node in range(3):
+        assert pictures[0][node][0] == pytest.approx(pictures[1][node][0])
 
 
 def test_scale_is_centred_and_can_be_shared() -> None:

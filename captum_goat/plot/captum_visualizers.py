@@ -16,7 +16,7 @@ import torch
 from captum.attr import visualization
 from torch import Tensor
 
-from captum_goat.plot.edge_scores import edge_scores, node_count, plain_edges, strongest, with_sign
+from captum_goat.plot.edge_scores import edge_scores, node_count, plain_edges, with_sign
 from captum_goat.plot.style import INK, ColourScale, PictureOptions, PictureSettings, draw_pictures
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = [
 
 CHANNELS = ("incoming", "outgoing")
 MATRIX_SIZE, LINE_SIZE = (6.0, 6.0), (4.2, 3.2)  # inches
+FONT_SIZE, LABEL_ROOM = 10.0, 240.0  # points: of a label, and of all labels at a side of the matrix
 OVERLAY = 0.7  # how opaque colours over lines are, as in Captum
 
 
@@ -141,15 +142,13 @@ def to_text_record(
         "word_attributions": torch.from_numpy(scores / (np.abs(scores).max(initial=0.0) or 1.0)),
         "attr_score": float(scores.sum()),
         "raw_input_ids": [f"{names[source]}{link}{names[target]}" for source, target in edges],
-    }
-    unknown = {
         "pred_class": "",
         "pred_prob": math.nan,
         "true_class": "",
         "attr_class": "",
         "convergence_score": math.nan,
     }
-    return visualization.VisualizationDataRecord(**record, **unknown | fields)
+    return visualization.VisualizationDataRecord(**record | fields)
 
 
 def visualize_adjacency_attr(
@@ -186,13 +185,10 @@ def visualize_adjacency_attr(
         [[None, 4.0], [-1.0, None]]
     """
     settings = PictureSettings(**options)
-    edges, all_scores, marked = edge_scores(
-        attributions, edge_index, settings.ground_truth, directed=True, feature_mask=settings.feature_mask
-    )
-    scores = with_sign(all_scores, settings.sign)
+    edges, scores, coloured, marked = settings.drawn_edges(attributions, edge_index, directed=True)
     count = node_count(edges, num_nodes, node_labels=node_labels)
     image = np.full((max(count, 1), max(count, 1)), np.nan)  # what is nan is not drawn
-    image[edges[:, 0], edges[:, 1]] = np.where(strongest(scores, settings.top_k), scores, 0.0)
+    image[edges[:, 0], edges[:, 1]] = np.where(coloured, scores, 0.0)
     picture = _Matrix(scores, image, edges[marked], node_labels)
     fig, (ax,) = draw_pictures({"": picture}, settings, MATRIX_SIZE)
     return fig, ax
@@ -220,6 +216,7 @@ class _Matrix(NamedTuple):
             axis.set_major_locator(MaxNLocator(integer=True))
             if self.labels is not None:
                 axis.set_ticks(range(len(self.labels)), labels=[str(label) for label in self.labels])
+                axis.set_tick_params(labelsize=min(FONT_SIZE, LABEL_ROOM / max(len(self.labels), 1)))
         ax.xaxis.tick_top()
         ax.xaxis.set_label_position("top")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -20,14 +20,6 @@ Sign = Literal["all", "positive", "negative", "absolute_value"]
 ROUNDING = 1e-5  # of attributions that are equal
 
 
-class EdgeScores(NamedTuple):
-    """The distinct edges of a graph, in the order of their nodes."""
-
-    edges: NDArray[Any]  # [M, 2]
-    scores: NDArray[Any]  # [M], float64
-    marked: NDArray[Any]  # bool [M]
-
-
 def edge_scores(
     attributions: Tensor,
     edge_index: Tensor,
@@ -35,11 +27,12 @@ def edge_scores(
     *,
     directed: bool = False,
     feature_mask: Tensor | None = None,
-) -> EdgeScores:
-    """Merge repeated edges, and both directions of an edge unless ``directed``; add up their attributions.
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return the distinct edges ``[M, 2]``, the sums of their attributions ``[M]`` and which are marked, bool ``[M]``.
 
-    The ground truth and the feature mask are those of :class:`~captum_goat.plot.PictureOptions`. A merged edge is
-    marked if any of its edges is in the ground truth. The smaller node of an undirected edge comes first.
+    Repeated edges are merged, and both directions of an edge unless ``directed``; the smaller node of an undirected
+    edge comes first. The ground truth and the feature mask are those of :class:`~captum_goat.plot.PictureOptions`: a
+    merged edge is marked if any of its edges is in the ground truth.
     """
     edges = plain_edges(edge_index)
     scores = _one_per_edge("attributions", attributions, edges).double()
@@ -54,7 +47,7 @@ def edge_scores(
     marks = torch.zeros_like(scores) if ground_truth is None else _one_per_edge("ground_truth", ground_truth, edges)
     edges = edges if directed else edges.sort(dim=0).values
     edges, values = coalesce(edges, torch.stack([scores, marks.double()], dim=1), reduce="sum")
-    return EdgeScores(edges.t().numpy(), values[:, 0].numpy(), values[:, 1].numpy() > 0)
+    return edges.t().numpy(), values[:, 0].numpy(), values[:, 1].numpy() > 0
 
 
 def _share_features(scores: Tensor, feature_mask: Tensor) -> Tensor:

@@ -10,12 +10,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
-from captum_goat.plot.edge_scores import as_tensor, edge_scores, is_directed, node_count, strongest, with_sign
+from captum_goat.plot.edge_scores import as_tensor, is_directed, node_count
 from captum_goat.plot.layouts import LayoutName, Positions, edge_lines, node_positions
 from captum_goat.plot.style import (
     INK,
     NEUTRAL,
     ColourScale,
+    DrawnEdges,
     PictureOptions,
     PictureSettings,
     add_dotted_handle,
@@ -75,9 +76,6 @@ def visualize_graph_attr(
 
     Returns:
         The figure and the axes.
-
-    Raises:
-        ImportError: If matplotlib or networkx is missing.
 
     Examples::
 
@@ -144,20 +142,13 @@ def _graph_pictures(
         raise ValueError("Expected top_k, the number of edges to draw, with only_top=True (got None).")
     edge_index, num_nodes = _edges_of(graph)
     directed = is_directed(edge_index) if directed is None else directed
-    merged = {
-        title: edge_scores(
-            values, edge_index, settings.ground_truth, directed=directed, feature_mask=settings.feature_mask
-        )
-        for title, values in attributions.items()
-    }
-    edges, marked = next(iter(merged.values())).edges, [method.marked for method in merged.values()]
-    scores = {title: with_sign(method.scores, settings.sign) for title, method in merged.items()}
-    coloured = {title: strongest(values, settings.top_k) for title, values in scores.items()}
+    methods = {title: settings.drawn_edges(values, edge_index, directed) for title, values in attributions.items()}
+    edges = next(iter(methods.values())).edges
     if isinstance(graph, Data) and layout is None and graph.pos is not None and graph.pos.shape[1:] == (2,):
         layout = graph.pos
     known: Any = None if isinstance(layout, str) else layout
     count = node_count(edges, num_nodes, layout=known, node_labels=node_labels)
-    top_nodes = np.unique(edges[np.any(list(coloured.values()), axis=0)])
+    top_nodes = np.unique(edges[np.any([method.coloured for method in methods.values()], axis=0)])
     drawn_edges, drawn_nodes = np.arange(len(edges)), np.arange(count)
     if only_top:
         drawn_edges = np.flatnonzero(np.isin(edges, top_nodes).any(axis=1))
@@ -176,8 +167,8 @@ def _graph_pictures(
     faces = None if node_colors is None else _node_faces(node_colors, count)[drawn_nodes]
     nodes = DrawnNodes.of(points, [labels[node] for node in drawn_nodes], faces)
     return {
-        title: GraphPicture(nodes, edges, *(values[drawn_edges] for values in per_edge), directed)
-        for title, *per_edge in zip(scores, scores.values(), coloured.values(), marked, strict=True)
+        title: GraphPicture(nodes, DrawnEdges(edges, *(values[drawn_edges] for values in method[1:])), directed)
+        for title, method in methods.items()
     }
 
 
@@ -237,24 +228,26 @@ def _crowding(count: int) -> float:
 
 
 class GraphPicture(NamedTuple):
-    """A graph as it is drawn, without its colours: merged edges and their attributions of the chosen sign."""
+    """A graph as it is drawn, without its colours."""
 
     nodes: DrawnNodes
-    edges: NDArray[Any]  # [M, 2]
-    scores: NDArray[Any]  # [M]
-    coloured: NDArray[Any]  # bool [M], the others are grey
-    ground_truth: NDArray[Any]  # bool [M]
+    drawn: DrawnEdges
     directed: bool
     alpha: float = 1.0
+
+    @property
+    def scores(self) -> NDArray[Any]:
+        """All numbers that are coloured."""
+        return self.drawn.scores
 
     def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
         """Draw the graph as nodes and lines, edges below nodes."""
         shrink = _crowding(len(self.nodes.positions))
         widths = shrink * MIN_WIDTH + shrink**0.5 * (MAX_WIDTH - MIN_WIDTH) * scale.shares(self.scores)
-        lines = edge_lines(self.edges, self.nodes.positions)
-        _draw_ground_truth(ax, np.flatnonzero(self.ground_truth), lines, widths, shrink)
+        lines = edge_lines(self.drawn.edges, self.nodes.positions)
+        _draw_ground_truth(ax, np.flatnonzero(self.drawn.marked), lines, widths, shrink)
         _draw_edges(ax, self, lines, widths, scale)
-        _draw_nodes(ax, self.nodes, self.edges)
+        _draw_nodes(ax, self.nodes, self.drawn.edges)
         ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
         ax.margins(0.04)
 
@@ -281,13 +274,14 @@ def _draw_ground_truth(
 
 
 def _draw_edges(
-    ax: Axes, drawn: GraphPicture, lines: list[NDArray[Any]], widths: NDArray[Any], scale: ColourScale
+    ax: Axes, picture: GraphPicture, lines: list[NDArray[Any]], widths: NDArray[Any], scale: ColourScale
 ) -> None:
     """Draw, from below: the plain graph in grey, the coloured edges, the strongest last."""
+    drawn = picture.drawn
     order = np.argsort(np.abs(drawn.scores), kind="stable")
     order = order[drawn.coloured[order]]
     plain = min(MIN_WIDTH, widths.min(initial=MIN_WIDTH))
-    faint = _crowding(len(drawn.nodes.positions))  # how opaque weak edges are: many of them must not be a blot
+    faint = _crowding(len(picture.nodes.positions))  # how opaque weak edges are: many of them must not be a blot
     opacity = np.minimum(1.0, faint + 2 * scale.shares(drawn.scores[order]))
     colours: dict[str, Any] = {
         "cmap": scale.cmap,
@@ -297,7 +291,7 @@ def _draw_edges(
     }
     _add_lines(ax, lines, np.arange(len(lines)), plain, colors=NEUTRAL, alpha=faint, zorder=1.5)
     _add_lines(ax, lines, order, widths[order], zorder=2, **colours)
-    if drawn.directed:
+    if picture.directed:
         grey = np.flatnonzero(~drawn.coloured)
         _draw_heads(ax, [lines[index] for index in grey], plain, facecolors=NEUTRAL, zorder=1.5)
         _draw_heads(ax, [lines[index] for index in order], widths[order], zorder=2.5, **colours)
@@ -346,4 +340,4 @@ def _draw_nodes(ax: Axes, nodes: DrawnNodes, edges: NDArray[Any]) -> None:
             style |= {"color": INK, "fontsize": FONT_SIZE * max(shrink, 0.75)}
             style |= {"ha": "left" if offset[0] >= 0 else "right", "va": "bottom" if offset[1] >= 0 else "top"}
             style["path_effects"] = [withStroke(linewidth=2, foreground="white")]
-        ax.annotate(nodes.labels[node], (x[node], y[node]), offset, textcoords="offset points", **style)
+        ax.annotate(nodes.labels[node], (x[node], y[node]), (offset[0], offset[1]), textcoords="offset points", **style)

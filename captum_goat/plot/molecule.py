@@ -72,9 +72,6 @@ def visualize_molecule_attr(
     Returns:
         The figure and the axes. :func:`molecule_svg` returns the same picture as SVG.
 
-    Raises:
-        ImportError: If RDKit or matplotlib is missing.
-
     Examples::
 
         >>> import torch
@@ -141,7 +138,7 @@ def molecule_svg(attributions: Tensor, molecule: Any, *, size: tuple[int, int] =
         >>> svg.count("fill:#2A86BB"), svg.count("fill:#D12641")
         (1, 1)
     """
-    settings, own_options = PictureSettings.split(options)
+    settings, own_options = PictureSettings.of_panels({"": attributions}, options)
     picture = _molecule_picture(attributions, molecule, settings, **own_options)
     return picture.file(size, settings.scale(picture.alpha, picture.scores), "svg").decode()
 

@@ -31,9 +31,6 @@ def one_hot_atoms(x: Tensor, elements: Sequence[str] = MUTAGENICITY_ELEMENTS) ->
         x: The features, ``[N, len(elements)]``, with a 1 in the column of the element.
         elements: The elements of the columns; by default those of Mutagenicity in the TU collection.
 
-    Raises:
-        ValueError: If ``x`` is not one-hot.
-
     Examples::
 
         >>> import torch

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 import numpy as np
 from torch import Tensor
 
-from captum_goat.plot.edge_scores import Sign, magnitude_scale
+from captum_goat.plot.edge_scores import Sign, edge_scores, magnitude_scale, strongest, with_sign
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,10 +43,11 @@ class PictureOptions(TypedDict, total=False):
         sign: Which attributions to show: ``"all"`` (default), only ``"positive"``, only ``"negative"`` (the others
             count as zero), or the ``"absolute_value"``.
         top_k: The number of edges to colour, those of largest magnitude after ``sign``; by default all of them. The
-            scale is that of all edges.
-        feature_mask: The ``feature_mask`` that the attributions were computed with, if any, ``[E]``, such as
-            :func:`~captum_goat.undirected_feature_mask`. All edges of a feature then have its sum: it is shared
-            equally among them, so that nothing counts twice.
+            scale is that of all edges that are drawn.
+        feature_mask: The ``feature_mask`` that was passed to ``attribute``, if any, ``[E]``, such as
+            :func:`~captum_goat.undirected_feature_mask`. Attributions then are sums over features, and a picture, which
+            adds up the two directions of an edge, would show them twice. With the mask, a feature's sum is shared
+            equally among its edges: an edge whose directions are a feature is drawn with its attribution.
         ground_truth: The edges that a good explanation finds, bool ``[E]``: they have a dotted outline.
         vmax: The magnitude that has the full colour and width, so that several pictures can share a scale; by default
             it is computed from the attributions.
@@ -83,6 +84,15 @@ class PictureOptions(TypedDict, total=False):
     plt_fig_axis: tuple[Figure, Any] | None
 
 
+class DrawnEdges(NamedTuple):
+    """Merged edges as they are drawn."""
+
+    edges: NDArray[Any]  # [M, 2]
+    scores: NDArray[Any]  # [M], attributions of the chosen sign
+    coloured: NDArray[Any]  # bool [M], the others are grey
+    marked: NDArray[Any]  # bool [M], the ground truth
+
+
 @dataclass(frozen=True)
 class PictureSettings:
     """The values of :class:`PictureOptions`, with their defaults."""
@@ -109,20 +119,22 @@ class PictureSettings:
             raise ValueError(f"Expected vmax to be a magnitude, finite and at least 0 (got {self.vmax}).")
 
     @classmethod
-    def split(cls, options: dict[str, Any]) -> tuple[PictureSettings, dict[str, Any]]:
-        """Separate the options of all pictures from the others."""
-        names = {field.name for field in fields(cls)} & options.keys()
-        return cls(**{name: options[name] for name in names}), {
-            name: value for name, value in options.items() if name not in names
-        }
-
-    @classmethod
     def of_panels(cls, attributions: Any, options: dict[str, Any]) -> tuple[PictureSettings, dict[str, Any]]:
-        """Separate the options of panels, which have a colour bar by default; check that there are methods."""
+        """Separate the options of all pictures from the others; panels have a colour bar by default."""
         if not isinstance(attributions, Mapping) or not attributions:
             got = "none" if isinstance(attributions, Mapping) else type(attributions).__name__
             raise ValueError(f"Expected the attributions of one or more methods, {{name: [E], ...}} (got {got}).")
-        return cls.split({"show_colorbar": True} | options)
+        names = {field.name for field in fields(cls)} & options.keys()
+        settings = cls(**{"show_colorbar": True} | {name: options[name] for name in names})
+        return settings, {name: options[name] for name in options.keys() - names}
+
+    def drawn_edges(self, attributions: Tensor, edge_index: Tensor, directed: bool) -> DrawnEdges:
+        """Merge edges, and choose which of them are coloured."""
+        edges, scores, marked = edge_scores(
+            attributions, edge_index, self.ground_truth, directed=directed, feature_mask=self.feature_mask
+        )
+        scores = with_sign(scores, self.sign)
+        return DrawnEdges(edges, scores, strongest(scores, self.top_k), marked)
 
     def scale(self, alpha: float, *scores: NDArray[Any]) -> ColourScale:
         """Return the colour scale up to ``vmax``, or up to the largest magnitude of these scores."""

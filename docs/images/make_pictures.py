@@ -202,7 +202,7 @@ def pictures(house: Example, mutagen: Example) -> Iterator[tuple[str, Figure]]:
         **options,
     )
     yield "graph_attr", fig
-    options |= {"cmap": "RdBu", "title": "GOAt on the same molecule"}
+    options["title"] = "GOAt on the same molecule"
     fig, _ = visualize_adjacency_attr(attributions, graph.edge_index, **options, fig_size=(5, 5.6))
     yield "adjacency_attr", fig
 
