@@ -34,6 +34,7 @@ MIN_WIDTH, MAX_WIDTH = 1.0, 6.0  # of edges, in points
 DOT, DOT_GAP, DOTS_WIDTH = 1.4, 2.2, 9.0  # points: length of dots, between them, and how much wider than an edge
 NODE_SIZE, LABELLED_NODE_SIZE = 30.0, 260.0  # square points
 FONT_SIZE, LABEL_DISTANCE = 9.0, 4.0  # points
+WEAK_PUSH = 0.02  # how much an edge without attribution counts beside the strongest, for the side of labels
 MAX_INSIDE = 3  # letters; longer labels are beside the nodes
 MANY_NODES = 60  # if there are more, everything is drawn smaller, and the figure is larger
 MAX_GROWTH = 1.6
@@ -68,9 +69,9 @@ def visualize_graph_attr(
         layout: Where to place the nodes: ``"kamada_kawai"``, which keeps motifs in shape; ``"spring"``, for large
             graphs; or the positions themselves, ``[N, 2]`` or a networkx dictionary. ``None`` for the ``pos`` of the
             ``Data``, or else for one of the two, depending on the size.
-        node_labels: What to write on the nodes, or beside them if there is no room, one entry per node. With
-            ``only_top``, and if more than 60 nodes are drawn with ``top_k``, only the nodes of coloured edges have
-            labels, by default their indices in the first case.
+        node_labels: What to write on the nodes, or beside them if there is no room, one entry per node. Only nodes of
+            coloured edges have labels with ``only_top``, where the default is their indices, and with ``top_k`` in
+            graphs of more than 60 nodes.
         node_colors: One matplotlib colour, or one per node.
         **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others: see :class:`PictureOptions`.
 
@@ -247,7 +248,7 @@ class GraphPicture(NamedTuple):
         lines = edge_lines(self.drawn.edges, self.nodes.positions)
         _draw_ground_truth(ax, np.flatnonzero(self.drawn.marked), lines, widths, shrink)
         _draw_edges(ax, self, lines, widths, scale)
-        _draw_nodes(ax, self.nodes, self.drawn.edges)
+        _draw_nodes(ax, self.nodes, self.drawn.edges, scale.shares(self.scores) * self.drawn.coloured)
         ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
         ax.margins(0.04)
 
@@ -293,11 +294,11 @@ def _draw_edges(
     _add_lines(ax, lines, order, widths[order], zorder=2, **colours)
     if picture.directed:
         grey = np.flatnonzero(~drawn.coloured)
-        _draw_heads(ax, [lines[index] for index in grey], plain, facecolors=NEUTRAL, zorder=1.5)
-        _draw_heads(ax, [lines[index] for index in order], widths[order], zorder=2.5, **colours)
+        _draw_heads(ax, [lines[index] for index in grey], plain, faint, facecolors=NEUTRAL, alpha=faint, zorder=1.5)
+        _draw_heads(ax, [lines[index] for index in order], widths[order], faint, zorder=2.5, **colours)
 
 
-def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, **options: Any) -> None:
+def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, shrink: float, **options: Any) -> None:
     """Draw arrowheads past the middle of the lines, where no node hides them; angles are right as the aspect is 1."""
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path
@@ -309,7 +310,7 @@ def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, **options: Any
     turns = [np.array([step, [-step[1], step[0]]]) / (np.linalg.norm(step) or 1.0) for step in steps]
     heads = PathCollection(
         [Path(HEAD @ turn, closed=False) for turn in turns],
-        sizes=np.broadcast_to((HEAD_SIZE + HEAD_GROWTH * np.asarray(widths)) ** 2, len(lines)),
+        sizes=np.broadcast_to((HEAD_SIZE * shrink + HEAD_GROWTH * np.asarray(widths)) ** 2, len(lines)),
         offsets=np.array(points).reshape(-1, 2),
         offset_transform=ax.transData,
         linewidths=0,
@@ -319,16 +320,16 @@ def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, **options: Any
     ax.add_collection(heads)
 
 
-def _draw_nodes(ax: Axes, nodes: DrawnNodes, edges: NDArray[Any]) -> None:
-    """Draw the nodes with their labels: on them or, with a white rim, on the side that has no edges."""
+def _draw_nodes(ax: Axes, nodes: DrawnNodes, edges: NDArray[Any], strengths: NDArray[Any]) -> None:
+    """Draw the nodes with their labels: on them or, with a white rim, on the side away from their strong edges."""
     from matplotlib.patheffects import withStroke
 
     x, y = nodes.positions.T
     shrink = _crowding(len(x))
     ax.scatter(x, y, s=nodes.sizes, facecolors=nodes.faces, edgecolors=INK, linewidths=shrink, zorder=3)
-    ends = np.concatenate([edges, edges[:, ::-1]])
-    free_side = np.zeros_like(nodes.positions)  # where the neighbours are not
-    np.add.at(free_side, ends[:, 0], nodes.positions[ends[:, 0]] - nodes.positions[ends[:, 1]])
+    pushes = (nodes.positions[edges[:, 0]] - nodes.positions[edges[:, 1]]) * (WEAK_PUSH + strengths[:, None])
+    free_side = np.zeros_like(nodes.positions)
+    np.add.at(free_side, edges, np.stack([pushes, -pushes], axis=1))
     for node in np.flatnonzero([bool(label) for label in nodes.labels]):
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "zorder": 4}
         offset = np.zeros(2)
