@@ -10,23 +10,47 @@ from os import PathLike
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import ModuleList
+from torch.nn.functional import normalize
 
 from benchmarks.datasets.registry import DatasetInfo, GraphDataset
 from benchmarks.trained_weights import train_once
-from captum_goat.models import GraphClassifier, NodeClassifier, TrainingResult
+from benchmarks.training import TrainingResult
+from captum_goat.models import GraphClassifier, NodeClassifier
 
 # The authors' GCN has neither self-loops nor degree normalisation, but divides features by their norm before a layer.
 PAPER_GNNS: dict[str, dict[str, Any]] = {
-    "gcn": {"conv": "gcn", "normalize": False, "l2_normalize": True},
+    "gcn": {"conv": "gcn", "normalize": False},
     "sage": {"conv": "sage"},
     "gin": {"conv": "gin"},
     "gcn_textbook": {"conv": "gcn"},
 }
 
 
+class _L2Embedding:
+    """Node embeddings of graph convolutions that divide every node's features by their Euclidean norm first."""
+
+    convs: ModuleList
+
+    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return the node embeddings after the last convolution, ``[N, hidden_channels]``."""
+        for conv in self.convs:
+            x = conv(normalize(x), edge_index).relu()
+        return x
+
+
+class L2GraphClassifier(_L2Embedding, GraphClassifier):
+    """The authors' GCN for graphs; ``conv`` is ``"gcn"`` or ``"sage"``."""
+
+
+class L2NodeClassifier(_L2Embedding, NodeClassifier):
+    """The authors' GCN for nodes; ``conv`` is ``"gcn"`` or ``"sage"``."""
+
+
 @dataclass(frozen=True)
 class Settings:
-    """How a model is made and trained; the names are those of :func:`~captum_goat.models.train_model`.
+    """How a model is made and trained; the names are those of :func:`~benchmarks.training.train_classifier`.
 
     Attributes:
         epochs: How often the training set is gone through.
@@ -109,7 +133,7 @@ def paper_model(
     """Return an untrained model of the paper: three convolutions and two linear layers.
 
     Args:
-        info: The data set that it is for; decides the level and the numbers of features and classes.
+        info: The dataset that it is for; decides the level and the numbers of features and classes.
         gnn: ``"gcn"`` (the authors' variant), ``"sage"``, ``"gin"`` or ``"gcn_textbook"``.
         settings: Its width and dropout; those of :data:`PAPER_SETTINGS` if ``None``.
         seed: Decides the weights. The global random state stays as it was.
@@ -127,7 +151,12 @@ def paper_model(
     if gnn not in PAPER_GNNS:
         raise ValueError(f"Expected gnn to be one of {', '.join(PAPER_GNNS)} (got {gnn!r}).")
     settings = settings or PAPER_SETTINGS[info.name, gnn]
-    level = GraphClassifier if info.task_level == "graph" else NodeClassifier
+    l2_normalized = gnn == "gcn"
+    level: type[GraphClassifier] | type[NodeClassifier]
+    if info.task_level == "graph":
+        level = L2GraphClassifier if l2_normalized else GraphClassifier
+    else:
+        level = L2NodeClassifier if l2_normalized else NodeClassifier
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return level(

@@ -22,9 +22,9 @@ from benchmarks.paper.study import Results
 from benchmarks.paper.tables import title
 from benchmarks.paper.tasks import load_task
 from benchmarks.paper_models import PAPER_ACCURACIES
+from benchmarks.training import TrainingResult
 from captum_goat.cli.options import positive
 from captum_goat.compare.comparison import EMPTY
-from captum_goat.models import TrainingResult
 
 DATASET, GNN, LABEL = STABLE_EXAMPLE
 EXPLAINERS = ("goat", "goat_repeated")

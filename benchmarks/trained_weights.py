@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Data
 
-from captum_goat.models import TrainingResult, train_model
+from benchmarks.training import TrainingResult, train_classifier
 from captum_goat.runs.atomic_files import replaced
 
 FORMAT = 1  # raise it when training changes, so that older weights are not used
@@ -41,7 +41,7 @@ def train_once(
     seed: int = 0,
     show_progress: bool = True,
 ) -> TrainingResult:
-    """Train as :func:`~captum_goat.models.train_model` does, or read the weights if that was done before.
+    """Train as :func:`~benchmarks.training.train_classifier` does, or read the weights if that was done before.
 
     Args:
         model: The model; its weights are those to start from.
@@ -62,9 +62,9 @@ def train_once(
     checkpoint = None if path is None else read_checkpoint(path)
     if checkpoint is not None:
         model.load_state_dict(checkpoint.state_dict)
-        tested = train_model(model, data, epochs=0, seed=seed, show_progress=False)
+        tested = train_classifier(model, data, epochs=0, seed=seed, show_progress=False)
         return tested._replace(best_epoch=checkpoint.best_epoch)
-    result = train_model(
+    result = train_classifier(
         model,
         data,
         epochs=epochs,

@@ -73,17 +73,8 @@ def barabasi_albert(num_nodes: int, edges_per_node: int, generator: np.random.Ge
     """Grow a graph in which a new node joins old ones with probability proportional to their degrees.
 
     The graph begins as a star: node ``edges_per_node`` in the middle of the nodes before it. Every later node brings
-    ``edges_per_node`` edges to different nodes. With one edge per node the graph is a tree.
-
-    Reference: Barabasi, Albert: *Emergence of Scaling in Random Networks*, Science 286, 1999.
-
-    Args:
-        num_nodes: The number of nodes, more than ``edges_per_node``.
-        edges_per_node: The number of edges of a new node.
-        generator: The random number generator.
-
-    Returns:
-        The edges, the older node first: ``edges_per_node * (num_nodes - edges_per_node)`` of them.
+    ``edges_per_node`` edges to different nodes. With one edge per node the graph is a tree. The older node of an edge
+    comes first. Reference: Barabasi, Albert: *Emergence of Scaling in Random Networks*, Science 286, 1999.
     """
     if not 0 < edges_per_node < num_nodes:
         raise ValueError(f"Expected more nodes than edges per node (got {num_nodes} and {edges_per_node}).")

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
+from functools import partial
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import BatchNorm1d, Dropout, Linear, Module, ModuleList, ReLU, Sequential
-from torch.nn.functional import cross_entropy, normalize
-from torch.optim import Optimizer
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCNConv, GINConv, SAGEConv, global_mean_pool
 
-__all__ = ["GraphClassifier", "NodeClassifier", "RootClassifier", "Split", "TrainingResult", "train_model"]
+from captum_goat.runs.progress import progress_bar
+
+__all__ = ["GraphClassifier", "NodeClassifier", "RootClassifier", "TrainingResult", "train_model"]
 
 ConvName: TypeAlias = Literal["gcn", "sage", "gin"]
+BATCH_SIZE = 64
 MASKS = ("train_mask", "val_mask", "test_mask")
 
 
@@ -33,13 +36,11 @@ class _Classifier(Module):
         num_classes: int,
         num_layers: int = 3,
         normalize: bool = True,
-        l2_normalize: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         widths = [in_channels] + [hidden_channels] * num_layers
         self.convs = ModuleList(_convolution(conv, before, after, normalize) for before, after in pairwise(widths))
-        self.l2_normalize = l2_normalize
         self.classifier = Sequential(
             Linear(hidden_channels, hidden_channels), ReLU(), Dropout(dropout), Linear(hidden_channels, num_classes)
         )
@@ -47,7 +48,7 @@ class _Classifier(Module):
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return the node embeddings after the last convolution, ``[N, hidden_channels]``."""
         for conv in self.convs:
-            x = conv(normalize(x) if self.l2_normalize else x, edge_index)
+            x = conv(x, edge_index)
             if not isinstance(conv, GINConv):  # which has its ReLUs inside
                 x = x.relu()
         return x
@@ -66,7 +67,6 @@ class GraphClassifier(_Classifier):
         normalize: Whether ``"gcn"`` adds self-loops and divides by degrees; the other convolutions ignore it. Set
             it to False if all nodes have the same features, as in :func:`~captum_goat.datasets.ba_2motifs`: averages
             then hardly tell nodes apart.
-        l2_normalize: Whether the features of every node are divided by their Euclidean norm before each convolution.
         dropout: The dropout probability between the two linear layers.
 
     Examples::
@@ -79,13 +79,7 @@ class GraphClassifier(_Classifier):
     """
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Return the logits of every graph, ``[G, num_classes]``.
-
-        Args:
-            x: The node features ``[N, in_channels]``.
-            edge_index: The edges ``[2, E]``.
-            batch: The graph of every node ``[N]``; ``None`` for one graph.
-        """
+        """Return the logits of every graph, ``[G, num_classes]``; ``batch`` is ``None`` for one graph."""
         logits: Tensor = self.classifier(global_mean_pool(self.embed(x, edge_index), batch))
         return logits
 
@@ -103,13 +97,7 @@ class NodeClassifier(_Classifier):
     """
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Return the logits of every node, ``[N, num_classes]``; ``batch`` is ignored.
-
-        Args:
-            x: The node features ``[N, in_channels]``.
-            edge_index: The edges ``[2, E]``.
-            batch: Ignored; it allows the same call for graphs and for nodes.
-        """
+        """Return the logits of every node, ``[N, num_classes]``; ``batch`` allows the same call as for graphs."""
         logits: Tensor = self.classifier(self.embed(x, edge_index))
         return logits
 
@@ -139,13 +127,7 @@ class RootClassifier(Module):
         self.train(model.training)  # a model in evaluation mode stays one
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Return the row of the first node of every graph, ``[G, num_classes]``.
-
-        Args:
-            x: The node features ``[N, F]``.
-            edge_index: The edges ``[2, E]``.
-            batch: The graph of every node ``[N]``, in ascending order; ``None`` for one graph.
-        """
+        """Return the row of the first node of every graph, ``[G, num_classes]``; ``batch`` is in ascending order."""
         rows: Tensor = self.model(x, edge_index)
         if batch is None:
             return rows[:1]
@@ -167,60 +149,24 @@ def _convolution(name: ConvName, in_channels: int, out_channels: int, normalize:
     return conv
 
 
-class Split(NamedTuple):
-    """The indices of the graphs, or of the nodes of one graph, in each part of a dataset.
-
-    Attributes:
-        train: The weights are fitted to these.
-        validation: These decide which epoch is the best one.
-        test: These are held out.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.models import Split
-        >>> train, validation, test = Split(*torch.arange(10).split([8, 1, 1]))
-        >>> test
-        tensor([9])
-    """
-
-    train: Tensor
-    validation: Tensor
-    test: Tensor
-
-
 class TrainingResult(NamedTuple):
-    """The accuracies of a trained model, and the split on which they were measured.
+    """The accuracy of a trained model on held-out data; :func:`train_model` returns it.
 
     Attributes:
-        train_accuracy: The accuracy on the training set.
-        validation_accuracy: The accuracy on the validation set.
         test_accuracy: The accuracy on the test set.
-        split: The indices of these sets.
-        best_epoch: The epoch of the weights; 0 if no epoch was better than the initial weights.
+        test_set: The indices of the graphs, or of the nodes, in the test set.
 
     Examples::
 
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier, train_model
-        >>> model = GraphClassifier("gcn", 10, 8, 2)
-        >>> result = train_model(model, ba_2motifs(10), epochs=0, show_progress=False)
-        >>> result.best_epoch, len(result.split.test)
-        (0, 1)
+        >>> result = train_model(GraphClassifier("gcn", 10, 8, 2), ba_2motifs(10), epochs=1, show_progress=False)
+        >>> len(result.test_set)
+        1
     """
 
-    train_accuracy: float
-    validation_accuracy: float
     test_accuracy: float
-    split: Split
-    best_epoch: int
-
-
-class _Part(NamedTuple):
-    """A graph or a batch of graphs, and the rows of the model's output that count."""
-
-    data: Data
-    rows: Tensor
+    test_set: Tensor
 
 
 def train_model(
@@ -229,8 +175,6 @@ def train_model(
     *,
     epochs: int,
     lr: float = 0.005,
-    weight_decay: float = 0.0,
-    batch_size: int = 64,
     seed: int = 0,
     show_progress: bool = True,
 ) -> TrainingResult:
@@ -242,20 +186,15 @@ def train_model(
     Args:
         model: A model called as ``model(x, edge_index, batch)`` that returns logits ``[G, C]``; for nodes, one called
             as ``model(x, edge_index)`` that returns logits ``[N, C]``.
-        data: At least 10 graphs with labels ``y``, which are split at random; or one graph whose nodes have labels
-            ``y``, split by its ``train_mask``, ``val_mask`` and ``test_mask``, with one step per epoch.
+        data: At least 10 graphs with labels ``y``, which are split at random and trained on in batches of 64; or one
+            graph whose nodes have labels ``y``, split by its ``train_mask``, ``val_mask`` and ``test_mask``.
         epochs: The number of epochs.
         lr: Adam's learning rate.
-        weight_decay: Adam's L2 penalty.
-        batch_size: The number of graphs per step.
         seed: The seed of the split, the order of the graphs and dropout. The global random state does not change.
         show_progress: Whether to show a progress bar (if tqdm is installed).
 
     Returns:
-        The accuracies and the split.
-
-    Raises:
-        ValueError: If there are fewer than 10 graphs, or if a mask is missing.
+        The test accuracy and the test set.
 
     Examples::
 
@@ -264,92 +203,60 @@ def train_model(
         >>> graphs = ba_2motifs(num_graphs=20)
         >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2)
         >>> result = train_model(model, graphs, epochs=1, show_progress=False)
-        >>> [len(part) for part in result.split]
-        [16, 2, 2]
+        >>> len(result.test_set), model.training
+        (2, False)
     """
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), progress_bar(epochs, "epoch", show_progress, "training") as advance:
         torch.default_generator.manual_seed(seed)
-        split = _split(data)
-        steps, held_out = _steps(data, split.train, batch_size), _part(data, split.validation)
-        optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
-        weights, best_epoch = _best_weights(model, optimizer, steps, held_out, _epochs(epochs, show_progress))
+        train_set, validation_set, test_set = _split(data)
+        graphs: Any = train_set.tolist()
+        batches = DataLoader(graphs, BATCH_SIZE, shuffle=True, collate_fn=partial(_part, data))
+        steps: Any = [_part(data, train_set)] if isinstance(data, Data) else batches
+        validation = _part(data, validation_set)
+        optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+        best, weights = _evaluate(model, validation), deepcopy(model.state_dict())
+        for _ in range(epochs):
+            model.train()
+            for step in steps:
+                optimizer.zero_grad()
+                cross_entropy(*_logits_and_labels(model, step)).backward()
+                optimizer.step()
+            score = _evaluate(model, validation)
+            if score > best:
+                best, weights = score, deepcopy(model.state_dict())
+            advance(1)
     model.load_state_dict(weights)
-    train, validation, test = (_score(model, _part(data, indices))[0] for indices in split)
-    return TrainingResult(train, validation, test, split, best_epoch)
+    return TrainingResult(_evaluate(model, _part(data, test_set))[0], test_set)
 
 
-def _split(data: Data | Sequence[Data]) -> Split:
+def _split(data: Data | Sequence[Data]) -> tuple[Tensor, ...]:
+    """Return the indices of the training, validation and test sets."""
     if isinstance(data, Data):
         missing = [name for name in MASKS if name not in data]
         if missing:
             raise ValueError(f"Expected a graph with {', '.join(MASKS)} (got one without {missing[0]}).")
-        return Split(*(data[name].nonzero().view(-1) for name in MASKS))
+        return tuple(data[name].nonzero().view(-1) for name in MASKS)
     if len(data) < 10:
         raise ValueError(f"Expected at least 10 graphs, to split them 80/10/10 (got {len(data)}).")
     shuffled, tenth = torch.randperm(len(data)), len(data) // 10
-    return Split(shuffled[2 * tenth :], shuffled[tenth : 2 * tenth], shuffled[:tenth])
+    return shuffled[2 * tenth :], shuffled[tenth : 2 * tenth], shuffled[:tenth]
 
 
-def _part(data: Data | Sequence[Data], indices: Tensor) -> _Part:
+def _part(data: Data | Sequence[Data], indices: Tensor | list[int]) -> tuple[Data, Tensor]:
+    """Return a graph and the rows of the model's output that count: chosen nodes, or all rows of chosen graphs."""
     if isinstance(data, Data):
-        return _Part(data, indices)
-    return _batch([data[index] for index in indices.tolist()])
+        return data, torch.as_tensor(indices)
+    return Batch.from_data_list([data[int(index)] for index in indices]), torch.arange(len(indices))
 
 
-def _batch(graphs: list[Data]) -> _Part:
-    return _Part(Batch.from_data_list(graphs), torch.arange(len(graphs)))
-
-
-def _steps(data: Data | Sequence[Data], train: Tensor, batch_size: int) -> Iterable[_Part]:
-    """Return the steps of an epoch: batches of graphs, shuffled whenever they are iterated; or all training nodes."""
-    if isinstance(data, Data):
-        return [_Part(data, train)]
-    graphs = [data[index] for index in train.tolist()]
-    steps: Iterable[_Part] = DataLoader(graphs, batch_size, shuffle=True, collate_fn=_batch)  # type: ignore[arg-type]
-    return steps
-
-
-def _best_weights(
-    model: Module, optimizer: Optimizer, steps: Iterable[_Part], validation: _Part, epochs: Iterable[int]
-) -> tuple[dict[str, Tensor], int]:
-    best_score, best_weights, best_epoch = _score(model, validation), deepcopy(model.state_dict()), 0
-    for epoch in epochs:
-        model.train()
-        for part in steps:
-            optimizer.zero_grad()
-            _loss(_logits(model, part), part).backward()
-            optimizer.step()
-        score = _score(model, validation)
-        if score > best_score:
-            best_score, best_weights, best_epoch = score, deepcopy(model.state_dict()), epoch
-    return best_weights, best_epoch
-
-
-def _logits(model: Module, part: _Part) -> Tensor:
-    graph = part.data
-    output: Tensor = model(graph.x, graph.edge_index, *(() if graph.batch is None else (graph.batch,)))
-    return output[part.rows]
-
-
-def _loss(logits: Tensor, part: _Part) -> Tensor:
-    return cross_entropy(logits, part.data.y[part.rows])
+def _logits_and_labels(model: Module, part: tuple[Data, Tensor]) -> tuple[Tensor, Tensor]:
+    graph, rows = part
+    logits: Tensor = model(graph.x, graph.edge_index, *(() if graph.batch is None else (graph.batch,)))
+    return logits[rows], graph.y[rows]
 
 
 @torch.no_grad()
-def _score(model: Module, part: _Part) -> tuple[float, float]:
+def _evaluate(model: Module, part: tuple[Data, Tensor]) -> tuple[float, float]:
     """Return the accuracy and, to break ties, the negative loss; leave the model in evaluation mode."""
-    model.eval()
-    logits = _logits(model, part)
-    accuracy = (logits.argmax(dim=1) == part.data.y[part.rows]).float().mean()
-    return float(accuracy), -float(_loss(logits, part))
-
-
-def _epochs(count: int, show_progress: bool) -> Iterable[int]:
-    epochs: Iterable[int] = range(1, count + 1)
-    if show_progress:
-        try:
-            from tqdm import tqdm
-        except ImportError:
-            return epochs
-        epochs = tqdm(epochs, desc="training", unit="epoch")
-    return epochs
+    logits, labels = _logits_and_labels(model.eval(), part)
+    return float((logits.argmax(dim=1) == labels).float().mean()), -float(cross_entropy(logits, labels))

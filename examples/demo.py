@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.manual_seed(options.seed)
     model = GraphClassifier("gin", in_channels=10, hidden_channels=32, num_classes=2)
     result = train_model(model, graphs, epochs=options.epochs, seed=options.seed)
-    test = [graphs[index] for index in result.split.test.tolist()]
+    test = [graphs[index] for index in result.test_set.tolist()]
     print(f"GIN on BA-2Motifs: test accuracy {result.test_accuracy:.3f} ({len(test)} graphs)\n")
 
     with torch.no_grad():

@@ -21,10 +21,11 @@ from benchmarks.paper.results import Row, read_rows, rows_of
 from benchmarks.paper.study import Results
 from benchmarks.paper.tasks import Task, in_turn
 from benchmarks.paper_metrics import search_prefix
+from benchmarks.training import Split, TrainingResult
 from captum_goat.compare.explanation import TimedScores, TimeLimitError, explain, time_limit
 from captum_goat.compare.measures import mean_and_error
 from captum_goat.datasets import ba_2motifs
-from captum_goat.models import GraphClassifier, Split, TrainingResult
+from captum_goat.models import GraphClassifier
 
 KEY = Key("area_gain", "leave", "fixed")
 

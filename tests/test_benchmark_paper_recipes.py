@@ -30,9 +30,10 @@ from benchmarks.paper.result_cache import Cell
 from benchmarks.paper.run import run
 from benchmarks.paper.study import Study
 from benchmarks.paper.tasks import Task
+from benchmarks.training import Split, TrainingResult
 from captum_goat.compare.explanation import TimedScores
 from captum_goat.compare.measures import SPARSITIES
-from captum_goat.models import GraphClassifier, Split, TrainingResult
+from captum_goat.models import GraphClassifier
 
 
 def task_of(num_graphs: int, gnn: str = "gin", held_out: bool = True) -> Task:

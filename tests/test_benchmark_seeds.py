@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import seeds
-from captum_goat.models import Split, TrainingResult
+from benchmarks.training import Split, TrainingResult
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ import pytest
 import torch
 from captum.attr import visualization
 from matplotlib import colormaps, pyplot
-from matplotlib.colors import Colormap, Normalize, to_rgba
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from captum_goat.plot.captum_visualizers import (
     visualize_adjacency_attr,
     visualize_node_attr,
 )
+from captum_goat.plot.style import NEUTRAL
 
 matplotlib.use("Agg")
 
@@ -28,7 +30,6 @@ EDGE_INDEX = torch.tensor([[0, 1, 1, 2, 0], [1, 0, 2, 0, 1]])
 ATTRIBUTIONS = torch.tensor([2.0, -1.0, 0.5, 0.0, 2.0])
 MATRIX = np.array([[0.0, 4.0, 0.0], [-1.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
 NO_EDGES, NO_ATTRIBUTIONS = torch.empty(2, 0, dtype=torch.long), torch.empty(0)
-OLD_MATPLOTLIB = hasattr(matplotlib.cm, "get_cmap")
 
 
 def test_image_is_the_adjacency_matrix() -> None:
@@ -41,36 +42,56 @@ def test_image_is_the_adjacency_matrix() -> None:
     assert to_image_attr(NO_ATTRIBUTIONS, NO_EDGES).shape == (0, 0, 1)
 
 
+def draw(attributions: Tensor = ATTRIBUTIONS, edge_index: Tensor = EDGE_INDEX, **options: Any) -> tuple[Figure, Axes]:
+    fig, ax = visualize_adjacency_attr(attributions, edge_index, use_pyplot=False, **options)
+    fig.draw_without_rendering()
+    return fig, ax
+
+
 def heat(**options: Any) -> np.ndarray:
-    _, ax = visualize_adjacency_attr(ATTRIBUTIONS, EDGE_INDEX, use_pyplot=False, **options)
-    return np.asarray(ax.images[0].get_array())
+    return np.asarray(draw(**options)[1].images[0].get_array().filled(np.nan))
 
 
 @pytest.mark.parametrize("sign", ["all", "positive", "negative", "absolute_value"])
 @pytest.mark.parametrize("outlier_perc", [0, 2, 30])
-def test_adjacency_is_what_captum_draws_of_the_image(sign: Any, outlier_perc: float) -> None:
+def test_adjacency_has_the_proportions_of_captum_s_picture(sign: Any, outlier_perc: float) -> None:
     image = to_image_attr(ATTRIBUTIONS, EDGE_INDEX)
-    _, ax = visualization.visualize_image_attr(image, sign=sign, outlier_perc=outlier_perc, use_pyplot=False)
-    np.testing.assert_allclose(heat(sign=sign, outlier_perc=outlier_perc), ax.images[0].get_array(), atol=1e-12)
+    _, captum = visualization.visualize_image_attr(image, sign=sign, outlier_perc=outlier_perc, use_pyplot=False)
+    drawn = draw(sign=sign, outlier_perc=outlier_perc)[1].images[0]
+    scale = max(abs(drawn.norm.vmin), abs(drawn.norm.vmax))
+    ours = np.nan_to_num(drawn.get_array().filled(np.nan)) / scale
+    # Captum shows the magnitudes of negative attributions.
+    theirs = np.asarray(captum.images[0].get_array()) * (-1 if sign == "negative" else 1)
+    np.testing.assert_allclose(ours.clip(-1, 1), theirs, atol=1e-12)
 
 
-def test_outliers_saturate() -> None:
-    np.testing.assert_allclose(heat(outlier_perc=0), MATRIX / 4)
-    np.testing.assert_allclose(heat(outlier_perc=80), [[0, 1, 0], [-1, 0, 0.5], [0, 0, 0]])
-    np.testing.assert_allclose(heat(outlier_perc=100), np.sign(MATRIX))  # Captum itself fails here
+def test_cells_of_edges_and_of_other_pairs() -> None:
+    expected = np.array([[np.nan, 4.0, np.nan], [-1.0, np.nan, 0.5], [0.0, np.nan, np.nan]])
+    np.testing.assert_array_equal(heat(), expected)
+    np.testing.assert_array_equal(heat(top_k=1), np.where(np.isnan(expected) | (expected == 4), expected, 0))
+    image = draw(top_k=1)[1].images[0]
+    colours = image.to_rgba(image.get_array())
+    np.testing.assert_allclose(colours[2, 0], to_rgba(NEUTRAL), atol=0.01)  # an edge without attribution
+    assert colours[0, 0, 3] == 0  # no edge
+    assert heat(num_nodes=5).shape == (5, 5)
 
 
-def test_tiny_attributions_look_like_large_ones() -> None:
-    _, ax = visualize_adjacency_attr(1e-9 * ATTRIBUTIONS, EDGE_INDEX, use_pyplot=False)  # Captum warns
-    np.testing.assert_allclose(ax.images[0].get_array(), heat(), rtol=1e-6)
+def test_sums_of_both_directions_are_counted_once() -> None:
+    edge_index = torch.tensor([[0, 1], [1, 0]])
+    matrix = draw(torch.tensor([4.0, 4.0]), edge_index, feature_mask=torch.tensor([0, 0]))[1].images[0].get_array()
+    assert matrix.filled(0).tolist() == [[0, 2], [2, 0]]
+
+
+def test_ground_truth_has_dots() -> None:
+    fig, ax = draw(ground_truth=torch.tensor([0, 0, 1, 0, 0]))
+    (dots,) = ax.lines
+    assert (dots.get_xdata().tolist(), dots.get_ydata().tolist()) == ([2], [1])  # column 2, row 1
+    assert [text.get_text() for text in fig.legends[0].get_texts()] == ["ground truth"]
 
 
 @pytest.mark.parametrize("labels", [None, "CNO"])
 def test_adjacency_has_labels_colour_bar_and_title(labels: str | None) -> None:
-    fig, ax = visualize_adjacency_attr(
-        ATTRIBUTIONS, EDGE_INDEX, node_labels=labels, cmap="RdBu", show_colorbar=True, title="Bonds", use_pyplot=False
-    )
-    fig.draw_without_rendering()
+    fig, ax = draw(node_labels=labels, cmap="RdBu", show_colorbar=True, title="Bonds")
     for axis in (ax.xaxis, ax.yaxis):
         inside = [tick.label1 if axis is ax.yaxis else tick.label2 for tick in axis.get_major_ticks()]
         shown = {text.get_text() for text, at in zip(inside, axis.get_ticklocs(), strict=True) if 0 <= at <= 2}
@@ -92,23 +113,20 @@ NOTHING_TO_SEE: list[tuple[Tensor, Tensor, int | None, str]] = [
 
 
 @pytest.mark.parametrize(("attributions", "edge_index", "num_nodes", "sign"), NOTHING_TO_SEE)
-def test_nothing_to_see_is_an_empty_picture(
+def test_nothing_to_see_is_a_grey_picture(
     attributions: Tensor, edge_index: Tensor, num_nodes: int | None, sign: Any
 ) -> None:
-    options: dict[str, Any] = {"num_nodes": num_nodes, "sign": sign, "title": "Nothing", "use_pyplot": False}
-    fig, ax = visualize_adjacency_attr(attributions, edge_index, show_colorbar=True, **options)
-    fig.draw_without_rendering()
-    (image,) = ax.images
-    assert not np.asarray(image.get_array()).any()
-    expected = visualization._initialize_cmap_and_vmin_vmax(sign)[1:]
-    assert (image.norm.vmin, image.norm.vmax) == expected  # so zero has the colour of zero
+    options: dict[str, Any] = {"num_nodes": num_nodes, "sign": sign, "title": "Nothing", "show_colorbar": True}
+    ax = draw(attributions, edge_index, **options)[1]
+    assert not np.nan_to_num(ax.images[0].get_array().filled(np.nan)).any()
     assert ax.get_title() == "Nothing"
-    fig, axes = visualize_node_attr(attributions, edge_index, **options)
+    fig, axes = visualize_node_attr(attributions, edge_index, **options, use_pyplot=False)
     fig.draw_without_rendering()
     count = num_nodes or (3 if edge_index.numel() else 0)
-    assert [len(each.lines[0].get_ydata()) for each in axes] == [count, count]
-    assert not any(each.patches for each in axes)
-    assert axes[0].get_title() == "Nothing"
+    assert [len(ax.lines[0].get_ydata()) for ax in axes] == [count, count]
+    for patch in axes[0].patches:
+        np.testing.assert_allclose(patch.get_facecolor()[:3], to_rgba(NEUTRAL)[:3], atol=0.01)
+    assert fig.get_suptitle() == "Nothing"
 
 
 def test_time_series_counts_and_adds_up_the_edges_of_nodes() -> None:
@@ -117,14 +135,7 @@ def test_time_series_counts_and_adds_up_the_edges_of_nodes() -> None:
     np.testing.assert_array_equal(incoming, [*MATRIX.sum(axis=0), 0])
     np.testing.assert_array_equal(outgoing, [*MATRIX.sum(axis=1), 0])
     assert data.T.tolist() == [[2, 2, 1, 0], [2, 2, 1, 0]]
-    assert [each.shape for each in to_timeseries_attr(NO_ATTRIBUTIONS, NO_EDGES)] == [(0, 2), (0, 2)]
-
-
-@pytest.mark.skipif(OLD_MATPLOTLIB, reason="this matplotlib has what Captum calls")
-def test_a_matplotlib_that_captum_cannot_use_is_named() -> None:
-    with pytest.raises(RuntimeError, match=rf"Captum .*get_cmap .*\(got {matplotlib.__version__}\): install"):
-        visualize_node_attr(ATTRIBUTIONS, EDGE_INDEX)
-    assert not pyplot.get_fignums()
+    assert [array.shape for array in to_timeseries_attr(NO_ATTRIBUTIONS, NO_EDGES)] == [(0, 2), (0, 2)]
 
 
 @pytest.fixture
@@ -139,26 +150,19 @@ def get_cmap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("get_cmap")
 def test_nodes_are_drawn_as_captum_draws_time_series() -> None:
-    users, users_axes = pyplot.subplots()
-    _, axes = visualize_node_attr(
-        ATTRIBUTIONS, EDGE_INDEX, outlier_perc=0, cmap="RdBu", title="Nodes", show_colorbar=True, use_pyplot=False
-    )
-    attr, data = to_timeseries_attr(ATTRIBUTIONS, EDGE_INDEX)
-    norm = Normalize(-np.abs(attr).max(), np.abs(attr).max())
-    for channel, ax in enumerate(axes):
-        np.testing.assert_array_equal(ax.lines[0].get_ydata(), data[:, channel])
-        spans = [patch.get_facecolor() for patch in ax.patches]
-        np.testing.assert_allclose(spans, [to_rgba(colormaps["RdBu"](norm(each)), 0.7) for each in attr[:, channel]])
-        assert ax.get_xlim() == (0, 2)
-    assert [ax.get_ylabel() for ax in axes] == ["incoming", "outgoing"]
-    assert axes[0].get_title() == "Nodes"
-    # Captum's hands stay off the user's figure, which is still the current one.
-    assert users_axes.get_xlim() == (0, 1)
-    assert pyplot.get_fignums() == [users.number]
-    pyplot.close(users)
+    options: dict[str, Any] = {"sign": "all", "outlier_perc": 0, "cmap": "RdBu", "use_pyplot": False}
+    fig, axes = visualize_node_attr(ATTRIBUTIONS, EDGE_INDEX, **options, title="Nodes", show_colorbar=True)
+    _, captum_axes = visualization.visualize_timeseries_attr(*to_timeseries_attr(ATTRIBUTIONS, EDGE_INDEX), **options)
+    pyplot.close("all")  # Captum touches the current figure of pyplot
+    for ours, theirs in zip(axes, captum_axes, strict=True):
+        np.testing.assert_array_equal(ours.lines[0].get_ydata(), theirs.lines[0].get_ydata())
+        colours = [[patch.get_facecolor() for patch in ax.patches] for ax in (ours, theirs)]
+        np.testing.assert_allclose(*colours, atol=1e-6)
+    assert [ax.get_title() for ax in axes] == ["incoming", "outgoing"]
+    assert fig.get_suptitle() == "Nodes"
+    assert len(fig.axes) == 3
 
 
-@pytest.mark.usefixtures("get_cmap")
 def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[list[int]] = []
     monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.get_fignums()))
@@ -168,21 +172,20 @@ def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.
         assert tuple(fig.get_size_inches()) == (3, 2)
         pyplot.close(fig)
         own = Figure()
-        axes = own.subplots(rows)
+        axes = own.subplots(1, rows)
         assert visualize(ATTRIBUTIONS, EDGE_INDEX, plt_fig_axis=(own, axes))[0] is own
         assert not shown
     assert not pyplot.get_fignums()
 
 
 def test_text_has_undirected_edges_as_words() -> None:
-    delta = torch.tensor([0.25])
     record = to_text_record(
-        ATTRIBUTIONS, EDGE_INDEX, ["C", "N", 3], pred_class=1, pred_prob=0.9, convergence_delta=delta
+        ATTRIBUTIONS, EDGE_INDEX, ["C", "N", 3], pred_class=1, pred_prob=0.9, convergence_score=0.25
     )
     assert record.raw_input_ids == ["C-N", "C-3", "N-3"]
     assert record.word_attributions.tolist() == pytest.approx([1, 0, 0.5 / 3])
     assert (record.attr_score, record.convergence_score) == (3.5, 0.25)
-    assert (record.pred_class, record.pred_prob, record.attr_class, record.true_class) == (1, 0.9, 1, "")
+    assert (record.pred_class, record.pred_prob, record.attr_class, record.true_class) == (1, 0.9, "", "")
     other = to_text_record(ATTRIBUTIONS, EDGE_INDEX, pred_class=1, attr_class=0, true_class=1)
     assert (other.raw_input_ids, other.attr_class, other.true_class) == (["0-1", "0-2", "1-2"], 0, 1)
     assert math.isnan(other.pred_prob)
@@ -231,11 +234,11 @@ def test_captum_can_print_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
         (to_timeseries_attr, {"num_nodes": 2}, r"at least 3 .* \(got \[2\]\)"),
         (to_image_attr, {"attributions": torch.ones(2)}, r"attributions of shape \[5\], one per edge \(got \[2\]\)"),
         (to_text_record, {"node_labels": "CN"}, r"node_labels to agree .* at least 3 .* \(got \[2\]\)"),
-        (to_text_record, {"convergence_delta": torch.zeros(3)}, r"\(got 3\). Make one record per graph"),
         (visualize_adjacency_attr, {"sign": "both"}, r"sign to be one of .* \(got 'both'\)"),
         (visualize_adjacency_attr, {"outlier_perc": -1}, r"between 0 and 100 \(got -1\)"),
+        (visualize_node_attr, {"top_k": 2}, r"options of nodes \(got top_k, which concerns single edges\)"),
         (visualize_node_attr, {"outlier_perc": 101}, r"between 0 and 100 \(got 101\)"),
-        (visualize_node_attr, {"plt_fig_axis": (Figure(), [None])}, r"two axes, for incoming .* \(got 1\)"),
+        (visualize_node_attr, {"plt_fig_axis": (Figure(), [None])}, r"2 axes, one per picture \(got 1\)"),
     ],
 )
 def test_arguments_that_do_not_fit(function: Any, options: dict[str, Any], message: str) -> None:

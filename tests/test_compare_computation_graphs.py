@@ -12,6 +12,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import k_hop_subgraph
 
 from benchmarks.datasets import ba_shapes
+from benchmarks.paper_models import L2NodeClassifier
 from captum_goat import GOAtAttribution
 from captum_goat.compare import computation_graphs
 from captum_goat.models import NodeClassifier, RootClassifier
@@ -20,7 +21,7 @@ MODELS = {
     "gin": {"conv": "gin"},
     "sage": {"conv": "sage"},
     "gcn_plain": {"conv": "gcn", "normalize": False},
-    "gcn_l2": {"conv": "gcn", "normalize": False, "l2_normalize": True},
+    "gcn_l2": {"conv": "gcn", "normalize": False},
 }
 
 
@@ -38,7 +39,8 @@ def data() -> Data:
 
 
 def model(kind: str) -> NodeClassifier:
-    return randomize(NodeClassifier(in_channels=4, hidden_channels=8, num_classes=3, **MODELS[kind]).double(), seed=1)
+    level = L2NodeClassifier if kind == "gcn_l2" else NodeClassifier
+    return randomize(level(in_channels=4, hidden_channels=8, num_classes=3, **MODELS[kind]).double(), seed=1)
 
 
 def test_edges_are_those_that_reach_the_node_in_time(data: Data) -> None:

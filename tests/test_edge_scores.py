@@ -35,11 +35,11 @@ def test_the_sum_of_a_feature_is_shared_among_its_edges() -> None:
     feature_mask = torch.tensor([1, 0, 1, 2, 1, 0, 0])
     summed = torch.tensor([6.0, 4.0, 6.0, 3.0, 6.0, 4.0, 4.0])
     for directed, expected in ((False, [4, 5, 4]), (True, [8 / 3, 4 / 3, 2, 3, 2, 2])):
-        scores = edge_scores(summed, EDGE_INDEX, directed=directed, feature_mask=feature_mask).scores
+        _, scores, _ = edge_scores(summed, EDGE_INDEX, directed=directed, feature_mask=feature_mask)
         assert scores.tolist() == pytest.approx(expected)
         assert scores.sum() == pytest.approx(4 + 6 + 3)
     empty = torch.empty(2, 0, dtype=torch.long)
-    assert not edge_scores(torch.empty(0), empty, feature_mask=empty[0]).scores.size
+    assert not edge_scores(torch.empty(0), empty, feature_mask=empty[0])[1].size
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -10,18 +10,22 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCNConv, GINConv, SAGEConv
 
+from benchmarks.paper_models import L2GraphClassifier, L2NodeClassifier
 from captum_goat import EdgeMaskedModel, GOAtAttribution
 from captum_goat.datasets import ba_2motifs
 from captum_goat.models import GraphClassifier, NodeClassifier, RootClassifier
 
 PAPER_GCN = {"conv": "gcn", "normalize": False, "l2_normalize": True}
 ALL = [{"conv": "gcn"}, PAPER_GCN, {"conv": "sage"}, {"conv": "gin"}]
+L2_LEVELS = {GraphClassifier: L2GraphClassifier, NodeClassifier: L2NodeClassifier}
 
 
-def classifier(conv: Any, kind: Any = GraphClassifier, **options: Any) -> Any:
+def classifier(conv: Any, kind: Any = GraphClassifier, l2_normalize: bool = False, **options: Any) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return kind(conv, in_channels=10, hidden_channels=16, num_classes=2, **options)
+        return (L2_LEVELS[kind] if l2_normalize else kind)(
+            conv, in_channels=10, hidden_channels=16, num_classes=2, **options
+        )
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +39,7 @@ def graphs() -> list[Data]:
 @pytest.mark.parametrize(("conv", "layer"), [("gcn", GCNConv), ("sage", SAGEConv), ("gin", GINConv)])
 def test_layers_and_logits_of_a_batch(conv: str, layer: type, graphs: list[Data]) -> None:
     model = classifier(conv, num_layers=2).eval()
-    assert [type(each) for each in model.convs] == [layer, layer]
+    assert [type(conv) for conv in model.convs] == [layer, layer]
     batch = Batch.from_data_list(graphs)
     together = model(batch.x, batch.edge_index, batch.batch)
     assert together.shape == (3, 2)
@@ -49,9 +53,9 @@ def test_options_of_the_layers() -> None:
     assert [conv.aggr for conv in classifier("sage").convs] == ["sum"] * 3
     for conv in classifier("gin").convs:
         assert conv.eps.requires_grad
-        kinds = [type(each) for each in conv.nn]
+        kinds = [type(module) for module in conv.nn]
         assert kinds == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.BatchNorm1d]
-    assert [each.p for each in classifier("gin", dropout=0.5).modules() if isinstance(each, nn.Dropout)] == [0.5]
+    assert [module.p for module in classifier("gin", dropout=0.5).modules() if isinstance(module, nn.Dropout)] == [0.5]
 
 
 def by_hand(model: Any, kind: str, x: Tensor, adjacency: Tensor) -> Tensor:
@@ -89,8 +93,8 @@ def test_against_matrices(level: type, kind: str, options: dict[str, Any]) -> No
     x = torch.randn(7, 10, generator=generator, dtype=torch.float64)
     model = randomize(classifier(kind=level, **options).double(), seed=3)
     with torch.no_grad():
-        found = model(x, adjacency.nonzero().T.contiguous())
-        torch.testing.assert_close(found, by_hand(model, kind, x, adjacency))
+        logits = model(x, adjacency.nonzero().T.contiguous())
+        torch.testing.assert_close(logits, by_hand(model, kind, x, adjacency))
 
 
 def test_nodes_have_a_row_each_and_do_not_care_for_batches(graphs: list[Data]) -> None:
@@ -123,8 +127,8 @@ def test_all_models_are_explained_exactly(level: type, options: dict[str, Any], 
     model = model if level is GraphClassifier else RootClassifier(model)
     batch = Batch.from_data_list(graphs)
     arguments, mask = (batch.x.double(), batch.edge_index, batch.batch), torch.ones(batch.num_edges).double()
-    found = GOAtAttribution(model).attribute(mask, 1, arguments)
-    sums = torch.zeros(3).double().index_add(0, batch.batch[batch.edge_index[0]], found)
+    attributions = GOAtAttribution(model).attribute(mask, 1, arguments)
+    sums = torch.zeros(3).double().index_add(0, batch.batch[batch.edge_index[0]], attributions)
     with torch.no_grad():
         without = EdgeMaskedModel(model)(torch.zeros_like(mask), *arguments)
         torch.testing.assert_close(sums, (model(*arguments) - without)[:, 1])

@@ -9,7 +9,9 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from benchmarks.datasets import ba_shapes
+from benchmarks.paper_models import L2NodeClassifier
 from benchmarks.trained_weights import fingerprint, train_once
+from benchmarks.training import train_classifier
 from captum_goat.datasets import ba_2motifs
 from captum_goat.models import GraphClassifier, NodeClassifier, train_model
 
@@ -20,10 +22,10 @@ def classifier(conv: Any, hidden_channels: int = 16, **options: Any) -> GraphCla
         return GraphClassifier(conv, in_channels=10, hidden_channels=hidden_channels, num_classes=2, **options)
 
 
-def node_classifier(conv: Any = "gin", seed: int = 0, **options: Any) -> NodeClassifier:
+def node_classifier(conv: Any = "gin", seed: int = 0, level: Any = NodeClassifier, **options: Any) -> NodeClassifier:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return NodeClassifier(conv, in_channels=10, hidden_channels=16, num_classes=4, **options)
+        return level(conv, in_channels=10, hidden_channels=16, num_classes=4, **options)
 
 
 def weights(model: torch.nn.Module) -> torch.Tensor:
@@ -42,21 +44,40 @@ def shapes() -> Data:
 
 def test_training_learns_the_motifs() -> None:  # the other convolutions are trained in test_trained_models.py
     model = classifier("gin", hidden_channels=32)
-    result = train_model(model, ba_2motifs(300), epochs=20, batch_size=32, show_progress=False)
+    result = train_classifier(model, ba_2motifs(300), epochs=20, batch_size=32, show_progress=False)
     assert not model.training
     assert min(result.train_accuracy, result.validation_accuracy, result.test_accuracy) >= 0.95
 
 
 def test_training_learns_the_places_of_nodes() -> None:
     model, shapes = node_classifier(), ba_shapes(num_base=150, num_motifs=50)
-    result = train_model(model, shapes, epochs=150, lr=0.01, show_progress=False)
+    result = train_classifier(model, shapes, epochs=150, lr=0.01, show_progress=False)
     assert not model.training
     assert min(result.train_accuracy, result.validation_accuracy, result.test_accuracy) > 0.8  # 0.38 are class 0
 
 
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_short_training_is_that_of_the_benchmark_with_its_defaults(
+    level: str, graphs: list[Data], shapes: Data
+) -> None:
+    make, data = (classifier, graphs) if level == "graph" else (node_classifier, shapes)
+    model, other, untrained = make("gin", dropout=0.5), make("gin", dropout=0.5), make("gin", dropout=0.5)
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    result = train_model(model, data, epochs=10, lr=0.01, seed=3, show_progress=False)
+    assert torch.equal(torch.get_rng_state(), state)
+    expected = train_classifier(other, data, epochs=10, lr=0.01, seed=3, show_progress=False)
+    assert expected.best_epoch > 0
+    assert torch.equal(weights(model), weights(other))
+    assert not torch.equal(weights(model), weights(untrained))
+    assert not model.training
+    assert result.test_accuracy == expected.test_accuracy
+    assert torch.equal(result.test_set, expected.split.test)
+
+
 def test_reported_accuracies_are_those_of_the_weights_left_in_the_model(graphs: list[Data]) -> None:
     model = classifier("gin")
-    result = train_model(model, graphs, epochs=3, show_progress=False)
+    result = train_classifier(model, graphs, epochs=3, show_progress=False)
     assert [len(part) for part in result.split] == [160, 20, 20]
     assert sorted(torch.cat(result.split).tolist()) == list(range(200))
     for part, accuracy in zip(result.split, result, strict=False):
@@ -68,7 +89,7 @@ def test_reported_accuracies_are_those_of_the_weights_left_in_the_model(graphs: 
 
 def test_nodes_are_split_by_the_masks(shapes: Data) -> None:
     model = node_classifier()
-    result = train_model(model, shapes, epochs=5, show_progress=False)
+    result = train_classifier(model, shapes, epochs=5, show_progress=False)
     with torch.no_grad():
         right = model(shapes.x, shapes.edge_index).argmax(dim=1) == shapes.y
     for name, part, accuracy in zip(("train_mask", "val_mask", "test_mask"), result.split, result, strict=False):
@@ -80,15 +101,15 @@ def test_labels_of_other_nodes_are_not_learned_from(shapes: Data) -> None:
     other = shapes.clone()
     other.y = torch.where(shapes.test_mask, (shapes.y + 1) % 4, shapes.y)
     first, second = node_classifier(), node_classifier()
-    train_model(first, shapes, epochs=5, show_progress=False)
-    train_model(second, other, epochs=5, show_progress=False)
+    train_classifier(first, shapes, epochs=5, show_progress=False)
+    train_classifier(second, other, epochs=5, show_progress=False)
     assert torch.equal(weights(first), weights(second))
 
 
 def test_best_weights_come_back_when_training_diverges(graphs: list[Data]) -> None:
     model = classifier("sage")
     before = weights(model)
-    result = train_model(model, graphs, epochs=2, lr=1e3, show_progress=False)
+    result = train_classifier(model, graphs, epochs=2, lr=1e3, show_progress=False)
     assert weights(model).abs().max() < 100  # steps of 1000 ruin the weights; those from before are the best
     torch.testing.assert_close(weights(model), before)
     assert result.best_epoch == 0
@@ -96,9 +117,9 @@ def test_best_weights_come_back_when_training_diverges(graphs: list[Data]) -> No
 
 def test_best_epoch_is_where_its_weights_are_from(shapes: Data) -> None:
     model, shorter = node_classifier(), node_classifier()
-    best_epoch = train_model(model, shapes, epochs=40, lr=0.01, show_progress=False).best_epoch
+    best_epoch = train_classifier(model, shapes, epochs=40, lr=0.01, show_progress=False).best_epoch
     assert 0 < best_epoch <= 40
-    train_model(shorter, shapes, epochs=best_epoch, lr=0.01, show_progress=False)
+    train_classifier(shorter, shapes, epochs=best_epoch, lr=0.01, show_progress=False)
     assert torch.equal(weights(model), weights(shorter))
 
 
@@ -106,7 +127,7 @@ def test_weight_decay_keeps_weights_small(shapes: Data) -> None:
     sizes = []
     for weight_decay in (0.0, 0.1):
         model = node_classifier("sage")
-        train_model(model, shapes, epochs=60, lr=0.01, weight_decay=weight_decay, show_progress=False)
+        train_classifier(model, shapes, epochs=60, lr=0.01, weight_decay=weight_decay, show_progress=False)
         sizes.append(float(weights(model).norm()))
     assert sizes[1] < sizes[0]
 
@@ -114,7 +135,7 @@ def test_weight_decay_keeps_weights_small(shapes: Data) -> None:
 def trained_weights(graphs: list[Data], seed: int = 0) -> tuple[torch.Tensor, list[int]]:
     model = classifier("gin")
     before = weights(model)
-    result = train_model(model, graphs, epochs=10, lr=0.01, batch_size=32, seed=seed, show_progress=False)
+    result = train_classifier(model, graphs, epochs=10, lr=0.01, batch_size=32, seed=seed, show_progress=False)
     assert not torch.equal(weights(model), before), "the best epoch is the untrained model: nothing is compared"
     return weights(model), result.split.test.tolist()
 
@@ -139,15 +160,17 @@ def test_global_random_state_is_neither_changed_nor_read(graphs: list[Data]) -> 
     assert torch.equal(*trained)
 
 
-def test_too_few_graphs(graphs: list[Data]) -> None:
+@pytest.mark.parametrize("train", [train_model, train_classifier])
+def test_too_few_graphs(train: Any, graphs: list[Data]) -> None:
     with pytest.raises(ValueError, match=r"at least 10 graphs.*got 9"):
-        train_model(classifier("gin"), graphs[:9], epochs=1)
+        train(classifier("gin"), graphs[:9], epochs=1)
 
 
-def test_no_masks(shapes: Data) -> None:
+@pytest.mark.parametrize("train", [train_model, train_classifier])
+def test_no_masks(train: Any, shapes: Data) -> None:
     data = Data(x=shapes.x, edge_index=shapes.edge_index, y=shapes.y, train_mask=shapes.train_mask)
     with pytest.raises(ValueError, match=r"Expected a graph with train_mask, .*\(got one without val_mask\)"):
-        train_model(node_classifier(), data, epochs=1)
+        train(node_classifier(), data, epochs=1)
 
 
 def test_progress_bar(graphs: list[Data], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +202,7 @@ def test_cache_gives_the_same_weights_without_training(
     written = file.read_bytes()
     read = train_once(second, data, tmp_path / "weights", epochs=12, lr=0.01, show_progress=True)
     assert not capsys.readouterr().err  # no bar, as there is nothing to wait for
-    train_model(third, data, epochs=12, lr=0.01, show_progress=False)
+    train_classifier(third, data, epochs=12, lr=0.01, show_progress=False)
     assert torch.equal(weights(first), weights(second))
     assert torch.equal(weights(first), weights(third))
     assert not second.training
@@ -197,7 +220,8 @@ def test_cache_is_missed_when_anything_is_different(shapes: Data, tmp_path: Path
         (node_classifier(), other, {}),
         (node_classifier(seed=1), shapes, {}),
         (node_classifier(dropout=0.5), shapes, {}),
-        (node_classifier(l2_normalize=True), shapes, {}),
+        (node_classifier("gcn", level=L2NodeClassifier), shapes, {}),
+        (node_classifier("gcn"), shapes, {}),
         (node_classifier("sage"), shapes, {}),
         (node_classifier(), shapes, {"lr": 0.1}),
         (node_classifier(), shapes, {"epochs": 2}),
@@ -214,7 +238,7 @@ def test_fingerprints_tell_options_apart_that_are_not_weights(graphs: list[Data]
     assert len({fingerprint(model, graphs, {}) for model in models}) == 3
     assert fingerprint(models[0].eval(), graphs, {}) == fingerprint(classifier("gcn"), graphs, {})
     coarse = fingerprint(classifier("gcn").bfloat16(), graphs, {})
-    assert coarse not in {fingerprint(each, graphs, {}) for each in models}
+    assert coarse not in {fingerprint(model, graphs, {}) for model in models}
 
 
 @pytest.mark.parametrize("damage", ["code", "other", "cut", "empty"])

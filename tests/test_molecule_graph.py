@@ -13,12 +13,9 @@ from benchmarks.datasets.molecules import load_mutagenicity
 from captum_goat.plot.molecule import bond_index, scored_molecule, with_hydrogens
 from captum_goat.plot.molecule_graph import (
     MUTAGENICITY_ELEMENTS,
-    SYMBOLS,
     bond_orders,
     build_molecule,
-    element_symbols,
     molecule_of,
-    molecule_points,
     one_hot_atoms,
     with_coordinates,
 )
@@ -35,10 +32,24 @@ def bonds_of(molecule: Any) -> dict[tuple[int, int], str]:
     return {(b.GetBeginAtomIdx(), b.GetEndAtomIdx()): b.GetBondType().name for b in molecule.GetBonds()}
 
 
-def test_symbols_are_those_of_rdkit() -> None:
-    table = Chem.GetPeriodicTable()
-    assert [table.GetElementSymbol(number) for number in range(1, 119)] == SYMBOLS
-    assert element_symbols([0, "*"]) == ["*", "*"]
+def test_elements_by_symbol_and_by_number() -> None:
+    for atoms in (["*", "C", "n", "O ", "ZN"], [0, 6, 7, 8, 30], torch.tensor([0, 6, 7, 8, 30]), [0, "C", 7, "O", 30]):
+        molecule = build_molecule(atoms, np.zeros((0, 2), dtype=int))
+        assert [atom.GetSymbol() for atom in molecule.GetAtoms()] == ["*", "C", "N", "O", "Zn"]
+
+
+@pytest.mark.parametrize(
+    ("atoms", "message"),
+    [
+        (["C", "Xx"], r"symbol or the atomic number of an element \(got 'Xx'\)"),
+        (torch.tensor([1, 119]), r"number of an element \(got 119\)"),
+        ([-1], r"number of an element \(got -1\)"),
+        (torch.eye(4), r"integers \[N\] .*\[4, 4\]\). For one-hot features, use one_hot_atoms"),
+    ],
+)
+def test_elements_that_do_not_exist(atoms: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_molecule(atoms, np.zeros((0, 2), dtype=int))
 
 
 def test_elements_of_mutagenicity_are_those_in_the_docstring_of_its_loader() -> None:
@@ -75,8 +86,8 @@ def test_aromatic_rings_get_double_bonds() -> None:
 
 
 def test_points_are_those_of_drawings() -> None:
-    assert molecule_points(np.zeros((0, 2), dtype=int), 0).shape == (0, 2)
-    points = molecule_points(np.array([[0, 1], [1, 2]]), 3)
+    drawn = with_coordinates(build_molecule([0, 0, 0], np.array([[0, 1], [1, 2]])))
+    points = drawn.GetConformer().GetPositions()[:, :2]
     assert np.linalg.norm(np.diff(points, axis=0), axis=1) == pytest.approx([1.5, 1.5], abs=1e-3)
     conformer = Chem.MolFromSmiles("CCO")
     own = np.array([[0.0, 0.0, 0.0], [5.0, 0.0, 0.0], [5.0, 5.0, 0.0]])
@@ -200,11 +211,11 @@ def test_bonds_are_found_whatever_their_order() -> None:
             for score, (first, second) in enumerate(pairs)
             if {symbols[first], symbols[second]} == {"C", "N"}
         }
-        found = {
+        drawn = {
             tuple(sorted((bond.GetBeginAtom().GetSymbol(), bond.GetEndAtom().GetSymbol()))): shown.bonds[bond.GetIdx()]
             for bond in shown.molecule.GetBonds()
         }
-        assert found["C", "N"] == expected["C", "N"]
+        assert drawn["C", "N"] == expected["C", "N"]
         assert len(shown.bonds) == 3
 
 

@@ -228,7 +228,7 @@ def trained() -> tuple[GraphClassifier, list[Data]]:
     graphs = ba_2motifs(num_graphs=300, seed=1)
     torch.manual_seed(0)
     model = GraphClassifier("gin", 10, 16, 2)
-    assert train_model(model, graphs, epochs=30, batch_size=32, show_progress=False).test_accuracy > 0.9
+    assert train_model(model, graphs, epochs=30, show_progress=False).test_accuracy > 0.9
     return model, graphs
 
 

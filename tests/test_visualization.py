@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch_geometric.data import Data
 
-from captum_goat import GOAtAttribution, undirected_feature_mask
+from captum_goat import GOAtAttribution, explain_dataset, undirected_feature_mask
 from captum_goat.plot import visualize_graph_attr
 from captum_goat.plot.style import NEUTRAL
 
@@ -37,12 +37,14 @@ def draw(
 
 
 def edge_lines(ax: Axes) -> LineCollection:
-    (lines,) = [each for each in ax.collections if isinstance(each, LineCollection) and each.get_array() is not None]
+    (lines,) = [
+        artist for artist in ax.collections if isinstance(artist, LineCollection) and artist.get_array() is not None
+    ]
     return lines
 
 
 def node_points(ax: Axes) -> np.ndarray:
-    (nodes,) = [each for each in ax.collections if not isinstance(each, LineCollection)]
+    (nodes,) = [artist for artist in ax.collections if not isinstance(artist, LineCollection)]
     return np.asarray(nodes.get_offsets())
 
 
@@ -65,8 +67,7 @@ def test_directions_are_merged_and_drawn_with_signed_colours_and_widths() -> Non
     assert neutral[:3].mean() < 0.9  # and can be seen on white
 
 
-@pytest.mark.parametrize("method", ["edges", "heat_map"])
-def test_sums_of_both_directions_are_counted_once(method: Any) -> None:
+def test_sums_of_both_directions_are_counted_once() -> None:
     """With one edge that has no reverse, one that is there twice, and a self-loop."""
     model, x = make_gnn("gin"), torch.arange(20.0, dtype=torch.float64).view(5, 4) / 10
     edge_index = torch.cat([EDGE_INDEX, torch.tensor([[0, 3, 4], [1, 4, 4]])], dim=1)
@@ -77,13 +78,24 @@ def test_sums_of_both_directions_are_counted_once(method: Any) -> None:
     )
 
     def scores(attributions: Tensor, **options: Any) -> Any:
-        ax = draw(attributions, edge_index, method=method, layout=x[:, :2], **options)[1]
-        return edge_lines(ax).get_array() if method == "edges" else ax.images[-1].get_array().filled(0.0)
+        ax = draw(attributions, edge_index, layout=x[:, :2], directed=False, **options)[1]
+        return edge_lines(ax).get_array()
 
     np.testing.assert_allclose(scores(summed, feature_mask=undirected), scores(plain), rtol=1e-12)
     assert np.abs(scores(summed) - scores(plain)).max() > 0.1 * np.abs(scores(plain)).max(), "the sums were doubled"
-    if method == "edges":
-        assert scores(summed, feature_mask=undirected).sum() == pytest.approx(float(plain.sum()))
+    assert scores(summed, feature_mask=undirected).sum() == pytest.approx(float(plain.sum()))
+
+
+def test_means_of_both_directions_are_drawn_as_they_are() -> None:
+    """``explain_dataset(undirected=True)`` gives both directions their mean: the picture shows their sum."""
+    x = torch.arange(16.0, dtype=torch.float64).view(4, 4) / 10
+    model, graph = make_gnn("gin"), Data(x=x, edge_index=EDGE_INDEX)
+    options: dict[str, Any] = {"target": 0, "show_progress": False}
+    plain, means = (explain_dataset(model, [graph], undirected=value, **options)[0] for value in (False, True))
+    assert not torch.allclose(plain.edge_mask, means.edge_mask)
+    pictures = [drawn(draw(explanation.edge_mask, explanation, layout=POS)[1]) for explanation in (plain, means)]
+    for node in range(3):
+        assert pictures[0][node][0] == pytest.approx(pictures[1][node][0])
 
 
 def test_scale_is_centred_and_can_be_shared() -> None:
@@ -130,14 +142,14 @@ def test_cmap_colorbar_title_and_size() -> None:
     assert edge_lines(ax).get_cmap().name == "PuOr"
     assert ax.get_title() == "A path"
     assert tuple(fig.get_size_inches()) == (3, 2)
-    (bar,) = [each for each in fig.axes if each is not ax]
+    (bar,) = [panel for panel in fig.axes if panel is not ax]
     assert bar.get_ylim() == (-3, 3)
     assert len(draw(layout=POS)[0].axes) == 1
 
 
 def test_node_labels() -> None:
     ax = draw(layout=POS, node_labels=["C", "N", 3, "O"])[1]
-    assert [(text.get_text(), *text.get_position()) for text in ax.texts] == [
+    assert [(text.get_text(), *text.xy) for text in ax.texts] == [
         ("C", 0, 0),
         ("N", 1, 0),
         ("3", 2, 0),
@@ -149,7 +161,7 @@ def test_self_loops_are_drawn() -> None:
     edge_index, attributions = torch.tensor([[0, 1, 1], [1, 0, 1]]), torch.tensor([1.0, 1.0, -5.0])
     lines = edge_lines(draw(attributions, edge_index, layout=POS[:2])[1])
     assert lines.get_array().tolist() == [2, -5]
-    assert [len(each) for each in lines.get_segments()] == [2, 25]  # a circle; the strongest is drawn last
+    assert [len(segment) for segment in lines.get_segments()] == [2, 25]  # a circle; the strongest is drawn last
 
 
 def test_zero_attributions() -> None:
@@ -167,8 +179,6 @@ def test_graph_without_edges(num_nodes: int | None, directed: bool, dtype: torch
     graph = empty if num_nodes is None else Data(edge_index=empty, num_nodes=num_nodes)
     nodes = draw(torch.empty(0), graph, **options)[1].collections[-1]
     assert len(nodes.get_offsets()) == (num_nodes or 0)
-    images = draw(torch.empty(0), graph, method="heat_map", **options)[1].images
-    assert [np.ma.count(each.get_array()) for each in images] == ([0, 0] if num_nodes else [])
 
 
 def test_top_k_leaves_the_rest_grey_and_the_scale_alone() -> None:
@@ -182,7 +192,9 @@ def test_top_k_leaves_the_rest_grey_and_the_scale_alone() -> None:
         for node, (_, width, color) in edges.items():
             assert width == everything[node][1]
             np.testing.assert_array_equal(color, everything[node][2])
-        (plain,) = [each for each in ax.collections if isinstance(each, LineCollection) and each.get_array() is None]
+        (plain,) = [
+            artist for artist in ax.collections if isinstance(artist, LineCollection) and artist.get_array() is None
+        ]
         assert len(plain.get_segments()) == 5
         assert plain.get_zorder() < edge_lines(ax).get_zorder()
         np.testing.assert_allclose(plain.get_colors(), [to_rgba(NEUTRAL)])
@@ -201,7 +213,9 @@ def test_directed_edges_part_and_have_heads_that_point_to_their_targets() -> Non
     assert there[12] == pytest.approx([0.5, 0.1])  # bent to its left
     assert back[12] == pytest.approx([0.5, -0.1])
     assert straight.tolist() == [[2, 0], [1, 0]]
-    heads = next(each for each in ax.collections if isinstance(each, PathCollection) and each.get_array() is not None)
+    heads = next(
+        artist for artist in ax.collections if isinstance(artist, PathCollection) and artist.get_array() is not None
+    )
     assert heads.get_array().tolist() == [-1, 4, 5]
     np.testing.assert_array_equal(heads.get_facecolors(), lines.get_colors())
     assert np.all(np.diff(heads.get_sizes()) > 0)
@@ -213,38 +227,26 @@ def test_directed_edges_part_and_have_heads_that_point_to_their_targets() -> Non
     assert np.sign(tips[:2]).tolist() == [[-1, 1], [1, -1]]  # past the middle, curves turn back to the straight line
 
 
+def test_a_graph_is_directed_if_an_edge_has_no_reverse() -> None:
+    one_way = EDGE_INDEX[:, :5]
+    assert len(edge_lines(draw()[1]).get_segments()) == 3
+    assert len(edge_lines(draw(ATTRIBUTIONS[:5], one_way)[1]).get_segments()) == 5
+    assert len(edge_lines(draw(ATTRIBUTIONS[:5], one_way, directed=False)[1]).get_segments()) == 3
+    repeated = torch.cat([EDGE_INDEX, EDGE_INDEX[:, :1], torch.tensor([[2], [2]])], dim=1)  # 0 -> 1 again, and a loop
+    assert len(edge_lines(draw(torch.ones(8), repeated)[1]).get_segments()) == 4
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.Tensor.tolist, lambda values: values[None]])
+def test_numpy_arrays_lists_and_single_rows_are_attributions(convert: Any) -> None:
+    ax = draw(convert(ATTRIBUTIONS), EDGE_INDEX.numpy(), layout=POS, ground_truth=np.arange(6) > 3)[1]
+    assert {node: score for node, (score, _, _) in drawn(ax).items()} == {0: 3.0, 1: -1.0, 2: 0.0}
+
+
 def test_directed_edges_that_are_not_coloured_have_grey_heads() -> None:
     ax = draw(layout=POS, directed=True, top_k=2)[1]
-    grey, coloured = [each for each in ax.collections if isinstance(each, PathCollection)][:2]
+    grey, coloured = [artist for artist in ax.collections if isinstance(artist, PathCollection)][:2]
     assert (len(grey.get_offsets()), len(coloured.get_offsets())) == (4, 2)
     np.testing.assert_allclose(grey.get_facecolors(), [to_rgba(NEUTRAL)])
-
-
-def test_heat_map_is_the_merged_matrix_over_the_plain_one() -> None:
-    fig, ax = draw(method="heat_map", node_labels="CNOS", show_colorbar=True, top_k=2, cmap="PuOr")
-    plain, overlay = ax.images
-    expected = np.full((4, 4), np.nan)
-    expected[0, 1] = expected[1, 0] = 3
-    expected[1, 2] = expected[2, 1] = -1
-    np.testing.assert_array_equal(overlay.get_array().filled(np.nan), expected)
-    assert np.argwhere(~plain.get_array().mask).tolist() == [[0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2]]
-    np.testing.assert_allclose(plain.to_rgba(plain.get_array())[2, 3], to_rgba(NEUTRAL))
-    assert plain.to_rgba(plain.get_array())[0, 0, 3] == 0  # no edge, nothing drawn
-    assert (overlay.norm.vmin, overlay.norm.vmax, overlay.get_cmap().name, len(fig.axes)) == (-3, 3, "PuOr", 2)
-    assert [text.get_text() for text in (*ax.get_xticklabels(), *ax.get_yticklabels())] == list("CNOSCNOS")
-
-
-def test_heat_map_of_a_directed_graph_has_sources_as_rows() -> None:
-    label = torch.tensor([False, False, True, False, False, False])
-    ax = draw(method="heat_map", directed=True, ground_truth=label)[1]
-    matrix = ax.images[1].get_array().filled(0)
-    expected = np.zeros((4, 4))
-    expected[tuple(EDGE_INDEX)] = ATTRIBUTIONS
-    np.testing.assert_array_equal(matrix, expected)
-    (marks,), labels = ax.get_legend_handles_labels()
-    assert labels == ["ground truth"]
-    (outline,) = marks.get_segments()
-    assert outline.mean(axis=0) == pytest.approx([1.9, 0.9])  # column 2, row 1; the first corner counts twice
 
 
 def test_node_colors() -> None:
@@ -258,7 +260,6 @@ def test_node_colors() -> None:
 def test_isolated_nodes_are_drawn() -> None:
     graph = Data(edge_index=EDGE_INDEX, num_nodes=6)
     assert len(node_points(draw(edge_index=graph)[1])) == 6
-    assert draw(edge_index=graph, method="heat_map")[1].images[0].get_array().shape == (6, 6)
 
 
 def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +279,10 @@ def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "masked_image"}, r"method to be one of 'edges', 'heat_map' \(got 'masked_image'\)"),
+        ({"attributions": (ATTRIBUTIONS,)}, r"attributions as a tensor or a NumPy array \(got tuple\)"),
+        ({"attributions": None}, r"attributions as a tensor or a NumPy array \(got NoneType\)"),
+        ({"edge_index": "path"}, r"edge_index as a tensor or a NumPy array \(got str\)"),
+        ({"only_top": True}, r"top_k, the number of edges to draw, with only_top=True \(got None\)"),
         ({"top_k": -1}, r"top_k of at least 0, or None for all edges \(got -1\)"),
         ({"vmax": -1.0}, r"vmax to be a magnitude, finite and at least 0 \(got -1.0\)"),
         ({"node_colors": ["red", "blue"]}, r"one for each of 4 nodes \(got 2\)"),

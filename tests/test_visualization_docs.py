@@ -57,6 +57,11 @@ def test_script_draws_them_from_explanations(tmp_path: Path) -> None:
         assert total == pytest.approx(examples[-1].output, abs=1e-4)
     figures = dict(script["pictures"](*examples))
     assert figures.keys() == {"hero", "methods", "molecule_attr", "graph_attr", "adjacency_attr"}
-    assert [len(figures[name].axes) for name in ("hero", "methods", "molecule_attr")] == [6, 5, 2]
+    assert [len(figures[name].axes) for name in ("hero", "methods", "molecule_attr")] == [8, 5, 2]
+    nitro = Data(x=torch.eye(14)[[0, 4, 1, 1]], edge_index=to_undirected(torch.tensor([[0, 1, 1], [1, 2, 3]])))
+    assert script["has_nitro_group"](nitro)
+    assert not script["has_nitro_group"](examples[1].graph)  # one oxygen
+    with pytest.raises(StopIteration):
+        script["example"](model, [graph], lambda graph: True, least_probability=1.0)
     script["save"](figures["graph_attr"], tmp_path / "graph.png")
     assert (tmp_path / "graph.png").read_bytes().startswith(b"\x89PNG")

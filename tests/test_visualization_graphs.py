@@ -1,4 +1,4 @@
-"""What is drawn beside the attributions: ground truth, elements, labels, legends; and graphs of PyG."""
+"""What is drawn beside the attributions: ground truth, labels, legends; and graphs of PyG."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import torch
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import to_hex, to_rgba
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.explain import Explanation
 
 from captum_goat.plot import visualize_graph_attr
-from captum_goat.plot.molecule_graph import ELEMENT_COLORS, OTHER_COLOR
 from captum_goat.plot.style import INK
 
 matplotlib.use("Agg")
@@ -39,7 +38,7 @@ def draw(
 
 
 def lines_of(ax: Axes) -> list[LineCollection]:
-    return [each for each in ax.collections if isinstance(each, LineCollection)]
+    return [collection for collection in ax.collections if isinstance(collection, LineCollection)]
 
 
 def nodes_of(ax: Axes) -> Any:
@@ -48,7 +47,7 @@ def nodes_of(ax: Axes) -> Any:
 
 def test_ground_truth_is_inside_a_dotted_outline() -> None:
     ax = draw(layout=POS, ground_truth=TRUTH)[1]
-    dotted, background, *_ = sorted(lines_of(ax), key=lambda each: each.get_zorder())
+    dotted, background, *_ = sorted(lines_of(ax), key=lambda collection: collection.get_zorder())
     assert sorted(segment[:, 0].min() for segment in dotted.get_segments()) == [1, 2]
     np.testing.assert_allclose(dotted.get_colors(), [to_rgba(INK)])
     for width, (_, dashes), inner in zip(
@@ -58,19 +57,11 @@ def test_ground_truth_is_inside_a_dotted_outline() -> None:
         assert 1 < dot < gap < 3
         assert width - inner == pytest.approx(2 * dot)  # the rim that is left is as thick as dots are long
     np.testing.assert_allclose(background.get_colors(), [to_rgba("white")])
-    (edges,) = [each for each in lines_of(ax) if each.get_array() is not None]
+    (edges,) = [collection for collection in lines_of(ax) if collection.get_array() is not None]
     assert min(background.get_linewidths()) > max(edges.get_linewidths()[:2]) + 3  # some white beside the edge
     assert background.get_zorder() < edges.get_zorder()
-    assert [len(each) for each in (dotted.get_segments(), edges.get_segments())] == [2, 3]
+    assert [len(segments) for segments in (dotted.get_segments(), edges.get_segments())] == [2, 3]
     assert len(lines_of(draw(layout=POS, ground_truth=torch.zeros(6))[1])) == len(lines_of(draw(layout=POS)[1]))
-
-
-def test_ground_truth_of_a_heat_map_is_dotted() -> None:
-    ax = draw(method="heat_map", ground_truth=TRUTH)[1]
-    (outline,) = lines_of(ax)
-    assert len(outline.get_segments()) == 4  # two edges, both directions
-    assert outline.get_linestyles()[0][1] is not None  # not solid
-    assert ax.get_legend_handles_labels()[1] == ["ground truth"]
 
 
 def test_legend_says_what_outlines_mean() -> None:
@@ -78,31 +69,10 @@ def test_legend_says_what_outlines_mean() -> None:
     given = fig.subplots()
     assert draw(layout=POS, ground_truth=TRUTH, plt_fig_axis=(fig, given))[1].get_legend() is None  # its owner's task
     assert given.get_legend_handles_labels()[1] == ["ground truth"]
-    legend = draw(layout=POS, ground_truth=TRUTH)[1].get_legend()
+    (legend,) = draw(layout=POS, ground_truth=TRUTH)[0].legends
     assert [text.get_text() for text in legend.get_texts()] == ["ground truth"]
     assert legend.get_lines()[0].get_linestyle() == ":"
-    assert draw(layout=POS)[1].get_legend() is None  # there is nothing to say
-
-
-@pytest.mark.parametrize("atoms", [["C", "n", "O", "Zn"], torch.tensor([6, 7, 8, 30]), [6, "N", 8, "ZN"]])
-def test_elements_have_symbols_and_colours(atoms: Any) -> None:
-    ax = draw(layout=POS, node_labels=atoms, node_colors="element")[1]
-    assert [text.get_text() for text in ax.texts] == ["C", "N", "O", "Zn"]
-    faces = [to_hex(face) for face in nodes_of(ax).get_facecolors()]
-    assert faces == [ELEMENT_COLORS["C"], ELEMENT_COLORS["N"], ELEMENT_COLORS["O"], OTHER_COLOR]
-    own = draw(layout=POS, node_labels=torch.arange(4), node_colors="gold")[1]
-    assert [text.get_text() for text in own.texts] == ["0", "1", "2", "3"]
-    np.testing.assert_allclose(nodes_of(own).get_facecolors(), [to_rgba("gold")] * 4)
-
-
-def test_colours_of_elements_are_paler_than_attributions() -> None:
-    for colour in ELEMENT_COLORS.values():
-        assert np.min(to_rgba(colour)[:3]) > 0.5
-
-
-def test_hydrogen_is_small() -> None:
-    carbon, hydrogen = nodes_of(draw(layout=POS, node_labels="CHHH", node_colors="element")[1]).get_sizes()[:2]
-    assert hydrogen < carbon
+    assert not draw(layout=POS)[0].legends  # there is nothing to say
 
 
 def test_data_stands_for_its_edges_nodes_and_points() -> None:
@@ -110,7 +80,7 @@ def test_data_stands_for_its_edges_nodes_and_points() -> None:
     assert len(nodes_of(draw(edge_index=graph)[1]).get_offsets()) == 5
     graph.pos = torch.cat([POS, torch.tensor([[4.0, 4.0]])])
     np.testing.assert_array_equal(nodes_of(draw(edge_index=graph)[1]).get_offsets(), graph.pos)
-    moved = nodes_of(draw(edge_index=graph, layout="circular")[1]).get_offsets()
+    moved = nodes_of(draw(edge_index=graph, layout="spring")[1]).get_offsets()
     assert not np.allclose(moved, graph.pos)
     graph.pos = torch.rand(5, 3)  # not points of the plane
     assert len(nodes_of(draw(edge_index=graph)[1]).get_offsets()) == 5
@@ -130,18 +100,87 @@ def test_positions_are_a_layout() -> None:
     np.testing.assert_array_equal(nodes_of(ax).get_offsets(), POS)
 
 
-def test_graphs_with_many_nodes_are_drawn_finer() -> None:
-    count = 240
-    path = torch.stack([torch.arange(count - 1), torch.arange(1, count)])
+def path_graph(count: int) -> tuple[Tensor, Tensor]:
+    """Return both directions of a path, and points on a line."""
+    there = torch.stack([torch.arange(count - 1), torch.arange(1, count)])
     points = torch.stack([torch.arange(float(count)), torch.zeros(count)], dim=1)
-    many = draw(torch.ones(count - 1), path, layout=points, node_labels=range(count))[1]
-    few = draw(torch.ones(6), layout=POS, node_labels=range(4))[1]
-    (many_lines,), (few_lines,) = (
-        [each for each in lines_of(ax) if each.get_array() is not None] for ax in (many, few)
+    return torch.cat([there, there.flip(0)], dim=1), points
+
+
+def coloured_lines(ax: Axes) -> LineCollection:
+    (lines,) = [collection for collection in lines_of(ax) if collection.get_array() is not None]
+    return lines
+
+
+def test_graphs_with_many_nodes_are_drawn_finer_on_larger_figures() -> None:
+    edge_index, points = path_graph(240)
+    attributions = torch.zeros(478)
+    attributions[0] = 1.0
+    many_fig, many = draw(attributions, edge_index, layout=points)
+    few_fig, few = draw(torch.tensor([1.0, 0, 0, 0, 0, 0]), layout=POS)
+    (*many_widths, many_widest), (*few_widths, few_widest) = (
+        sorted(coloured_lines(ax).get_linewidths()) for ax in (many, few)
     )
-    assert many_lines.get_linewidths()[0] == pytest.approx(few_lines.get_linewidths()[0] / 2)
+    assert many_widths[0] == pytest.approx(few_widths[0] / 2)
+    assert few_widest / 2 < many_widest < few_widest
     assert nodes_of(many).get_sizes()[0] == pytest.approx(nodes_of(few).get_sizes()[0] / 4)
-    assert many.texts[0].get_fontsize() == pytest.approx(few.texts[0].get_fontsize() / 2)
+    opacities = coloured_lines(many).get_colors()[:, 3]
+    assert (opacities.min(), opacities.max()) == (0.5, 1.0)  # many weak edges must not hide the strong one
+    assert many_fig.get_size_inches()[0] > 1.5 * few_fig.get_size_inches()[0]
+
+
+def test_labels_are_beside_nodes_that_have_no_room_for_them() -> None:
+    inside = draw(layout=POS, node_labels=["C", "N", "O", "999"])[1]
+    assert {tuple(text.get_position()) for text in inside.texts} == {(0, 0)}
+    beside = draw(layout=POS, node_labels=["account 1", "2", "3", "4"])[1]
+    first, *_, last = beside.texts
+    assert first.get_position()[0] < 0 < last.get_position()[0]  # away from their neighbours
+    assert (first.get_ha(), last.get_ha()) == ("right", "left")
+    assert nodes_of(beside).get_sizes()[0] < nodes_of(inside).get_sizes()[0]
+    assert first.get_fontsize() >= 6
+
+
+def test_labels_of_large_graphs_are_those_of_the_coloured_edges() -> None:
+    edge_index, points = path_graph(100)
+    attributions = torch.zeros(198)
+    attributions[[3, 50]] = 1.0
+    options: dict[str, Any] = {"layout": points, "node_labels": [f"n{node}" for node in range(100)]}
+    assert len(draw(attributions, edge_index, **options)[1].texts) == 100
+    top = draw(attributions, edge_index, top_k=2, **options)[1]
+    assert [text.get_text() for text in top.texts] == ["n3", "n4", "n50", "n51"]
+
+
+def test_margins_are_tight() -> None:
+    fig, ax = draw(layout=POS * torch.tensor([1.0, 0.0]) + torch.tensor([[0.0, 0], [0, 3], [0, 0], [0, 3]]))
+    pixels = ax.transData.transform(nodes_of(ax).get_offsets())
+    assert (np.ptp(pixels, axis=0) > 0.88 * fig.bbox.size).all()
+
+
+@pytest.mark.parametrize("with_points", [False, True])
+def test_only_top_draws_the_strongest_edges_and_their_neighbourhood(with_points: bool) -> None:
+    edge_index, points = path_graph(1000)
+    attributions, truth = torch.zeros(1998), torch.zeros(1998, dtype=torch.bool)
+    attributions[[10, 11, 700]] = torch.tensor([3.0, -2.0, 1.0])  # 10 - 11 - 12, and 700 - 701
+    truth[[11, 400]] = True
+    options: dict[str, Any] = {"layout": points} if with_points else {}
+    ax = draw(attributions, edge_index, top_k=3, only_top=True, ground_truth=truth, **options)[1]
+    assert len(nodes_of(ax).get_offsets()) == 5 + 4  # 9 to 13, and 699 to 702
+    assert [text.get_text() for text in ax.texts] == ["10", "11", "12", "700", "701"]
+    assert sorted(coloured_lines(ax).get_array()) == [-2, 1, 3]
+    dotted, _, plain, _ = sorted(lines_of(ax), key=lambda lines: lines.get_zorder())
+    assert (len(dotted.get_segments()), len(plain.get_segments())) == (1, 4 + 3)
+    if with_points:
+        assert nodes_of(ax).get_offsets()[:, 0].tolist() == [9, 10, 11, 12, 13, 699, 700, 701, 702]
+    sizes = nodes_of(ax).get_sizes()
+    assert (sizes > sizes.min()).tolist() == [False, True, True, True, False, False, True, True, False]
+    named = draw(attributions, edge_index, top_k=1, only_top=True, node_labels=torch.arange(1000) % 7)[1]
+    assert [text.get_text() for text in named.texts] == ["3", "4"]
+    colours = draw(attributions, edge_index, top_k=1, only_top=True, node_colors=["red"] * 10 + ["blue"] * 990)[1]
+    np.testing.assert_allclose(nodes_of(colours).get_facecolors(), [to_rgba("red")] + [to_rgba("blue")] * 3)
+
+
+def test_only_top_of_nothing() -> None:
+    assert len(nodes_of(draw(layout=POS, top_k=0, only_top=True)[1]).get_offsets()) == 0
 
 
 @pytest.mark.parametrize(
@@ -155,7 +194,7 @@ def test_graphs_with_many_nodes_are_drawn_finer() -> None:
 )
 def test_colour_bar_says_what_is_shown(sign: Any, label: str) -> None:
     fig, ax = draw(layout=POS, sign=sign, show_colorbar=True)
-    (bar,) = [each for each in fig.axes if each is not ax]
+    (bar,) = [panel for panel in fig.axes if panel is not ax]
     assert bar.get_ylabel() == label
 
 
@@ -165,7 +204,7 @@ def test_colour_bar_says_what_is_shown(sign: Any, label: str) -> None:
 )
 def test_colour_bar_points_on_where_attributions_are_cut_off(vmax: float, sign: Any, extend: str) -> None:
     fig, ax = draw(layout=POS, vmax=vmax, sign=sign, show_colorbar=True)
-    (bar,) = [each for each in fig.axes if each is not ax]
+    (bar,) = [panel for panel in fig.axes if panel is not ax]
     assert bar._colorbar.extend == extend
 
 
@@ -175,17 +214,7 @@ def test_colour_bar_points_on_where_attributions_are_cut_off(vmax: float, sign: 
         ({"ground_truth": torch.ones(5)}, r"ground_truth of shape \[6\], one per edge \(got \[5\]\)"),
         ({"layout": "circle"}, r"layout to be one of .* \(got 'circle'\)"),
         ({"layout": POS[:3]}, r"at least 4 .* \(got \[3\]\)"),
-        ({"node_labels": "CNO", "node_colors": "element"}, r"at least 4 .* \(got \[3\]\)"),
-        (
-            {"node_labels": ["C", "N", "O", "Xx"], "node_colors": "element"},
-            r"symbol .* \(got 'Xx'\)",
-        ),
-        ({"node_labels": torch.tensor([1, 1, 1, 119]), "node_colors": "element"}, r"number of an element \(got 119\)"),
-        ({"node_colors": "element"}, r"node_labels, the elements of the nodes, .* \(got None\)"),
-        (
-            {"node_labels": torch.eye(4), "node_colors": "element"},
-            r"integers \[N\] .*\[4, 4\]\). For one-hot",
-        ),
+        ({"node_labels": "CNO"}, r"at least 4 .* \(got \[3\]\)"),
         ({"edge_index": HeteroData()}, r"or a Data that has it \(got HeteroData\). Draw the edge types"),
         ({"edge_index": Data(x=torch.ones(2, 1))}, r"a Data with edge_index \(got one without\)"),
     ],

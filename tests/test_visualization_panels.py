@@ -37,12 +37,14 @@ def draw(attributions: Any = METHODS, **options: Any) -> tuple[Figure, list[Axes
 
 
 def edges_of(ax: Axes) -> LineCollection:
-    (lines,) = [each for each in ax.collections if isinstance(each, LineCollection) and each.get_array() is not None]
+    (lines,) = [
+        artist for artist in ax.collections if isinstance(artist, LineCollection) and artist.get_array() is not None
+    ]
     return lines
 
 
 def bars_of(fig: Figure, axes: list[Axes]) -> list[Axes]:
-    return [each for each in fig.axes if each not in axes and each.get_label() == "<colorbar>"]
+    return [panel for panel in fig.axes if panel not in axes and panel.get_label() == "<colorbar>"]
 
 
 def test_panels_share_scale_layout_and_colour_bar() -> None:
@@ -98,8 +100,8 @@ def test_options_go_to_every_panel() -> None:
     fig, axes = draw(
         ground_truth=TRUTH,
         node_labels="CNOH",
-        node_colors="element",
-        layout="circular",
+        node_colors="gold",
+        layout="spring",
         title="Methods",
         cmap="PuOr",
         top_k=1,
@@ -116,9 +118,14 @@ def test_options_go_to_every_panel() -> None:
     assert len(edges_of(directed[0]).get_segments()) == 6
 
 
-def test_heat_maps_side_by_side() -> None:
-    _, axes = draw(method="heat_map")
-    assert {ax.images[1].norm.vmax for ax in axes} == {3}
+def test_only_top_draws_what_is_strongest_for_any_method() -> None:
+    edge_index = torch.stack([torch.arange(9), torch.arange(1, 10)])
+    methods = {"first": torch.eye(9)[0], "last": torch.eye(9)[8]}
+    _, axes = visualize_graph_attr_multiple(methods, edge_index, top_k=1, only_top=True, use_pyplot=False)
+    for ax in axes:
+        assert [text.get_text() for text in ax.texts] == ["0", "1", "8", "9"]
+        assert len(ax.collections[-1].get_offsets()) == 6  # with nodes 2 and 7
+        assert len(edges_of(ax).get_segments()) == 1
 
 
 def test_data_with_isolated_nodes() -> None:
@@ -163,7 +170,7 @@ def test_one_panel_is_the_picture_of_one() -> None:
         ({"attributions": {}}, ValueError, r"one or more methods, .* \(got none\)"),
         ({"attributions": torch.zeros(3, 6)}, ValueError, r"\(got Tensor\)"),
         ({"vmax": -1.0}, ValueError, r"vmax to be a magnitude"),
-        ({"plt_fig_axis": (Figure(), [None])}, ValueError, r"3 axes, one per method \(got 1\)"),
+        ({"plt_fig_axis": (Figure(), [None])}, ValueError, r"3 axes, one per picture \(got 1\)"),
         ({"ground_truth": torch.ones(2)}, ValueError, r"ground_truth of shape \[6\]"),
         (
             {"attributions": {"short": torch.zeros(5)}},

@@ -12,10 +12,11 @@ from torch_geometric.data import Batch, Data
 from benchmarks.datasets import DATASETS, GraphDataset, load
 from benchmarks.paper.options import Options
 from benchmarks.paper_models import PAPER_SETTINGS, train_paper_model
+from benchmarks.training import TrainingResult
 from captum_goat.compare import computation_graphs
 from captum_goat.compare.subject import Subject
 from captum_goat.metrics import NodePolicy
-from captum_goat.models import RootClassifier, TrainingResult
+from captum_goat.models import RootClassifier
 
 NUM_HOPS = 3  # of the paper's models
 FIT_GRAPHS = 100  # that explainers learn from which have to learn first

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
-from torch_geometric.utils import coalesce
+from torch_geometric.utils import coalesce, is_undirected
 
 from captum_goat.inputs.feature_masks import average_features
 
@@ -20,14 +20,6 @@ Sign = Literal["all", "positive", "negative", "absolute_value"]
 ROUNDING = 1e-5  # of attributions that are equal
 
 
-class EdgeScores(NamedTuple):
-    """The distinct edges of a graph, in the order of their nodes."""
-
-    edges: NDArray[Any]  # [M, 2]
-    scores: NDArray[Any]  # [M], float64
-    marked: NDArray[Any]  # bool [M]
-
-
 def edge_scores(
     attributions: Tensor,
     edge_index: Tensor,
@@ -35,29 +27,27 @@ def edge_scores(
     *,
     directed: bool = False,
     feature_mask: Tensor | None = None,
-) -> EdgeScores:
-    """Merge repeated edges, and both directions of an edge unless ``directed``; add up their attributions.
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return the distinct edges ``[M, 2]``, the sums of their attributions ``[M]`` and which are marked, bool ``[M]``.
 
-    Args:
-        attributions: One number per edge, ``[E]``.
-        edge_index: The edges, ``[2, E]``.
-        ground_truth: The edges to mark, bool ``[E]``; ``None`` for none. An edge is marked if any direction of it is.
-        directed: Whether the two directions of an edge are kept separate.
-        feature_mask: The feature mask that the attributions were computed with, ``[E]``; ``None`` if there was none.
-            All edges of a feature have its sum, which is shared equally among them before anything is added up.
-
-    Returns:
-        The merged edges. The smaller node of an undirected edge comes first.
+    Repeated edges are merged, and both directions of an edge unless ``directed``; the smaller node of an undirected
+    edge comes first. The ground truth and the feature mask are those of :class:`~captum_goat.plot.PictureOptions`: a
+    merged edge is marked if any of its edges is in the ground truth.
     """
-    check_edges(attributions, edge_index, ground_truth)
-    scores = attributions.detach().cpu().double()
-    if feature_mask is not None and len(scores):
-        scores = _share_features(scores, feature_mask.cpu())
-    marks = torch.zeros_like(scores) if ground_truth is None else ground_truth.to(scores)
     edges = plain_edges(edge_index)
+    scores = _one_per_edge("attributions", attributions, edges).double()
+    wrong = int((~scores.isfinite()).sum())
+    if wrong:
+        raise ValueError(
+            f"Expected finite attributions (got {wrong} of {len(scores)} that are infinite or nan). "
+            "Check the model's output for infinite or nan values."
+        )
+    if feature_mask is not None and len(scores):
+        scores = _share_features(scores, as_tensor(feature_mask, "feature_mask"))
+    marks = torch.zeros_like(scores) if ground_truth is None else _one_per_edge("ground_truth", ground_truth, edges)
     edges = edges if directed else edges.sort(dim=0).values
-    edges, values = coalesce(edges, torch.stack([scores, marks], dim=1), reduce="sum")
-    return EdgeScores(edges.t().numpy(), values[:, 0].numpy(), values[:, 1].numpy() > 0)
+    edges, values = coalesce(edges, torch.stack([scores, marks.double()], dim=1), reduce="sum")
+    return edges.t().numpy(), values[:, 0].numpy(), values[:, 1].numpy() > 0
 
 
 def _share_features(scores: Tensor, feature_mask: Tensor) -> Tensor:
@@ -72,44 +62,47 @@ def _share_features(scores: Tensor, feature_mask: Tensor) -> Tensor:
     return scores / feature.bincount()[feature]
 
 
-def plain_edges(edge_index: Tensor) -> Tensor:
-    """Return the edges as an ordinary integer tensor on the CPU; an empty ``edge_index`` may have a floating dtype."""
-    plain: Tensor = edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
-    return plain.cpu().long()
+def as_tensor(values: Any, name: str) -> Tensor:
+    """Return a tensor, a NumPy array or a list of numbers as a tensor on the CPU, without gradient."""
+    try:
+        return torch.as_tensor(values).detach().cpu()
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"Expected {name} as a tensor or a NumPy array (got {type(values).__name__}).") from error
 
 
-def check_edges(attributions: Tensor, edge_index: Tensor, ground_truth: Tensor | None = None) -> None:
-    """Raise a ValueError unless every edge has one finite attribution (and one entry of the ground truth)."""
-    if edge_index.dim() != 2 or edge_index.size(0) != 2:
-        raise ValueError(f"Expected edge_index of shape [2, num_edges] (got {list(edge_index.shape)}).")
-    if edge_index.numel() and (edge_index.is_floating_point() or (edge_index < 0).any()):
+def plain_edges(edge_index: Any) -> Tensor:
+    """Return the edges as integers, ``[2, E]``; an empty ``edge_index`` may have a floating dtype."""
+    edges = as_tensor(edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index, "edge_index")
+    if edges.dim() != 2 or edges.size(0) != 2:
+        raise ValueError(f"Expected edge_index of shape [2, num_edges] (got {list(edges.shape)}).")
+    if edges.numel() and (edges.is_floating_point() or (edges < 0).any()):
         raise ValueError(
-            f"Expected edge_index to hold node indices, integers from 0 (got {edge_index.dtype} "
-            f"from {edge_index.min().item()})."
+            f"Expected edge_index to hold node indices, integers from 0 (got {edges.dtype} from {edges.min().item()})."
         )
-    for name, tensor in (("attributions", attributions), ("ground_truth", ground_truth)):
-        if tensor is not None and tensor.shape != edge_index.shape[1:]:
-            advice = "" if tensor.dim() == 1 else " Draw one row at a time."
-            raise ValueError(
-                f"Expected {name} of shape [{edge_index.size(1)}], one per edge (got {list(tensor.shape)}).{advice}"
-            )
-    if not attributions.isfinite().all():
-        wrong = int((~attributions.isfinite()).sum())
+    return edges.long()
+
+
+def is_directed(edge_index: Any) -> bool:
+    """Return whether any edge has no reverse."""
+    return not is_undirected(coalesce(plain_edges(edge_index)))
+
+
+def _one_per_edge(name: str, values: Any, edges: Tensor) -> Tensor:
+    """Return one number per edge; Captum's ``[1, E]`` is accepted."""
+    tensor = as_tensor(values, name)
+    tensor = tensor[0] if tensor.dim() == 2 and len(tensor) == 1 else tensor
+    if tensor.shape != edges.shape[1:]:
+        advice = "" if tensor.dim() == 1 else " Draw one row at a time."
         raise ValueError(
-            f"Expected finite attributions (got {wrong} of {len(attributions)} that are infinite or nan). "
-            "Check the model's output for infinite or nan values."
+            f"Expected {name} of shape [{edges.size(1)}], one per edge (got {list(tensor.shape)}).{advice}"
         )
-
-
-def check_sign(sign: Sign) -> None:
-    """Raise a ValueError if there is no such sign."""
-    if sign not in get_args(Sign):
-        raise ValueError(f"Expected sign to be one of {', '.join(map(repr, get_args(Sign)))} (got {sign!r}).")
+    return tensor
 
 
 def with_sign(scores: NDArray[Any], sign: Sign) -> NDArray[Any]:
     """Return the scores of the chosen sign, as Captum does: zero in place of the others."""
-    check_sign(sign)
+    if sign not in get_args(Sign):
+        raise ValueError(f"Expected sign to be one of {', '.join(map(repr, get_args(Sign)))} (got {sign!r}).")
     if sign == "positive":
         return scores.clip(min=0)
     if sign == "negative":

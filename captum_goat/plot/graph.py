@@ -1,31 +1,26 @@
-"""A graph with its edges coloured by attribution: as nodes and lines, or as an adjacency matrix."""
+"""A graph as nodes and lines, its edges coloured by attribution."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.data.data import BaseData
 
-from captum_goat.plot.edge_scores import check_edges, edge_scores, node_count, plain_edges, strongest, with_sign
-from captum_goat.plot.layouts import LayoutName, Positions, edge_lines, node_positions, point_on
-from captum_goat.plot.molecule_graph import element_colours, element_symbols
+from captum_goat.plot.edge_scores import as_tensor, is_directed, node_count
+from captum_goat.plot.layouts import LayoutName, Positions, edge_lines, node_positions
 from captum_goat.plot.style import (
     INK,
     NEUTRAL,
     ColourScale,
+    DrawnEdges,
     PictureOptions,
     PictureSettings,
     add_dotted_handle,
-    check_methods,
-    draw_panels,
-    draw_picture,
-    ink_on,
-    missing_matplotlib,
-    panel_settings,
+    draw_pictures,
 )
 
 if TYPE_CHECKING:
@@ -34,27 +29,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
-Method = Literal["edges", "heat_map"]
-
 FIGURE_SIZE, PANEL_SIZE = (6.0, 6.0), (4.2, 4.2)  # inches
 MIN_WIDTH, MAX_WIDTH = 1.0, 6.0  # of edges, in points
 DOT, DOT_GAP, DOTS_WIDTH = 1.4, 2.2, 9.0  # points: length of dots, between them, and how much wider than an edge
-NODE_SIZE, LABELLED_NODE_SIZE, HYDROGEN = 30.0, 260.0, 0.55  # square points; hydrogen's share of it
-FONT_SIZE = 9.0  # points
-MANY_NODES = 60  # if there are more, everything is drawn smaller
+NODE_SIZE, LABELLED_NODE_SIZE = 30.0, 260.0  # square points
+FONT_SIZE, LABEL_DISTANCE = 9.0, 4.0  # points
+WEAK_PUSH = 0.02  # how much an edge without attribution counts beside the strongest, for the side of labels
+MAX_INSIDE = 3  # letters; longer labels are beside the nodes
+MANY_NODES = 60  # if there are more, everything is drawn smaller, and the figure is larger
+MAX_GROWTH = 1.6
+CONTEXT = "#a0a0a0"  # nodes around those with labels
 HEAD_AT, HEAD_SIZE, HEAD_GROWTH = 0.6, 6.0, 2.0  # arrowheads: share of the line, points, points per point of width
 HEAD = np.array([[0.6, 0.0], [-0.4, 0.45], [-0.4, -0.45]])  # a triangle that points to the right
-CELL = np.array([[-0.5, -0.5], [-0.5, 0.5], [0.5, 0.5], [0.5, -0.5], [-0.5, -0.5]])  # the outline of a matrix entry
 
 
 def visualize_graph_attr(
     attributions: Tensor,
     edge_index: Tensor | Data,
     *,
-    method: Method = "edges",
-    directed: bool = False,
-    feature_mask: Tensor | None = None,
-    ground_truth: Tensor | None = None,
+    directed: bool | None = None,
+    only_top: bool = False,
     layout: LayoutName | Positions | None = None,
     node_labels: Sequence[object] | Tensor | None = None,
     node_colors: Any = None,
@@ -62,36 +56,27 @@ def visualize_graph_attr(
 ) -> tuple[Figure, Axes]:
     """Draw a graph with its edges coloured by attribution: blue supports the target, red opposes it.
 
-    Colours are centred on zero and widths grow with the magnitude. The two directions of an edge are drawn as one
-    line, which stands for their sum, unless the graph is ``directed``.
+    Colours are centred on zero and widths grow with the magnitude. In an undirected graph the two directions of an
+    edge are drawn as one line, which stands for their sum. If the graph is large, ``only_top`` draws a part of it.
 
     Args:
         attributions: One number per edge, ``[E]``.
         edge_index: The edges, ``[2, E]``, or a PyG ``Data`` with edges, the number of nodes and, optionally, their
             positions ``pos`` ``[N, 2]``.
-        method: ``"edges"`` draws nodes and lines. ``"heat_map"`` draws the adjacency matrix with a row per source and
-            a column per target, which suits dense graphs; pairs of nodes without an edge stay white.
-        directed: Whether to draw the two directions of an edge separately, as arrows.
-        feature_mask: The ``feature_mask`` that the attributions were computed with, if any, ``[E]``, such as
-            :func:`~captum_goat.undirected_feature_mask`. All edges of a feature have its sum: it is shared equally
-            among them, so that nothing counts twice.
-        ground_truth: The edges that a good explanation finds, bool ``[E]``: they have a dotted outline.
+        directed: Whether to draw the two directions of an edge separately, as arrows; by default, if any edge has no
+            reverse.
+        only_top: Whether to draw only the ``top_k`` edges and, in grey, the other edges of their nodes.
         layout: Where to place the nodes: ``"kamada_kawai"``, which keeps motifs in shape; ``"spring"``, for large
-            graphs; ``"spectral"``; ``"circular"``; ``"molecule"``, for RDKit's coordinates; or the positions
-            themselves, ``[N, 2]`` or a networkx dictionary. ``None`` for the ``pos`` of the ``Data``, or else for one
-            of the first two, depending on the size.
-        node_labels: What to write on the nodes, one entry per node.
-        node_colors: One matplotlib colour, or one per node; or ``"element"`` if ``node_labels`` are chemical elements,
-            symbols or atomic numbers, to draw them in the colours that chemists know them by.
-        **options: ``sign``, ``top_k``, ``vmax``, ``outlier_perc``, ``cmap``, ``show_colorbar``, ``title``,
-            ``fig_size``, ``use_pyplot`` and ``plt_fig_axis``; see :class:`PictureOptions`.
+            graphs; or the positions themselves, ``[N, 2]`` or a networkx dictionary. ``None`` for the ``pos`` of the
+            ``Data``, or else for one of the two, depending on the size.
+        node_labels: What to write on the nodes, or beside them if there is no room, one entry per node. Only nodes of
+            coloured edges have labels with ``only_top``, where the default is their indices, and with ``top_k`` in
+            graphs of more than 60 nodes.
+        node_colors: One matplotlib colour, or one per node.
+        **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others: see :class:`PictureOptions`.
 
     Returns:
         The figure and the axes.
-
-    Raises:
-        ImportError: If matplotlib or networkx is missing, or RDKit for ``layout="molecule"``.
-        ValueError: If the arguments do not fit together.
 
     Examples::
 
@@ -99,25 +84,17 @@ def visualize_graph_attr(
         >>> from captum_goat.plot import visualize_graph_attr
         >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
         >>> attributions = torch.tensor([2.0, 1.0, -4.0, 0.0])
-        >>> options = {"node_labels": ["C", "N", "O"], "node_colors": "element", "use_pyplot": False}
-        >>> fig, ax = visualize_graph_attr(attributions, edge_index, **options)
+        >>> fig, ax = visualize_graph_attr(attributions, edge_index, node_labels=["C", "N", "O"], use_pyplot=False)
         >>> [text.get_text() for text in ax.texts]
         ['C', 'N', 'O']
     """
     settings = PictureSettings(**options)
-    (picture,) = _graph_pictures(
-        {"": attributions},
-        edge_index,
-        settings,
-        method=method,
-        directed=directed,
-        feature_mask=feature_mask,
-        ground_truth=ground_truth,
-        layout=layout,
-        node_labels=node_labels,
-        node_colors=node_colors,
-    ).values()
-    return draw_picture(picture, settings, FIGURE_SIZE)
+    pictures = _graph_pictures(
+        {"": attributions}, edge_index, settings, directed, only_top, layout, node_labels, node_colors
+    )
+    growth = min(MAX_GROWTH, 1 / _crowding(len(pictures[""].nodes.positions)))
+    fig, (ax,) = draw_pictures(pictures, settings, (FIGURE_SIZE[0] * growth, FIGURE_SIZE[1] * growth))
+    return fig, ax
 
 
 def visualize_graph_attr_multiple(
@@ -146,161 +123,100 @@ def visualize_graph_attr_multiple(
         >>> [ax.get_title() for ax in axes]
         ['GOAt', 'gradients']
     """
-    check_methods(attributions)
-    settings, graph_options = panel_settings(options)
+    settings, graph_options = PictureSettings.of_panels(attributions, options)
     pictures = _graph_pictures(attributions, edge_index, settings, **graph_options)
-    return draw_panels(pictures, settings, shared_scale, PANEL_SIZE)
-
-
-class DrawnEdges(NamedTuple):
-    """Merged edges, their attributions of the chosen sign, and their marks."""
-
-    edges: NDArray[Any]  # [M, 2]
-    scores: NDArray[Any]  # [M]
-    coloured: NDArray[Any]  # bool [M], the others are grey
-    ground_truth: NDArray[Any]  # bool [M]
-
-
-class DrawnNodes(NamedTuple):
-    """The nodes of a picture."""
-
-    number: int
-    labels: Sequence[str] | None
-    positions: NDArray[Any] | None  # [N, 2]; None for a matrix
-    faces: NDArray[Any]  # [N, 4]
-    sizes: NDArray[Any]  # [N], square points
-
-
-class GraphPicture(NamedTuple):
-    """A graph as it is drawn, without its colours."""
-
-    drawn: DrawnEdges
-    nodes: DrawnNodes
-    directed: bool
-
-    @property
-    def alpha(self) -> float:
-        """How opaque the colours are."""
-        return 1.0
-
-    @property
-    def scores(self) -> NDArray[Any]:
-        """All numbers that are coloured."""
-        return self.drawn.scores
-
-    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
-        """Draw the graph."""
-        (_draw_matrix if self.nodes.positions is None else _draw_node_link)(ax, self, scale)
+    return draw_pictures(pictures, settings, PANEL_SIZE, shared_scale=shared_scale)
 
 
 def _graph_pictures(
     attributions: Mapping[str, Tensor],
     graph: Tensor | Data,
     settings: PictureSettings,
-    *,
-    method: Method = "edges",
-    directed: bool = False,
-    feature_mask: Tensor | None = None,
-    ground_truth: Tensor | None = None,
+    directed: bool | None = None,
+    only_top: bool = False,
     layout: LayoutName | Positions | None = None,
     node_labels: Sequence[object] | Tensor | None = None,
     node_colors: Any = None,
 ) -> dict[str, GraphPicture]:
     """Return the pictures of one graph by title; see :func:`visualize_graph_attr`."""
-    if method not in get_args(Method):
-        raise ValueError(f"Expected method to be one of {', '.join(map(repr, get_args(Method)))} (got {method!r}).")
-    edge_index = graph if isinstance(graph, Tensor) else _edges_of(graph)
-    check_edges(torch.zeros(edge_index.shape[1:]), edge_index)
-    edges = {
-        title: _drawn_edges(values, edge_index, settings, directed, feature_mask, ground_truth)
-        for title, values in attributions.items()
-    }
+    if only_top and settings.top_k is None:
+        raise ValueError("Expected top_k, the number of edges to draw, with only_top=True (got None).")
+    edge_index, num_nodes = _edges_of(graph)
+    directed = is_directed(edge_index) if directed is None else directed
+    methods = {title: settings.drawn_edges(values, edge_index, directed) for title, values in attributions.items()}
+    edges = next(iter(methods.values())).edges
     if isinstance(graph, Data) and layout is None and graph.pos is not None and graph.pos.shape[1:] == (2,):
         layout = graph.pos
-    nodes = _drawn_nodes(
-        plain_edges(edge_index).t().numpy(),
-        graph.num_nodes if isinstance(graph, Data) else None,
-        layout,
-        node_labels,
-        node_colors,
-        placed=method == "edges",
-    )
-    return {title: GraphPicture(drawn, nodes, directed) for title, drawn in edges.items()}
+    known: Any = None if isinstance(layout, str) else layout
+    count = node_count(edges, num_nodes, layout=known, node_labels=node_labels)
+    top_nodes = np.unique(edges[np.any([method.coloured for method in methods.values()], axis=0)])
+    drawn_edges, drawn_nodes = np.arange(len(edges)), np.arange(count)
+    if only_top:
+        drawn_edges = np.flatnonzero(np.isin(edges, top_nodes).any(axis=1))
+        drawn_nodes = np.unique(edges[drawn_edges])
+    edges = np.searchsorted(drawn_nodes, edges[drawn_edges])
+    if known is None:
+        points = node_positions(edges, len(drawn_nodes), layout)
+    else:
+        points = node_positions(edges, count, known)[drawn_nodes]
+    labels = [""] * count
+    if node_labels is not None or only_top:
+        texts: Any = range(count) if node_labels is None else node_labels
+        few = only_top or (settings.top_k is not None and count > MANY_NODES)
+        for node in top_nodes if few else range(count):
+            labels[node] = str(texts[node].item() if isinstance(texts, Tensor) else texts[node])
+    faces = None if node_colors is None else _node_faces(node_colors, count)[drawn_nodes]
+    nodes = DrawnNodes.of(points, [labels[node] for node in drawn_nodes], faces)
+    return {
+        title: GraphPicture(nodes, DrawnEdges(edges, *(values[drawn_edges] for values in method[1:])), directed)
+        for title, method in methods.items()
+    }
 
 
-def _edges_of(graph: Any) -> Tensor:
-    if not isinstance(graph, Data):
+def _edges_of(graph: Any) -> tuple[Tensor, int | None]:
+    """Return the edges and, if known, the number of nodes."""
+    if isinstance(graph, Data):
+        if graph.edge_index is None:
+            raise ValueError("Expected a Data with edge_index (got one without).")
+        return graph.edge_index, graph.num_nodes
+    if isinstance(graph, BaseData):
         raise ValueError(
             f"Expected edge_index as a tensor [2, E], or a Data that has it (got {type(graph).__name__}). "
             "Draw the edge types of a heterogeneous graph one at a time."
         )
-    if graph.edge_index is None:
-        raise ValueError("Expected a Data with edge_index (got one without).")
-    edge_index: Tensor = graph.edge_index
-    return edge_index
+    return as_tensor(graph, "edge_index"), None
 
 
-def _drawn_edges(
-    attributions: Tensor,
-    edge_index: Tensor,
-    settings: PictureSettings,
-    directed: bool,
-    feature_mask: Tensor | None,
-    ground_truth: Tensor | None,
-) -> DrawnEdges:
-    """Merge repeated edges, and both directions of an edge unless ``directed``; choose which are coloured."""
-    edges, scores, marked = edge_scores(
-        attributions, edge_index, ground_truth, directed=directed, feature_mask=feature_mask
-    )
-    scores = with_sign(scores, settings.sign)
-    return DrawnEdges(edges, scores, strongest(scores, settings.top_k), marked)
+class DrawnNodes(NamedTuple):
+    """The nodes of a picture."""
 
+    positions: NDArray[Any]  # [N, 2]
+    labels: list[str]  # "" for none
+    faces: NDArray[Any]  # [N, 4]
+    sizes: NDArray[Any]  # [N], square points
+    labels_inside: bool
 
-def _drawn_nodes(
-    edges: NDArray[Any],
-    num_nodes: int | None,
-    layout: LayoutName | Positions | None,
-    node_labels: Sequence[object] | Tensor | None,
-    node_colors: Any,
-    *,
-    placed: bool,
-) -> DrawnNodes:
-    """Place, label and colour the nodes."""
-    known: Any = None if isinstance(layout, str) else layout
-    count = node_count(edges, num_nodes, layout=known, node_labels=node_labels)
-    labels = None if node_labels is None else [_text(label) for label in node_labels]
-    atoms, faces = None, node_colors
-    if isinstance(node_colors, str) and node_colors == "element":
-        if node_labels is None:
-            raise ValueError("Expected node_labels, the elements of the nodes, for node_colors='element' (got None).")
-        elements: Any = node_labels
-        labels = atoms = element_symbols(elements)
-        faces = element_colours(atoms)
-    elif node_colors is None:
-        faces = INK if labels is None else "white"
-    sizes = np.full(count, NODE_SIZE if labels is None else LABELLED_NODE_SIZE)
-    if atoms is not None:
-        sizes[np.array(atoms) == "H"] *= HYDROGEN
-    positions = node_positions(edges, count, layout, atoms) if placed else None
-    return DrawnNodes(count, labels, positions, _node_faces(faces, count), sizes * _crowding(count) ** 2)
-
-
-def _text(label: object) -> str:
-    return str(label.item() if isinstance(label, Tensor) and label.numel() == 1 else label)
+    @classmethod
+    def of(cls, positions: NDArray[Any], labels: list[str], faces: NDArray[Any] | None) -> DrawnNodes:
+        """Choose the nodes' sizes and, if they have none, their colours: labels are on them if there is room."""
+        inside = len(positions) <= MANY_NODES and max(map(len, labels), default=0) <= MAX_INSIDE
+        circles = np.array([bool(label) and inside for label in labels], dtype=bool)
+        sizes = np.where(circles, LABELLED_NODE_SIZE, NODE_SIZE) * _crowding(len(positions)) ** 2
+        if faces is None:  # nodes without a label are grey beside others that have one
+            dots = [INK if label or not any(labels) else CONTEXT for label in labels]
+            faces = _node_faces(np.where(circles, "white", dots).tolist(), len(labels))
+        return cls(positions, labels, faces, sizes, inside)
 
 
 def _node_faces(colours: Any, count: int) -> NDArray[Any]:
     """Return the nodes' colours, ``[N, 4]``, from one for all of them, or one for each."""
-    try:
-        from matplotlib.colors import to_rgba_array
-    except ImportError as error:
-        raise missing_matplotlib() from error
+    from matplotlib.colors import to_rgba_array
 
     try:
         faces = to_rgba_array(colours)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"Expected node_colors to be 'element', or matplotlib colours, one or one per node (got {colours!r})."
+            f"Expected node_colors to be matplotlib colours, one for all nodes or one per node (got {colours!r})."
         ) from error
     if len(faces) not in (1, count):
         raise ValueError(f"Expected node_colors to be one colour, or one for each of {count} nodes (got {len(faces)}).")
@@ -312,18 +228,29 @@ def _crowding(count: int) -> float:
     return float(min(1.0, np.sqrt(MANY_NODES / max(count, 1))))
 
 
-def _draw_node_link(ax: Axes, picture: GraphPicture, scale: ColourScale) -> None:
-    """Draw the graph as nodes and lines, edges below nodes."""
-    drawn, nodes, shrink = picture.drawn, picture.nodes, _crowding(picture.nodes.number)
-    assert nodes.positions is not None
-    widths = shrink * (MIN_WIDTH + (MAX_WIDTH - MIN_WIDTH) * scale.shares(drawn.scores))
-    lines = edge_lines(drawn.edges, nodes.positions, arrows=picture.directed)
-    _draw_ground_truth(ax, np.flatnonzero(drawn.ground_truth), lines, widths, shrink)
-    _draw_edges(ax, drawn, lines, widths, scale, picture.directed)
-    _draw_nodes(ax, nodes, FONT_SIZE * shrink)
-    ax.set_axis_off()
-    ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
-    ax.margins(0.08)
+class GraphPicture(NamedTuple):
+    """A graph as it is drawn, without its colours."""
+
+    nodes: DrawnNodes
+    drawn: DrawnEdges
+    directed: bool
+    alpha: float = 1.0
+
+    @property
+    def scores(self) -> NDArray[Any]:
+        """All numbers that are coloured."""
+        return self.drawn.scores
+
+    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
+        """Draw the graph as nodes and lines, edges below nodes."""
+        shrink = _crowding(len(self.nodes.positions))
+        widths = shrink * MIN_WIDTH + shrink**0.5 * (MAX_WIDTH - MIN_WIDTH) * scale.shares(self.scores)
+        lines = edge_lines(self.drawn.edges, self.nodes.positions)
+        _draw_ground_truth(ax, np.flatnonzero(self.drawn.marked), lines, widths, shrink)
+        _draw_edges(ax, self, lines, widths, scale)
+        _draw_nodes(ax, self.nodes, self.drawn.edges, scale.shares(self.scores) * self.drawn.coloured)
+        ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
+        ax.margins(0.04)
 
 
 def _add_lines(ax: Axes, lines: list[NDArray[Any]], chosen: NDArray[Any], widths: Any, **options: Any) -> None:
@@ -348,33 +275,43 @@ def _draw_ground_truth(
 
 
 def _draw_edges(
-    ax: Axes, drawn: DrawnEdges, lines: list[NDArray[Any]], widths: NDArray[Any], scale: ColourScale, directed: bool
+    ax: Axes, picture: GraphPicture, lines: list[NDArray[Any]], widths: NDArray[Any], scale: ColourScale
 ) -> None:
     """Draw, from below: the plain graph in grey, the coloured edges, the strongest last."""
+    drawn = picture.drawn
     order = np.argsort(np.abs(drawn.scores), kind="stable")
     order = order[drawn.coloured[order]]
     plain = min(MIN_WIDTH, widths.min(initial=MIN_WIDTH))
-    colours: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm, "array": drawn.scores[order]}
-    _add_lines(ax, lines, np.arange(len(lines)), plain, colors=NEUTRAL, zorder=1.5)
+    faint = _crowding(len(picture.nodes.positions))  # how opaque weak edges are: many of them must not be a blot
+    opacity = np.minimum(1.0, faint + 2 * scale.shares(drawn.scores[order]))
+    colours: dict[str, Any] = {
+        "cmap": scale.cmap,
+        "norm": scale.norm,
+        "array": drawn.scores[order],
+        "alpha": opacity if faint < 1 else None,
+    }
+    _add_lines(ax, lines, np.arange(len(lines)), plain, colors=NEUTRAL, alpha=faint, zorder=1.5)
     _add_lines(ax, lines, order, widths[order], zorder=2, **colours)
-    if directed:
+    if picture.directed:
         grey = np.flatnonzero(~drawn.coloured)
-        _draw_heads(ax, [lines[index] for index in grey], plain, facecolors=NEUTRAL, zorder=1.5)
-        _draw_heads(ax, [lines[index] for index in order], widths[order], zorder=2.5, **colours)
+        _draw_heads(ax, [lines[index] for index in grey], plain, faint, facecolors=NEUTRAL, alpha=faint, zorder=1.5)
+        _draw_heads(ax, [lines[index] for index in order], widths[order], faint, zorder=2.5, **colours)
 
 
-def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, **options: Any) -> None:
+def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, shrink: float, **options: Any) -> None:
     """Draw arrowheads past the middle of the lines, where no node hides them; angles are right as the aspect is 1."""
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path
     from matplotlib.transforms import IdentityTransform
 
-    points = [point_on(line, HEAD_AT) for line in lines]
-    turns = [np.array([step, [-step[1], step[0]]]) / (np.linalg.norm(step) or 1.0) for _, step in points]
+    places = [divmod(HEAD_AT * (len(line) - 1), 1) for line in lines]  # between which points of the line
+    steps = [line[int(index) + 1] - line[int(index)] for line, (index, _) in zip(lines, places, strict=True)]
+    points = [line[int(index)] + rest * step for line, (index, rest), step in zip(lines, places, steps, strict=True)]
+    turns = [np.array([step, [-step[1], step[0]]]) / (np.linalg.norm(step) or 1.0) for step in steps]
     heads = PathCollection(
         [Path(HEAD @ turn, closed=False) for turn in turns],
-        sizes=np.broadcast_to((HEAD_SIZE + HEAD_GROWTH * np.asarray(widths)) ** 2, len(lines)),
-        offsets=np.array([point for point, _ in points]).reshape(-1, 2),
+        sizes=np.broadcast_to((HEAD_SIZE * shrink + HEAD_GROWTH * np.asarray(widths)) ** 2, len(lines)),
+        offsets=np.array(points).reshape(-1, 2),
         offset_transform=ax.transData,
         linewidths=0,
         **options,
@@ -383,59 +320,25 @@ def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, **options: Any
     ax.add_collection(heads)
 
 
-def _draw_nodes(ax: Axes, nodes: DrawnNodes, font_size: float) -> None:
-    assert nodes.positions is not None
+def _draw_nodes(ax: Axes, nodes: DrawnNodes, edges: NDArray[Any], strengths: NDArray[Any]) -> None:
+    """Draw the nodes with their labels: on them or, with a white rim, on the side away from their strong edges."""
+    from matplotlib.patheffects import withStroke
+
     x, y = nodes.positions.T
-    rims = min(1.0, font_size / FONT_SIZE)
-    ax.scatter(x, y, s=nodes.sizes, facecolors=nodes.faces, edgecolors=INK, linewidths=rims, zorder=3)
-    if nodes.labels is None:
-        return
-    style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": font_size, "zorder": 4, "clip_on": True}
-    for across, up, face, label in zip(x, y, nodes.faces, nodes.labels, strict=True):
-        ax.text(across, up, label, color=ink_on(face), **style)
-
-
-def _draw_matrix(ax: Axes, picture: GraphPicture, scale: ColourScale) -> None:
-    """Draw the adjacency matrix: the plain graph in grey, and the attributions over it."""
-    from matplotlib.collections import LineCollection
-    from matplotlib.colors import ListedColormap
-
-    drawn, count = picture.drawn, picture.nodes.number
-    if not count:
-        ax.set_axis_off()
-        return
-    plain, scores = np.full((2, count, count), np.nan)  # not drawn
-    sources, targets = drawn.edges.T
-    both = ((sources, targets),) if picture.directed else ((sources, targets), (targets, sources))
-    for rows, columns in both:
-        plain[rows, columns] = 0.0
-        scores[rows[drawn.coloured], columns[drawn.coloured]] = drawn.scores[drawn.coloured]
-    marked = drawn.ground_truth
-    if marked.any():
-        cells = [CELL + cell for rows, columns in both for cell in zip(columns[marked], rows[marked], strict=True)]
-        outline: dict[str, Any] = {
-            "colors": INK,
-            "linewidths": 1.5,
-            "linestyles": ":",
-            "label": "ground truth",
-            "zorder": 3,
-        }
-        ax.add_collection(LineCollection(cells, **outline))
-    ax.imshow(plain, cmap=ListedColormap([NEUTRAL]))
-    ax.imshow(scores, cmap=scale.cmap, norm=scale.norm)
-    label_matrix(ax, count, picture.nodes.labels)
-
-
-def label_matrix(ax: Axes, count: int, labels: Sequence[object] | None) -> None:
-    """Write the nodes' labels, or some of their indices, on the sides of a matrix: sources left, targets on top."""
-    from matplotlib.ticker import MaxNLocator, ScalarFormatter
-
-    for axis, name in ((ax.xaxis, "target"), (ax.yaxis, "source")):
-        axis.set_label_text(name)
-        if labels is None:
-            axis.set_major_locator(MaxNLocator(integer=True))
-            axis.set_major_formatter(ScalarFormatter())  # Captum removes the numbers
+    shrink = _crowding(len(x))
+    ax.scatter(x, y, s=nodes.sizes, facecolors=nodes.faces, edgecolors=INK, linewidths=shrink, zorder=3)
+    pushes = (nodes.positions[edges[:, 0]] - nodes.positions[edges[:, 1]]) * (WEAK_PUSH + strengths[:, None])
+    free_side = np.zeros_like(nodes.positions)
+    np.add.at(free_side, edges, np.stack([pushes, -pushes], axis=1))
+    for node in np.flatnonzero([bool(label) for label in nodes.labels]):
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "zorder": 4}
+        offset = np.zeros(2)
+        if nodes.labels_inside:
+            is_bright = nodes.faces[node, :3] @ [0.299, 0.587, 0.114] > 0.5
+            style["color"] = INK if is_bright else "white"
         else:
-            axis.set_ticks(range(count), labels=[str(label) for label in labels])
-    ax.xaxis.tick_top()
-    ax.xaxis.set_label_position("top")
+            offset = free_side[node] / (np.linalg.norm(free_side[node]) or 1.0) * LABEL_DISTANCE
+            style |= {"color": INK, "fontsize": FONT_SIZE * max(shrink, 0.75)}
+            style |= {"ha": "left" if offset[0] >= 0 else "right", "va": "bottom" if offset[1] >= 0 else "top"}
+            style["path_effects"] = [withStroke(linewidth=2, foreground="white")]
+        ax.annotate(nodes.labels[node], (x[node], y[node]), (offset[0], offset[1]), textcoords="offset points", **style)

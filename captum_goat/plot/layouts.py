@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -12,40 +11,30 @@ from torch import Tensor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-LayoutName = Literal["kamada_kawai", "spring", "spectral", "circular", "molecule"]
+LayoutName = Literal["kamada_kawai", "spring"]
 Positions: TypeAlias = "Mapping[int, Sequence[float]] | Tensor | NDArray[Any]"
 
 SEED = 0  # of layouts that start at random: the same graph is drawn alike every time
 LARGE = 500  # nodes; the time of Kamada and Kawai's layout grows with their cube
 GAP = 1.2  # between components of a graph, in lengths of an edge
-ROW_SHAPE, ROW_WIDTHS = 1.4, 40  # all components together are about that much wider than high; so many widths are tried
+ROW_SHAPE = 1.4  # all components together are about that much wider than high
 STARTS, STEPS = 10, 200  # of Kamada and Kawai's layout: the best of several random starts is taken,
 PAIRS = 100_000  # of fewer if all starts together would have more pairs of nodes than this
-LOOP_RADIUS, ARROW_LOOP_RADIUS = 0.05, 0.075  # a self-loop is a circle with this share of the layout's size as radius
+LOOP_RADIUS = 0.06  # a self-loop is a circle with this share of the layout's size as radius
 BEND = 0.2  # the two directions of an edge are this share of their length apart
 CURVE_POINTS = 25
 
 
-def node_positions(
-    edges: NDArray[Any],
-    num_nodes: int,
-    layout: LayoutName | Positions | None = None,
-    atoms: Sequence[str] | None = None,
-) -> NDArray[Any]:
+def node_positions(edges: NDArray[Any], num_nodes: int, layout: LayoutName | Positions | None = None) -> NDArray[Any]:
     """Return the points of the nodes, ``[N, 2]``; the same for the same graph every time.
 
-    The connected components of a graph are laid out one by one, with a mean edge length of 1, and put side by side.
+    Connected components are laid out one by one, with a mean edge length of 1, and put side by side.
 
     Args:
         edges: The edges, ``[M, 2]``; their direction does not matter.
         num_nodes: The number of nodes.
         layout: A name, or the points themselves: ``[N, 2]``, or a dictionary as networkx uses it. ``None`` for
             ``"kamada_kawai"``, or ``"spring"`` if a connected component has more than 500 nodes.
-        atoms: The symbols of the nodes' elements, for ``"molecule"``.
-
-    Raises:
-        ImportError: If networkx is missing, or another package that the layout needs.
-        ValueError: If there is no such layout, or not a point for every node.
     """
     if layout is not None and not isinstance(layout, str):
         return _given_points(layout, num_nodes)
@@ -62,17 +51,35 @@ def node_positions(
     graph = networkx.empty_graph(num_nodes)
     graph.add_edges_from((source, target) for source, target in edges.tolist() if source != target)
     components = sorted(map(sorted, networkx.connected_components(graph)), key=len, reverse=True)
-    place = _layout_function(layout, max(map(len, components), default=0))
+    if layout is None:
+        layout = "spring" if components and len(components[0]) > LARGE else "kamada_kawai"
     points = np.zeros((num_nodes, 2))
     for component in components:
-        numbered = networkx.relabel_nodes(
-            graph.subgraph(component), {node: index for index, node in enumerate(component)}
+        index = {node: place for place, node in enumerate(component)}
+        connected = networkx.empty_graph(len(component))
+        connected.add_edges_from(
+            sorted(sorted((index[source], index[target])) for source, target in graph.edges(component))
         )
-        ordered = networkx.empty_graph(len(component))  # its nodes in order, as the layouts return them
-        ordered.add_edges_from(sorted(map(sorted, numbered.edges)))
-        symbols = None if atoms is None else [atoms[node] for node in component]
-        points[component] = _unit_edges(ordered, place(ordered, symbols))
+        points[component] = _connected_points(connected, layout)
     return _side_by_side(points, components)
+
+
+def _connected_points(graph: Any, layout: LayoutName) -> NDArray[Any]:
+    """Lay out a connected networkx graph, long side across, with edges of length 1 on average."""
+    import networkx
+
+    try:
+        points = (
+            kamada_kawai(graph)
+            if layout == "kamada_kawai"
+            else np.array(list(networkx.spring_layout(graph, seed=SEED).values()))
+        )
+    except ImportError as error:
+        raise ImportError(f"networkx needs SciPy to lay out {len(graph)} nodes: pip install scipy") from error
+    centred = points - points.mean(axis=0)
+    turned: NDArray[Any] = centred @ np.linalg.eigh(centred.T @ centred)[1][:, ::-1]  # the short side comes first
+    lengths = [np.linalg.norm(turned[source] - turned[target]) for source, target in graph.edges]
+    return turned / np.mean(lengths) if any(lengths) else turned
 
 
 def _given_points(positions: Positions, num_nodes: int) -> NDArray[Any]:
@@ -87,78 +94,21 @@ def _given_points(positions: Positions, num_nodes: int) -> NDArray[Any]:
     return points.reshape(num_nodes, 2)
 
 
-def _layout_function(layout: LayoutName | None, largest: int) -> Callable[[Any, Sequence[str] | None], NDArray[Any]]:
-    """Return the function from a connected graph and its atoms to points."""
-    if layout == "molecule":
-        from captum_goat.plot.molecule_graph import molecule_points
-
-        return lambda graph, atoms: molecule_points(np.array(graph.edges).reshape(-1, 2), len(graph), atoms)
-    if layout == "kamada_kawai" and largest > LARGE:
-        warnings.warn(
-            f"The layout of Kamada and Kawai takes long for {largest} connected nodes; layout='spring' is faster.",
-            stacklevel=2,
-        )
-    name = layout or ("kamada_kawai" if largest <= LARGE else "spring")
-    if name == "kamada_kawai":
-        return lambda graph, _: _long_side_across(kamada_kawai(graph))
-    if name == "circular":
-        return lambda graph, _: _networkx_layout("circular", graph)
-    return lambda graph, _: _long_side_across(_networkx_layout(name, graph))
-
-
-def _networkx_layout(name: str, graph: Any) -> NDArray[Any]:
-    import networkx
-
-    options = {"seed": SEED} if name == "spring" else {}
-    try:
-        points = getattr(networkx, f"{name}_layout")(graph, **options)
-    except ImportError as error:
-        raise ImportError(
-            f"networkx needs SciPy for layout={name!r} of {len(graph)} nodes: pip install scipy"
-        ) from error
-    return np.array([points[node] for node in range(len(graph))], dtype=float)
-
-
-def _long_side_across(points: NDArray[Any]) -> NDArray[Any]:
-    centred = points - points.mean(axis=0)
-    _, axes = np.linalg.eigh(centred.T @ centred)  # the short side first
-    turned: NDArray[Any] = centred @ axes[:, ::-1]
-    return turned
-
-
-def _unit_edges(graph: Any, points: NDArray[Any]) -> NDArray[Any]:
-    """Scale points so that edges have length 1 on average."""
-    ends = np.array(graph.edges, dtype=int).reshape(-1, 2)
-    lengths = np.linalg.norm(points[ends[:, 0]] - points[ends[:, 1]], axis=1)
-    mean = lengths.mean() if len(lengths) else 0.0
-    return points / mean if mean > 0 else points
-
-
 def _side_by_side(points: NDArray[Any], components: Sequence[Sequence[int]]) -> NDArray[Any]:
     """Arrange components in rows, from the largest at the upper left; a single one stays where it is."""
     if len(components) < 2:
         return points
     sizes = np.array([np.ptp(points[component], axis=0) + GAP for component in components])
-    widths = np.geomspace(sizes[:, 0].max(), sizes[:, 0].sum(), ROW_WIDTHS)
-    tries = [_corners(sizes, width) for width in widths]
-    shapes = [np.divide(*np.ptp(np.concatenate([corners, corners + sizes * [1, -1]]), axis=0)) for corners in tries]
-    corners = tries[int(np.abs(np.log(np.array(shapes) / ROW_SHAPE)).argmin())]
+    row_width = max(sizes[:, 0].max(), np.sqrt(ROW_SHAPE * sizes.prod(axis=1).sum()))
     placed = np.empty_like(points)
-    for component, corner in zip(components, corners, strict=True):
-        upper_left = np.array([points[component][:, 0].min(), points[component][:, 1].max()])
-        placed[component] = points[component] - upper_left + corner
-    return placed
-
-
-def _corners(sizes: NDArray[Any], row_width: float) -> NDArray[Any]:
-    """Return the upper left corners of boxes that are put into rows of at most that width."""
-    corners, left, top, row_height = [], 0.0, 0.0, 0.0
-    for width, height in sizes:
+    left, top, row_height = 0.0, 0.0, 0.0
+    for component, (width, height) in zip(components, sizes, strict=True):
         if left and left + width > row_width * (1 + 1e-9):
             left, top, row_height = 0.0, top - row_height, 0.0
-        corners.append((left, top))
+        own = points[component]
+        placed[component] = own - [own[:, 0].min(), own[:, 1].max()] + [left, top]
         left, row_height = left + width, max(row_height, height)
-    return np.array(corners)
+    return placed
 
 
 def kamada_kawai(graph: Any) -> NDArray[Any]:
@@ -168,11 +118,15 @@ def kamada_kawai(graph: Any) -> NDArray[Any]:
     (Gansner, Koren, North: *Graph Drawing by Stress Majorization*, 2004). networkx minimises it with SciPy, whose
     threads slow it down a lot on a busy machine, and from one start, which often leads to folded shapes.
     """
-    path_lengths = _path_lengths(graph)
+    import networkx
+
+    path_lengths = np.zeros((len(graph), len(graph)))
+    for node, distances in networkx.all_pairs_shortest_path_length(graph):
+        path_lengths[node, list(distances)] = list(distances.values())
     weights = np.divide(1.0, path_lengths**2, out=np.zeros_like(path_lengths), where=path_lengths > 0)
     inverse = np.linalg.pinv(np.diag(weights.sum(axis=1)) - weights)
     starts = max(1, min(STARTS, PAIRS // max(1, len(path_lengths) ** 2)))
-    points = path_lengths.max(initial=1) * np.random.default_rng(0).random((starts, len(path_lengths), 2))
+    points = path_lengths.max(initial=1) * np.random.default_rng(SEED).random((starts, len(path_lengths), 2))
     for _ in range(STEPS):
         pulls = weights * path_lengths / np.maximum(_pairwise(points), 1e-9)
         points = inverse @ (pulls.sum(axis=-1, keepdims=True) * points - pulls @ points)
@@ -188,25 +142,15 @@ def _pairwise(points: NDArray[Any]) -> NDArray[Any]:
     return distances
 
 
-def _path_lengths(graph: Any) -> NDArray[Any]:
-    """Return the lengths of shortest paths, ``[N, N]``."""
-    import networkx
-
-    lengths = np.zeros((len(graph), len(graph)))
-    for node, distances in networkx.all_pairs_shortest_path_length(graph):
-        lengths[node, list(distances)] = list(distances.values())
-    return lengths
-
-
-def edge_lines(edges: NDArray[Any], points: NDArray[Any], *, arrows: bool = False) -> list[NDArray[Any]]:
-    """Return the lines from sources to targets, ``[points, 2]`` each; ``arrows`` leaves room for arrowheads.
+def edge_lines(edges: NDArray[Any], points: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return the lines from sources to targets, ``[points, 2]`` each.
 
     An edge whose reverse exists, too, is bent to its left, so that the two do not overlap. A self-loop is a circle on
     the side of its node that faces away from the graph.
     """
     pairs = {(int(source), int(target)) for source, target in edges}
     size = float(np.ptp(points, axis=0).max()) if len(points) else 0.0
-    radius = (ARROW_LOOP_RADIUS if arrows else LOOP_RADIUS) * (size or 1.0)
+    radius = LOOP_RADIUS * (size or 1.0)
     lines = []
     for source, target in edges:
         if source == target:
@@ -233,10 +177,3 @@ def _curve(start: NDArray[Any], end: NDArray[Any]) -> NDArray[Any]:
     share = np.linspace(0, 1, CURVE_POINTS)[:, None]
     curve: NDArray[Any] = start + share * along + 2 * BEND * share * (1 - share) * left
     return curve
-
-
-def point_on(line: NDArray[Any], share: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the point at a share of a line's points, and the direction there (not normalised)."""
-    index, rest = divmod(share * (len(line) - 1), 1)
-    step = line[int(index) + 1] - line[int(index)]
-    return line[int(index)] + rest * step, step

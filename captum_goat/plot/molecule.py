@@ -19,11 +19,7 @@ from captum_goat.plot.style import (
     PictureOptions,
     PictureSettings,
     add_dotted_handle,
-    check_methods,
-    colour_scale,
-    draw_panels,
-    draw_picture,
-    panel_settings,
+    draw_pictures,
 )
 
 if TYPE_CHECKING:
@@ -38,8 +34,10 @@ FIGURE_SIZE, PANEL_SIZE = (6.0, 4.0), (5.4, 3.8)  # inches
 PIXELS_PER_INCH = 200
 ALPHA = 0.85  # of colours: letters are easier to read on pale ones
 ATOM_RADIUS = 0.33  # of the disc of a coloured atom, in units of RDKit's coordinates (a bond has 1.5)
+BOND_NUMBER = "captum_goat_bond"  # the property of RDKit bonds that keeps their index
 BAND = 10  # how much wider than a bond's line its band of colour is
-RIM, DOT_STEP, DOT_RADIUS = 0.23, 0.1, 0.018  # dotted outlines: from the bond, between dots, of a dot; in bonds
+RIM, DOT_RADIUS, DOT_MARGIN = 0.23, 0.018, 0.08  # dots: from the bond, of a dot, from the atoms; in lengths of a bond
+DOTS = 9  # on either side of a bond
 
 
 def visualize_molecule_attr(
@@ -50,8 +48,6 @@ def visualize_molecule_attr(
     atoms: Sequence[str | int] | Tensor | None = None,
     bond_types: Tensor | Sequence[float] | None = None,
     node_attributions: Tensor | None = None,
-    feature_mask: Tensor | None = None,
-    ground_truth: Tensor | None = None,
     hydrogens: Hydrogens = "all",
     **options: Unpack[PictureOptions],
 ) -> tuple[Figure, Axes]:
@@ -69,19 +65,12 @@ def visualize_molecule_attr(
         bond_types: The orders of a ``Data``'s edges, ``[E]`` (1, 2, 3, and 1.5 for aromatic bonds), or one-hot
             ``[E, 3]`` or ``[E, 4]``, such as the ``edge_attr`` of Mutagenicity and QM9; all single bonds if ``None``.
         node_attributions: One number per atom, ``[N]``, for discs below the atoms, on the same scale.
-        feature_mask: As in :func:`visualize_graph_attr`.
-        ground_truth: The edges that a good explanation finds, bool ``[E]``: they have a dotted outline.
         hydrogens: Which hydrogens to draw: ``"all"``, ``"polar"`` (those not bound to carbon), or ``"none"``. The
             attributions of the others colour the atom that they are bound to. Those of the ground truth are drawn.
-        **options: ``sign``, ``top_k``, ``vmax``, ``outlier_perc``, ``cmap``, ``show_colorbar``, ``title``,
-            ``fig_size``, ``use_pyplot`` and ``plt_fig_axis``; see :class:`PictureOptions`.
+        **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others: see :class:`PictureOptions`.
 
     Returns:
         The figure and the axes. :func:`molecule_svg` returns the same picture as SVG.
-
-    Raises:
-        ImportError: If RDKit or matplotlib is missing.
-        ValueError: If the arguments do not fit together.
 
     Examples::
 
@@ -93,18 +82,10 @@ def visualize_molecule_attr(
     """
     settings = PictureSettings(**options)
     picture = _molecule_picture(
-        attributions,
-        molecule,
-        settings,
-        edge_index=edge_index,
-        atoms=atoms,
-        bond_types=bond_types,
-        node_attributions=node_attributions,
-        feature_mask=feature_mask,
-        ground_truth=ground_truth,
-        hydrogens=hydrogens,
+        attributions, molecule, settings, edge_index, atoms, bond_types, node_attributions, hydrogens
     )
-    return draw_picture(picture, settings, FIGURE_SIZE)
+    fig, (ax,) = draw_pictures({"": picture}, settings, FIGURE_SIZE)
+    return fig, ax
 
 
 def visualize_molecule_attr_multiple(
@@ -130,12 +111,11 @@ def visualize_molecule_attr_multiple(
         >>> [ax.get_title() for ax in axes]
         ['GOAt', 'gradients']
     """
-    check_methods(attributions)
-    settings, own_options = panel_settings(options)
+    settings, own_options = PictureSettings.of_panels(attributions, options)
     pictures = {
         title: _molecule_picture(values, molecule, settings, **own_options) for title, values in attributions.items()
     }
-    return draw_panels(pictures, settings, shared_scale, PANEL_SIZE)
+    return draw_pictures(pictures, settings, PANEL_SIZE, shared_scale=shared_scale)
 
 
 def molecule_svg(attributions: Tensor, molecule: Any, *, size: tuple[int, int] = (600, 400), **options: Any) -> str:
@@ -150,10 +130,6 @@ def molecule_svg(attributions: Tensor, molecule: Any, *, size: tuple[int, int] =
     Returns:
         The SVG, without colour bar and title.
 
-    Raises:
-        ImportError: If RDKit or matplotlib is missing.
-        ValueError: If the arguments do not fit together.
-
     Examples::
 
         >>> import torch
@@ -162,17 +138,54 @@ def molecule_svg(attributions: Tensor, molecule: Any, *, size: tuple[int, int] =
         >>> svg.count("fill:#2A86BB"), svg.count("fill:#D12641")
         (1, 1)
     """
-    settings, own_options = panel_settings(options)
+    settings, own_options = PictureSettings.of_panels({"": attributions}, options)
     picture = _molecule_picture(attributions, molecule, settings, **own_options)
-    scale = colour_scale(settings.sign, settings.full_scale(picture.scores), settings.cmap, picture.alpha)
-    return picture.file(size, scale, "svg").decode()
+    return picture.file(size, settings.scale(picture.alpha, picture.scores), "svg").decode()
+
+
+def _molecule_picture(
+    attributions: Tensor,
+    molecule: Any,
+    settings: PictureSettings,
+    edge_index: Tensor | None = None,
+    atoms: Sequence[str | int] | Tensor | None = None,
+    bond_types: Tensor | Sequence[float] | None = None,
+    node_attributions: Tensor | None = None,
+    hydrogens: Hydrogens = "all",
+) -> MoleculePicture:
+    """Return the picture of a molecule; the arguments are those of :func:`visualize_molecule_attr`."""
+    if hydrogens not in get_args(Hydrogens):
+        names = ", ".join(map(repr, get_args(Hydrogens)))
+        raise ValueError(f"Expected hydrogens to be one of {names} (got {hydrogens!r}).")
+    if isinstance(molecule, Data):
+        edge_index = molecule.edge_index if edge_index is None else edge_index
+        if edge_index is None:
+            raise ValueError("Expected a Data with edge_index (got one without).")
+        rdkit_molecule = molecule_of(molecule, edge_index, atoms, bond_types)
+    else:
+        chem = rdkit_module()
+        rdkit_molecule = chem.MolFromSmiles(molecule) if isinstance(molecule, str) else molecule
+        if not isinstance(rdkit_molecule, chem.Mol):
+            raise ValueError(f"Expected a Data, an RDKit molecule, or a valid SMILES (got {molecule!r}).")
+        edge_index = bond_index(rdkit_molecule) if edge_index is None else edge_index
+    picture = scored_molecule(
+        rdkit_molecule, attributions, edge_index, node_attributions, settings.ground_truth, settings.feature_mask
+    )
+    picture = with_hydrogens(picture, hydrogens)
+    bonds = with_sign(picture.bonds, settings.sign)
+    return picture._replace(
+        bonds=bonds, atoms=with_sign(picture.atoms, settings.sign), coloured=strongest(bonds, settings.top_k)
+    )
 
 
 class MoleculePicture(NamedTuple):
     """A molecule as it is drawn, without its colours."""
 
-    scored: ScoredMolecule
-    top_k: int | None
+    molecule: Any
+    bonds: NDArray[Any]  # [bonds], attributions
+    atoms: NDArray[Any]  # [atoms], attributions; 0 for atoms without a colour
+    ground_truth: NDArray[Any]  # bool [bonds]
+    coloured: NDArray[Any]  # bool [bonds]
 
     @property
     def alpha(self) -> float:
@@ -182,7 +195,7 @@ class MoleculePicture(NamedTuple):
     @property
     def scores(self) -> NDArray[Any]:
         """All numbers that are coloured: those of bonds and of atoms."""
-        return np.concatenate([self.scored.bonds, self.scored.atoms])
+        return np.concatenate([self.bonds, self.atoms])
 
     def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
         """Fill the axes with a picture of their size."""
@@ -191,66 +204,42 @@ class MoleculePicture(NamedTuple):
         box = ax.get_window_extent()
         width, height = (max(50, round(side / fig.dpi * PIXELS_PER_INCH)) for side in (box.width, box.height))
         ax.imshow(imread(BytesIO(self.file((width, height), scale, "png"))), interpolation="antialiased")
-        ax.set_axis_off()
-        if self.scored.ground_truth.any():
+        if self.ground_truth.any():
             add_dotted_handle(ax)
 
     def file(self, size: tuple[int, int], scale: ColourScale, kind: Literal["png", "svg"]) -> bytes:
-        """Return the picture as the content of a file."""
-        coloured = strongest(self.scored.bonds, self.top_k), self.scored.atoms != 0
-        return draw_molecule(self.scored, scale, size, kind, coloured)
+        """Return a file: bands of colour below bonds, discs below coloured atoms, dots beside the ground truth."""
+        drawing = rdkit_module("Chem.Draw.rdMolDraw2D")
+        molecule = with_coordinates(self.molecule)
+        drawer = (drawing.MolDraw2DCairo if kind == "png" else drawing.MolDraw2DSVG)(*size)
+        options = drawer.drawOptions()
+        options.prepareMolsBeforeDrawing = False  # it fails on molecules that make no chemical sense
+        options.useBWAtomPalette()  # red and blue are for attributions
+        options.atomHighlightsAreCircles = True
+        options.padding = 0.06
+        options.scaleBondWidth = options.scaleHighlightBondWidth = True  # all sizes look alike
+        options.highlightBondWidthMultiplier = BAND
+        options.maxFontSize = -1  # none
+        bonds, atoms = _colours(scale, self.bonds, self.coloured), _colours(scale, self.atoms, self.atoms != 0)
+        drawer.DrawMolecule(
+            molecule,
+            highlightAtoms=list(atoms),
+            highlightAtomColors=atoms,
+            highlightAtomRadii=dict.fromkeys(atoms, ATOM_RADIUS),
+            highlightBonds=list(bonds),
+            highlightBondColors=bonds,
+        )
+        _draw_dots(drawer, molecule, self.ground_truth)
+        drawer.FinishDrawing()
+        text = drawer.GetDrawingText()
+        return text.encode() if isinstance(text, str) else text
 
 
-def _molecule_picture(
-    attributions: Tensor,
-    molecule: Any,
-    settings: PictureSettings,
-    *,
-    edge_index: Tensor | None = None,
-    atoms: Sequence[str | int] | Tensor | None = None,
-    bond_types: Tensor | Sequence[float] | None = None,
-    node_attributions: Tensor | None = None,
-    feature_mask: Tensor | None = None,
-    ground_truth: Tensor | None = None,
-    hydrogens: Hydrogens = "all",
-) -> MoleculePicture:
-    """Return the picture of a molecule; the arguments are those of :func:`visualize_molecule_attr`."""
-    if hydrogens not in get_args(Hydrogens):
-        names = ", ".join(map(repr, get_args(Hydrogens)))
-        raise ValueError(f"Expected hydrogens to be one of {names} (got {hydrogens!r}).")
-    rdkit_molecule, edges = _molecule_and_edges(molecule, edge_index, atoms, bond_types)
-    scored = scored_molecule(rdkit_molecule, attributions, edges, node_attributions, ground_truth, feature_mask)
-    scored = with_hydrogens(scored, hydrogens)
-    scored = scored._replace(bonds=with_sign(scored.bonds, settings.sign), atoms=with_sign(scored.atoms, settings.sign))
-    strongest(scored.bonds, settings.top_k)  # refuse a wrong number before anything is drawn
-    return MoleculePicture(scored, settings.top_k)
-
-
-def _molecule_and_edges(
-    molecule: Any,
-    edge_index: Tensor | None,
-    atoms: Sequence[str | int] | Tensor | None,
-    bond_types: Tensor | Sequence[float] | None,
-) -> tuple[Any, Tensor]:
-    if isinstance(molecule, Data):
-        edges = molecule.edge_index if edge_index is None else edge_index
-        if edges is None:
-            raise ValueError("Expected a Data with edge_index (got one without).")
-        return molecule_of(molecule, edges, atoms, bond_types), edges
-    chem = rdkit_module()
-    rdkit_molecule = chem.MolFromSmiles(molecule) if isinstance(molecule, str) else molecule
-    if not isinstance(rdkit_molecule, chem.Mol):
-        raise ValueError(f"Expected a Data, an RDKit molecule, or a valid SMILES (got {molecule!r}).")
-    return rdkit_molecule, bond_index(rdkit_molecule) if edge_index is None else edge_index
-
-
-class ScoredMolecule(NamedTuple):
-    """A molecule as it is drawn."""
-
-    molecule: Any
-    bonds: NDArray[Any]  # [bonds]
-    atoms: NDArray[Any]  # [atoms]; 0 for atoms without a colour
-    ground_truth: NDArray[Any]  # bool [bonds]
+def _colours(scale: ColourScale, scores: NDArray[Any], coloured: NDArray[Any]) -> dict[int, tuple[float, ...]]:
+    """Return the colours on white of the coloured bonds or atoms, by index; RDKit draws opaque bands only."""
+    rgba = scale.colours(scores).reshape(-1, 4)
+    opaque = rgba[:, :3] * rgba[:, 3:] + 1 - rgba[:, 3:]
+    return {int(index): tuple(map(float, opaque[index])) for index in np.flatnonzero(coloured)}
 
 
 def bond_index(molecule: Any) -> Tensor:
@@ -266,12 +255,8 @@ def scored_molecule(
     node_attributions: Tensor | None = None,
     ground_truth: Tensor | None = None,
     feature_mask: Tensor | None = None,
-) -> ScoredMolecule:
-    """Return the molecule with the sum of both directions for every bond; a self-loop counts for its atom.
-
-    Raises:
-        ValueError: If an edge is not a bond, or the arguments do not fit together.
-    """
+) -> MoleculePicture:
+    """Return the molecule with the sum of both directions for every bond; a self-loop counts for its atom."""
     edges, scores, marked = edge_scores(attributions, edge_index, ground_truth, feature_mask=feature_mask)
     count = molecule.GetNumAtoms()
     if node_attributions is not None and node_attributions.shape != (count,):
@@ -290,42 +275,34 @@ def scored_molecule(
         if bond is None:
             raise ValueError(f"Expected every edge to be a bond of the molecule (got {source} - {target}).")
         bonds[bond.GetIdx()], truth[bond.GetIdx()] = score, mark
-    return ScoredMolecule(molecule, bonds, atoms, truth)
+    return MoleculePicture(molecule, bonds, atoms, truth, np.ones_like(truth))
 
 
-def with_hydrogens(scored: ScoredMolecule, which: Hydrogens) -> ScoredMolecule:
-    """Remove hydrogens from the picture; their attributions are added to the atoms that they are bound to.
+def with_hydrogens(scored: MoleculePicture, which: Hydrogens) -> MoleculePicture:
+    """Keep only some hydrogens in the picture; the attributions of the others go to the atoms they are bound to.
 
-    Args:
-        scored: The molecule.
-        which: The hydrogens to keep: ``"all"``, ``"polar"`` (those not bound to carbon), or ``"none"``. One of the
-            ground truth stays, and so does one that is not bound to a single other atom.
+    Hydrogens of the ground truth stay, and so do those that are not bound to a single other atom.
     """
-    hidden = (
-        [] if which == "all" else [atom for atom in scored.molecule.GetAtoms() if _can_be_removed(atom, which, scored)]
-    )
-    if not hidden:
-        return scored
-    molecule, atom_scores = rdkit_module().RWMol(scored.molecule), scored.atoms.copy()
-    kept_bonds = np.ones(len(scored.bonds), dtype=bool)
+    hidden = [] if which == "all" else [atom for atom in scored.molecule.GetAtoms() if _is_hidden(atom, which, scored)]
+    molecule, atoms = rdkit_module().RWMol(scored.molecule), scored.atoms.copy()
+    for bond in molecule.GetBonds():
+        bond.SetIntProp(BOND_NUMBER, bond.GetIdx())  # RDKit does not guarantee the order of the remaining bonds
     for hydrogen in hidden:
         (bond,) = hydrogen.GetBonds()
         heavy = bond.GetOtherAtomIdx(hydrogen.GetIdx())
-        atom_scores[heavy] += scored.bonds[bond.GetIdx()] + scored.atoms[hydrogen.GetIdx()]
-        kept_bonds[bond.GetIdx()] = False
+        atoms[heavy] += scored.bonds[bond.GetIdx()] + scored.atoms[hydrogen.GetIdx()]
         parent = molecule.GetAtomWithIdx(heavy)
         parent.SetNumExplicitHs(parent.GetNumExplicitHs() + 1)  # N becomes NH
     removed = sorted((hydrogen.GetIdx() for hydrogen in hidden), reverse=True)
-    # RDKit does not guarantee the order of the remaining bonds: they are identified by their ends.
-    ends = {index: _ends(scored.molecule.GetBondWithIdx(int(index)), removed) for index in np.flatnonzero(kept_bonds)}
     for index in removed:
         molecule.RemoveAtom(index)
-    order = {molecule.GetBondBetweenAtoms(*pair).GetIdx(): index for index, pair in ends.items()}
-    bonds = [order[index] for index in range(molecule.GetNumBonds())]
-    return ScoredMolecule(molecule, scored.bonds[bonds], np.delete(atom_scores, removed), scored.ground_truth[bonds])
+    bonds = [bond.GetIntProp(BOND_NUMBER) for bond in molecule.GetBonds()]
+    return MoleculePicture(
+        molecule, scored.bonds[bonds], np.delete(atoms, removed), scored.ground_truth[bonds], scored.coloured[bonds]
+    )
 
 
-def _can_be_removed(atom: Any, which: Hydrogens, scored: ScoredMolecule) -> bool:
+def _is_hidden(atom: Any, which: Hydrogens, scored: MoleculePicture) -> bool:
     if atom.GetAtomicNum() != 1 or atom.GetDegree() != 1:
         return False
     (bond,), (other,) = atom.GetBonds(), atom.GetNeighbors()
@@ -334,103 +311,17 @@ def _can_be_removed(atom: Any, which: Hydrogens, scored: ScoredMolecule) -> bool
     return which == "none" or other.GetAtomicNum() == 6
 
 
-def _ends(bond: Any, removed: list[int]) -> tuple[int, int]:
-    """Return the indices of the ends of a bond after the removal of atoms."""
-    first, second = (
-        end - sum(index < end for index in removed) for end in (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())
-    )
-    return first, second
-
-
-def draw_molecule(
-    scored: ScoredMolecule,
-    scale: ColourScale,
-    size: tuple[int, int],
-    kind: Literal["png", "svg"],
-    coloured: tuple[NDArray[Any], NDArray[Any]],
-) -> bytes:
-    """Draw a molecule: a band of colour below every bond, a disc below coloured atoms, dots around the ground truth.
-
-    Returns:
-        The file's content.
-    """
-    drawing = rdkit_module("Chem.Draw.rdMolDraw2D")
-    molecule = with_coordinates(scored.molecule)
-    drawer = (drawing.MolDraw2DCairo if kind == "png" else drawing.MolDraw2DSVG)(*size)
-    options = drawer.drawOptions()
-    options.prepareMolsBeforeDrawing = False  # it fails on molecules that make no chemical sense
-    options.useBWAtomPalette()  # red and blue are for attributions
-    options.atomHighlightsAreCircles = True
-    options.padding = 0.06
-    options.scaleBondWidth = options.scaleHighlightBondWidth = True  # all sizes look alike
-    options.highlightBondWidthMultiplier = BAND
-    options.maxFontSize = -1  # none
-    colour = _colours(scale, scored)
-    bonds, atoms = ({int(index) for index in np.flatnonzero(chosen)} for chosen in coloured)
-    drawer.DrawMolecule(
-        molecule,
-        highlightAtoms=sorted(atoms),
-        highlightAtomColors={index: colour[1][index] for index in atoms},
-        highlightAtomRadii=dict.fromkeys(atoms, ATOM_RADIUS),
-        highlightBonds=sorted(bonds),
-        highlightBondColors={index: colour[0][index] for index in bonds},
-    )
-    _draw_dots(drawer, molecule, scored.ground_truth)
-    drawer.FinishDrawing()
-    text = drawer.GetDrawingText()
-    return text.encode() if isinstance(text, str) else text
-
-
-def _colours(scale: ColourScale, scored: ScoredMolecule) -> list[list[tuple[float, ...]]]:
-    """Return the colours of bonds and of atoms on white, as RDKit draws opaque bands only."""
-    shades = []
-    for scores in (scored.bonds, scored.atoms):
-        rgba = scale.colours(scores).reshape(-1, 4)
-        opaque = rgba[:, :3] * rgba[:, 3:] + 1 - rgba[:, 3:]
-        shades.append([tuple(map(float, colour)) for colour in opaque])
-    return shades
-
-
 def _draw_dots(drawer: Any, molecule: Any, truth: NDArray[Any]) -> None:
-    """Draw a dotted line around the bonds of the ground truth, as around a pipe."""
-    marked = [molecule.GetBondWithIdx(int(index)) for index in np.flatnonzero(truth)]
-    if not marked:
-        return
-    ends = [drawer.GetDrawCoords(atom) for bond in marked for atom in (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())]
-    lines = np.array([(end.x, end.y) for end in ends]).reshape(-1, 2, 2)
-    length = float(np.median(np.linalg.norm(lines[:, 1] - lines[:, 0], axis=1)))
+    """Draw dots along both sides of the bonds of the ground truth."""
     drawer.SetColour(tuple(int(INK[at : at + 2], 16) / 255 for at in (1, 3, 5)))
     drawer.SetFillPolys(True)
     drawer.SetLineWidth(1)
-    radius, point = DOT_RADIUS * length, rdkit_module("Geometry").Point2D
-    for x, y in outline(lines, RIM * length, DOT_STEP * length).tolist():
-        drawer.DrawEllipse(point(x - radius, y - radius), point(x + radius, y + radius), True)
-
-
-def outline(lines: NDArray[Any], distance: float, step: float) -> NDArray[Any]:
-    """Return points around lines ``[L, 2, 2]``, ``[points, 2]``: all at that distance from the nearest line."""
-    around = [_around(start, end, distance, step) for start, end in lines]
-    kept: list[NDArray[Any]] = []
-    for points in around:
-        near = np.min([_distances(points, start, end) for start, end in lines], axis=0) < distance * (1 - 1e-6)
-        for point in points[~near]:
-            if all(np.linalg.norm(point - other) > 0.6 * step for other in kept):
-                kept.append(point)
-    return np.array(kept).reshape(-1, 2)
-
-
-def _around(start: NDArray[Any], end: NDArray[Any], distance: float, step: float) -> NDArray[Any]:
-    """Return points of the outline of one line: along one side, half a circle, back on the other, half a circle."""
-    along = (end - start) / (np.linalg.norm(end - start) or 1.0)
-    left = np.array([-along[1], along[0]])
-    straight = np.linspace(start, end, max(2, round(float(np.linalg.norm(end - start)) / step) + 1))
-    angles = np.linspace(-np.pi / 2, np.pi / 2, max(3, 2 * round(np.pi * distance / step / 2) + 1))[:, None]
-    cap = distance * (np.cos(angles) * along + np.sin(angles) * left)
-    return np.concatenate([straight + distance * left, straight - distance * left, end + cap, start - cap])
-
-
-def _distances(points: NDArray[Any], start: NDArray[Any], end: NDArray[Any]) -> NDArray[Any]:
-    along = end - start
-    share = ((points - start) @ along / max(float(along @ along), 1e-12)).clip(0, 1)
-    distances: NDArray[Any] = np.linalg.norm(points - start - share[:, None] * along, axis=1)
-    return distances
+    point = rdkit_module("Geometry").Point2D
+    for bond in (molecule.GetBondWithIdx(int(index)) for index in np.flatnonzero(truth)):
+        ends = (drawer.GetDrawCoords(atom) for atom in (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))
+        start, end = (np.array([end.x, end.y]) for end in ends)
+        along = end - start
+        across, radius = RIM * np.array([-along[1], along[0]]), DOT_RADIUS * float(np.linalg.norm(along))
+        for share in np.linspace(DOT_MARGIN, 1 - DOT_MARGIN, DOTS):
+            for x, y in (start + share * along + across, start + share * along - across):
+                drawer.DrawEllipse(point(x - radius, y - radius), point(x + radius, y + radius), True)

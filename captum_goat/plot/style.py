@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
 import numpy as np
+from torch import Tensor
 
-from captum_goat.plot.edge_scores import Sign, check_sign, magnitude_scale
+from captum_goat.plot.edge_scores import Sign, edge_scores, magnitude_scale, strongest, with_sign
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,9 +43,14 @@ class PictureOptions(TypedDict, total=False):
         sign: Which attributions to show: ``"all"`` (default), only ``"positive"``, only ``"negative"`` (the others
             count as zero), or the ``"absolute_value"``.
         top_k: The number of edges to colour, those of largest magnitude after ``sign``; by default all of them. The
-            scale is that of all edges.
+            scale is that of all edges that are drawn.
+        feature_mask: The ``feature_mask`` that was passed to ``attribute``, if any, ``[E]``, such as
+            :func:`~captum_goat.undirected_feature_mask`. Attributions then are sums over features, and a picture, which
+            adds up the two directions of an edge, would show them twice. With the mask, a feature's sum is shared
+            equally among its edges: an edge whose directions are a feature is drawn with its attribution.
+        ground_truth: The edges that a good explanation finds, bool ``[E]``: they have a dotted outline.
         vmax: The magnitude that has the full colour and width, so that several pictures can share a scale; by default
-            it is found in the attributions.
+            it is computed from the attributions.
         outlier_perc: If ``vmax`` is not given, the percentage of the summed magnitudes that may be cut off (2).
         cmap: A matplotlib colour map. The default is red, grey, blue, or the half of it that ``sign`` needs.
         show_colorbar: Whether to draw a colour bar. The default is False for one picture and True for panels.
@@ -66,6 +72,8 @@ class PictureOptions(TypedDict, total=False):
 
     sign: Sign
     top_k: int | None
+    feature_mask: Tensor | None
+    ground_truth: Tensor | None
     vmax: float | None
     outlier_perc: float
     cmap: str | Colormap | None
@@ -76,12 +84,23 @@ class PictureOptions(TypedDict, total=False):
     plt_fig_axis: tuple[Figure, Any] | None
 
 
+class DrawnEdges(NamedTuple):
+    """Merged edges as they are drawn."""
+
+    edges: NDArray[Any]  # [M, 2]
+    scores: NDArray[Any]  # [M], attributions of the chosen sign
+    coloured: NDArray[Any]  # bool [M], the others are grey
+    marked: NDArray[Any]  # bool [M], the ground truth
+
+
 @dataclass(frozen=True)
 class PictureSettings:
     """The values of :class:`PictureOptions`, with their defaults."""
 
     sign: Sign = "all"
     top_k: int | None = None
+    feature_mask: Tensor | None = None
+    ground_truth: Tensor | None = None
     vmax: float | None = None
     outlier_perc: float = 2
     cmap: str | Colormap | None = None
@@ -92,23 +111,44 @@ class PictureSettings:
     plt_fig_axis: tuple[Figure, Any] | None = None
 
     def __post_init__(self) -> None:
-        check_sign(self.sign)
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError as error:
+            raise ImportError("matplotlib is needed to draw graphs: pip install captum-goat[plot]") from error
         if self.vmax is not None and not 0 <= self.vmax < np.inf:
             raise ValueError(f"Expected vmax to be a magnitude, finite and at least 0 (got {self.vmax}).")
 
-    def full_scale(self, *scores: NDArray[Any]) -> float:
-        """Return the magnitude that has the full colour, never zero: ``vmax``, or the largest of these scores."""
-        vmax = self.vmax
+    @classmethod
+    def of_panels(cls, attributions: Any, options: dict[str, Any]) -> tuple[PictureSettings, dict[str, Any]]:
+        """Separate the options of all pictures from the others; panels have a colour bar by default."""
+        if not isinstance(attributions, Mapping) or not attributions:
+            got = "none" if isinstance(attributions, Mapping) else type(attributions).__name__
+            raise ValueError(f"Expected the attributions of one or more methods, {{name: [E], ...}} (got {got}).")
+        names = {field.name for field in fields(cls)} & options.keys()
+        settings = cls(**{"show_colorbar": True} | {name: options[name] for name in names})
+        return settings, {name: options[name] for name in options.keys() - names}
+
+    def drawn_edges(self, attributions: Tensor, edge_index: Tensor, directed: bool) -> DrawnEdges:
+        """Merge edges, and choose which of them are coloured."""
+        edges, scores, marked = edge_scores(
+            attributions, edge_index, self.ground_truth, directed=directed, feature_mask=self.feature_mask
+        )
+        scores = with_sign(scores, self.sign)
+        return DrawnEdges(edges, scores, strongest(scores, self.top_k), marked)
+
+    def scale(self, alpha: float, *scores: NDArray[Any]) -> ColourScale:
+        """Return the colour scale up to ``vmax``, or up to the largest magnitude of these scores."""
+        from matplotlib import colormaps
+        from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+        vmax, cmap = self.vmax, self.cmap
         if vmax is None:
             vmax = max(magnitude_scale(values, self.outlier_perc) for values in scores)
-        return vmax or 1.0
-
-
-def panel_settings(options: dict[str, Any]) -> tuple[PictureSettings, dict[str, Any]]:
-    """Separate the options of all pictures from those of graphs or molecules; panels have a colour bar by default."""
-    names = {field.name for field in fields(PictureSettings)}
-    shared = {"show_colorbar": True} | {name: value for name, value in options.items() if name in names}
-    return PictureSettings(**shared), {name: value for name, value in options.items() if name not in names}
+        vmax = vmax or 1.0
+        norm = Normalize(-vmax if self.sign in ("all", "negative") else 0, vmax if self.sign != "negative" else 0)
+        if cmap is None:  # an odd number of colours, so that zero has the grey itself
+            cmap = LinearSegmentedColormap.from_list(f"goat_{self.sign}", CMAP_COLORS[self.sign], N=257)
+        return ColourScale(colormaps.get_cmap(cmap), norm, self.sign, alpha)
 
 
 class ColourScale(NamedTuple):
@@ -119,38 +159,15 @@ class ColourScale(NamedTuple):
     sign: Sign
     alpha: float
 
-    @property
-    def full(self) -> float:
-        """The magnitude that has the full colour."""
-        return float(max(abs(self.norm.vmin or 0.0), abs(self.norm.vmax or 0.0)))
-
     def shares(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Return the magnitudes as shares of the full one, at most 1."""
-        shares: NDArray[Any] = (np.abs(scores) / self.full).clip(max=1)
+        """Return the magnitudes as shares of the one that has the full colour, at most 1."""
+        full = max(abs(self.norm.vmin or 0.0), abs(self.norm.vmax or 0.0))
+        shares: NDArray[Any] = (np.abs(scores) / full).clip(max=1)
         return shares
 
     def colours(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Return the colours, ``[..., 4]``."""
         return np.asarray(self.cmap(self.norm(scores), alpha=self.alpha))
-
-
-def colour_scale(sign: Sign, vmax: float, cmap: str | Colormap | None = None, alpha: float = 1.0) -> ColourScale:
-    """Return the colour scale of a picture."""
-    try:
-        from matplotlib import colormaps
-        from matplotlib.colors import LinearSegmentedColormap, Normalize
-    except ImportError as error:
-        raise missing_matplotlib() from error
-
-    norm = Normalize(-vmax if sign in ("all", "negative") else 0, vmax if sign != "negative" else 0)
-    if cmap is None:  # an odd number of colours, so that zero has the grey itself
-        cmap = LinearSegmentedColormap.from_list(f"goat_{sign}", CMAP_COLORS[sign], N=257)
-    return ColourScale(colormaps.get_cmap(cmap), norm, sign, alpha)
-
-
-def ink_on(face: NDArray[Any]) -> str:
-    """Return a colour for letters that can be read on a face, by its brightness."""
-    return INK if face[:3] @ [0.299, 0.587, 0.114] > 0.5 else "white"
 
 
 class Picture(Protocol):
@@ -168,58 +185,41 @@ class Picture(Protocol):
         """Draw the picture."""
 
 
-def draw_picture(picture: Picture, settings: PictureSettings, default_size: tuple[float, float]) -> tuple[Figure, Axes]:
-    """Draw one picture; return the figure and the axes."""
-    scale = colour_scale(settings.sign, settings.full_scale(picture.scores), settings.cmap, picture.alpha)
-    new = settings.plt_fig_axis is None
-    fig, ax = settings.plt_fig_axis or new_figure(settings.fig_size or default_size, settings.use_pyplot)
-    _draw_panel(fig, ax, picture, scale, settings.show_colorbar, settings.title)
-    if new:
-        add_legend(ax, ax, loc="upper center", bbox_to_anchor=(0.5, 0.02))
-        if settings.use_pyplot:
-            show()
-    return fig, ax
-
-
-def draw_panels(
-    pictures: Mapping[str, Picture], settings: PictureSettings, shared_scale: bool, panel_size: tuple[float, float]
+def draw_pictures(
+    pictures: Mapping[str, Picture],
+    settings: PictureSettings,
+    panel_size: tuple[float, float],
+    *,
+    shared_scale: bool = True,
 ) -> tuple[Figure, list[Axes]]:
-    """Draw pictures side by side; return the figure and the axes of the panels."""
+    """Draw pictures side by side, with their titles; return the figure and the axes of the panels."""
     every_score = [picture.scores for picture in pictures.values()]
-    shared = shared_scale or settings.vmax is not None
-    limits = [settings.full_scale(*every_score)] * len(pictures) if shared else map(settings.full_scale, every_score)
     alpha = next(iter(pictures.values())).alpha
-    scales = [colour_scale(settings.sign, vmax, settings.cmap, alpha) for vmax in limits]
+    shared = shared_scale or settings.vmax is not None
+    scales = [settings.scale(alpha, *(every_score if shared else [scores])) for scores in every_score]
     fig, axes = _panel_axes(len(pictures), settings, panel_size)
-    new = settings.plt_fig_axis is None
-    for ax, scale, (title, picture) in zip(axes, scales, pictures.items(), strict=True):
-        _draw_panel(fig, ax, picture, scale, settings.show_colorbar and not shared, title)
     if settings.show_colorbar and shared:
-        add_colour_bar(fig, axes, scales[0], np.concatenate(every_score))
-    if settings.title is not None:
-        fig.suptitle(settings.title)
-    if new:
-        add_legend(fig, axes[0], loc="outside lower center")
-        if settings.use_pyplot:
-            show()
-    return fig, axes
-
-
-def _draw_panel(
-    fig: Figure, ax: Axes, picture: Picture, scale: ColourScale, show_colorbar: bool, title: str | None
-) -> None:
-    if show_colorbar:
-        add_colour_bar(fig, ax, scale, picture.scores)
-    picture.draw(fig, ax, scale)
-    if title is not None:
+        _add_colour_bar(fig, axes, scales[0], np.concatenate(every_score))
+    for ax, scale, (title, picture) in zip(axes, scales, pictures.items(), strict=True):
+        if settings.show_colorbar and not shared:
+            _add_colour_bar(fig, ax, scale, picture.scores)
         ax.set_title(title)
+        ax.set_axis_off()
+    if settings.title is not None:
+        axes[0].set_title(settings.title) if list(pictures) == [""] else fig.suptitle(settings.title)
+    is_new = settings.plt_fig_axis is None
+    if is_new:
+        fig.draw_without_rendering()  # gives the axes their sizes, in which molecules are drawn
+    for ax, scale, picture in zip(axes, scales, pictures.values(), strict=True):
+        picture.draw(fig, ax, scale)
+    handles, labels = axes[0].get_legend_handles_labels()
+    if is_new and handles:
+        fig.legend(handles, labels, frameon=False, ncols=len(handles), loc="outside lower center")
+    if is_new and settings.use_pyplot:
+        from matplotlib import pyplot
 
-
-def check_methods(attributions: Any) -> None:
-    """Raise a ValueError unless the attributions are those of one or more methods, by name."""
-    if not isinstance(attributions, Mapping) or not attributions:
-        got = "none" if isinstance(attributions, Mapping) else type(attributions).__name__
-        raise ValueError(f"Expected the attributions of one or more methods, {{name: [E], ...}} (got {got}).")
+        pyplot.show()
+    return fig, axes
 
 
 def _panel_axes(count: int, settings: PictureSettings, panel_size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
@@ -227,38 +227,22 @@ def _panel_axes(count: int, settings: PictureSettings, panel_size: tuple[float, 
         fig, given_axes = settings.plt_fig_axis
         axes = list(np.array(given_axes, dtype=object).ravel())
         if len(axes) != count:
-            raise ValueError(f"Expected plt_fig_axis with {count} axes, one per method (got {len(axes)}).")
+            raise ValueError(f"Expected plt_fig_axis with {count} axes, one per picture (got {len(axes)}).")
         return fig, axes
+    from matplotlib import pyplot
+    from matplotlib.figure import Figure
+
     columns = min(count, MAX_COLUMNS)
     rows = -(-count // columns)
-    size = settings.fig_size or (panel_size[0] * columns + 1, panel_size[1] * rows)
-    grid: NDArray[Any]
-    fig, grid = new_figure(size, settings.use_pyplot, nrows=rows, ncols=columns, squeeze=False, layout="constrained")
+    size = settings.fig_size or (panel_size[0] * columns + settings.show_colorbar, panel_size[1] * rows)
+    fig = (pyplot.figure if settings.use_pyplot else Figure)(figsize=size, layout="constrained")
+    grid = fig.subplots(rows, columns, squeeze=False)
     for unused in grid.flat[count:]:
         unused.set_axis_off()
     return fig, list(grid.flat[:count])
 
 
-def new_figure(fig_size: tuple[float, float], use_pyplot: bool, **options: Any) -> tuple[Figure, Any]:
-    """Return a new figure and its axes; ``options`` go to ``Figure.subplots``, and ``layout`` to the figure."""
-    try:
-        from matplotlib import pyplot
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise missing_matplotlib() from error
-    layout = options.pop("layout", None)
-    fig = pyplot.figure(figsize=fig_size, layout=layout) if use_pyplot else Figure(figsize=fig_size, layout=layout)
-    return fig, fig.subplots(**options)
-
-
-def show() -> None:
-    """Show the figures of pyplot."""
-    from matplotlib import pyplot
-
-    pyplot.show()
-
-
-def add_colour_bar(fig: Figure, axes: Axes | Sequence[Axes], scale: ColourScale, scores: NDArray[Any]) -> None:
+def _add_colour_bar(fig: Figure, axes: Axes | Sequence[Axes], scale: ColourScale, scores: NDArray[Any]) -> None:
     """Draw a colour bar beside the axes; its ends are pointed where scores are cut off."""
     from matplotlib.cm import ScalarMappable
 
@@ -273,15 +257,3 @@ def add_colour_bar(fig: Figure, axes: Axes | Sequence[Axes], scale: ColourScale,
 def add_dotted_handle(ax: Axes) -> None:
     """Give the legend a dotted line for the ground truth, which is drawn as an outline."""
     ax.plot([], [], color=INK, linestyle=":", label="ground truth")
-
-
-def add_legend(owner: Any, ax: Axes, **options: Any) -> None:
-    """Explain the outlines of edges below the axes or on a figure; draw nothing if there are none."""
-    handles, labels = ax.get_legend_handles_labels()
-    if handles:
-        owner.legend(handles, labels, frameon=False, ncols=len(handles), **options)
-
-
-def missing_matplotlib() -> ImportError:
-    """Return the error that says what to install."""
-    return ImportError("matplotlib is needed to draw the graph: pip install captum-goat[plot]")
