@@ -11,9 +11,9 @@ import torch
 from torch_geometric.data import Data
 
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk.dataset import explain_dataset
+from captum_goat.bulk.dataset import BATCH_SIZE, explain_dataset
 from captum_goat.bulk.files import SavedAttributions, file_format
-from captum_goat.bulk.graph_batches import BATCH_SIZE
+
 from captum_goat.bulk.ranks import Ranks, joined
 from captum_goat.bulk.targets import NAMES
 from captum_goat.cli.options import (
@@ -123,7 +123,6 @@ def _explain_nodes(
         graphs[0].to(device),
         options.nodes or None,
         target=options.target,
-        batch_size=options.batch_size,
         show_progress=not options.quiet,
     )
     return save_nodes(explanations, options.out, {"target": options.target, "field": method.field})

@@ -139,13 +139,13 @@ def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, An
         path: The file, ``.pt`` or ``.parquet``.
         options: What else ``meta`` is to have.
     """
-    folder = PartFolder.beside(path)
     record = {**options, "graphs": len(explanations), "nodes": explanations.nodes.tolist()}
-    part = {name: getattr(explanations, name) for name in ("attributions", "targets", "outputs", "deltas")}
-    tensors = {name: None if value is None else value.cpu() for name, value in part.items()}
+    folder = PartFolder(path, record, count=1)
+    names = ("attributions", "targets", "outputs", "deltas")
+    part = {name: None if (value := getattr(explanations, name)) is None else value.cpu() for name in names}
     edges = explanations.data.edge_index.cpu()[:, explanations.edges.cpu()].int()
     with folder.claimed(Ranks()):
-        folder.prepare(record, 1, resume=False)
-        folder.write(0, {**tensors, "edge_index": edges, "sizes": explanations.ptr.cpu().diff()}, record)
-        merge(folder, 1, record, path)
+        folder.prepare(resume=False)
+        folder.write(0, {**part, "edge_index": edges.t(), "sizes": explanations.ptr.cpu().diff()})
+        merge(folder)
     return load_attributions(path)
