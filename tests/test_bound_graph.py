@@ -93,9 +93,7 @@ def test_further_arguments_are_refused(batch_of_graphs: Graphs) -> None:
 
 
 @pytest.mark.parametrize("at", ["message", "adjacency"])
-@pytest.mark.parametrize(
-    "method", [GOAtAttribution, IntegratedGradients, UpperHalfGradients, Saliency]
-)
+@pytest.mark.parametrize("method", [GOAtAttribution, IntegratedGradients, UpperHalfGradients, Saliency])
 def test_peeling(method: Any, at: Any, batch_of_graphs: Graphs) -> None:
     model, data, mask = make_gnn("gcn"), graph_of(batch_of_graphs), torch.ones(1, 14, dtype=torch.float64)
     torch.manual_seed(0)

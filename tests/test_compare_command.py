@@ -74,7 +74,6 @@ def test_command_for_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
         ({"class": "bulk_models:Other"}, "Expected bulk_models:Other to be importable"),
         ({"explainers": "gaot"}, "(got 'gaot')"),
         ({"explainers": "bulk_models:Other"}, "Expected bulk_models:Other to be importable"),
-        ({"training-data": "nowhere"}, "Expected nowhere to be a file, or a folder"),
         ({"explainers": "comparison_subjects:NeedsArguments"}, "that can be called without arguments (got: "),
         ({"explainers": "comparison_subjects:Unlucky"}, "(got errors from all: unlucky: RuntimeError: out of luck)"),
         ({"device": "cuda:99"}, "Expected an available device for --device (got cuda:99: "),
@@ -96,11 +95,3 @@ def test_refusals_of_the_command(
 def test_wrong_options(words: tuple[str, str], folder: Path) -> None:
     with pytest.raises(SystemExit):
         main(command(*words))
-
-
-def test_training_data_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = {"explainers": "benchmarks.explainers.pyg:PGExplainerOfPyG", "limit": "2"}
-    assert main(command(**options)) == 0
-    assert "Pass training_graphs" in capsys.readouterr().out
-    assert main(command(**options, **{"training-data": "graphs.pt"})) == 0
-    assert "| `pg_explainer` |" in capsys.readouterr().out

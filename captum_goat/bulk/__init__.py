@@ -2,11 +2,10 @@
 
 from captum_goat.bulk.dataset import explain_dataset
 from captum_goat.bulk.files import GraphAttributions, SavedAttributions, load_attributions
-from captum_goat.bulk.model_check import MaskCheck, ModelCheck, check
+from captum_goat.bulk.model_check import ModelCheck, check
 
 __all__ = [
     "GraphAttributions",
-    "MaskCheck",
     "ModelCheck",
     "SavedAttributions",
     "check",

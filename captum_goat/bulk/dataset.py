@@ -165,7 +165,9 @@ class GraphSource:
             batch_size = batch_size or dataset.batch_size
         kind = type(self.graphs)
         if issubclass(kind, Data) or not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")):
-            raise TypeError(f"Expected a dataset, a list of graphs or a DataLoader, with a length (got {kind.__name__}).")
+            raise TypeError(
+                f"Expected a dataset, a list of graphs or a DataLoader, with a length (got {kind.__name__})."
+            )
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size
         if self.batch_size < 1 or not len(self.graphs):
             raise ValueError(

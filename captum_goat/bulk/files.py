@@ -227,9 +227,7 @@ class TensorFile(SavedAttributions):
         """
         first = {name: value for name, value in folder.read(0).items() if isinstance(value, Tensor)}
         with ExitStack() as stack:
-            files = {
-                name: stack.enter_context((folder.path / f"{name}{UNFINISHED}").open("w+b")) for name in first
-            }
+            files = {name: stack.enter_context((folder.path / f"{name}{UNFINISHED}").open("w+b")) for name in first}
             for part in folder.read_all():
                 for name, file in files.items():
                     file.write(part[name].contiguous().view(-1).view(torch.uint8).numpy().data)

@@ -24,34 +24,14 @@ WIDTH = 100  # of the lines that are printed
 
 @dataclass(frozen=True)
 class MaskCheck:
-    """Whether a model can be explained with one value of ``at``.
-
-    Attributes:
-        at: ``"message"`` or ``"adjacency"``, as for :class:`~captum_goat.GOAtAttribution`.
-        reason: Which module and operation is unsupported and what to do; empty if the attributions are exact.
-        total: The sum of the attributions.
-        delta: The largest convergence delta.
-        forward_passes: How many forward passes an attribution took.
-        backward_passes: How many of them were followed by a backward pass.
-
-    Examples::
-
-        >>> from captum_goat.bulk import MaskCheck
-        >>> MaskCheck("adjacency", "'conv.aggr_module' (MaxAggregation) ...").is_exact
-        False
-    """
+    """Whether a model can be explained with one value of ``at``, and what that takes."""
 
     at: Place
-    reason: str = ""
-    total: float = float("nan")
-    delta: float = float("nan")
+    reason: str = ""  # which module and operation is unsupported and what to do; empty if the attributions are exact
+    total: float = float("nan")  # of the attributions
+    delta: float = float("nan")  # the largest convergence delta
     forward_passes: int = 0
-    backward_passes: int = 0
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the attributions are exact."""
-        return not self.reason
+    backward_passes: int = 0  # how many of them were followed by a backward pass
 
 
 @dataclass(frozen=True)
@@ -61,16 +41,17 @@ class ModelCheck:
     Attributes:
         model: The name of the model's class.
         explained: What was explained.
-        masks: The results for each value of ``at``.
+        masks: The results for each value of ``at``, with ``reason`` (which module and operation is unsupported and what
+            to do; empty if the attributions are exact), ``total`` (their sum), ``delta``, ``forward_passes`` and
+            ``backward_passes``.
 
     Examples::
 
-        >>> from captum_goat.bulk import MaskCheck, ModelCheck
-        >>> print(ModelCheck("GIN", "prediction for 1 graph(s)", (MaskCheck("message", "", 0.53, 1e-8, 2, 1),)))
+        >>> from captum_goat.bulk import ModelCheck
+        >>> print(ModelCheck("GIN", "prediction for 1 graph(s)", ()))
         GIN, prediction for 1 graph(s)
         <BLANKLINE>
-        at       result  convergence delta  sum   forward passes  backward passes
-        message  exact   1.0e-08            0.53  2               1
+        at  result  convergence delta  sum  forward passes  backward passes
     """
 
     model: str
@@ -80,7 +61,7 @@ class ModelCheck:
     @property
     def supported_at(self) -> tuple[str, ...]:
         """The values of ``at`` with which the model can be explained."""
-        return tuple(mask.at for mask in self.masks if mask.is_exact)
+        return tuple(mask.at for mask in self.masks if not mask.reason)
 
     @property
     def is_exact(self) -> bool:
@@ -92,7 +73,7 @@ class ModelCheck:
         for mask in self.masks:
             passes = str(mask.forward_passes), str(mask.backward_passes)
             numbers = ("exact", f"{mask.delta:.1e}", f"{mask.total:.4g}", *passes)
-            rows.append((mask.at, *(numbers if mask.is_exact else ("unsupported", *"----"))))
+            rows.append((mask.at, *(("unsupported", *"----") if mask.reason else numbers)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         for mask in self.masks:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.cli.options import add_choice_of_nodes, load_sources, only_graph, positive, target_type
-from captum_goat.cli.saved_files import find_class, load_graphs
+from captum_goat.cli.saved_files import find_class
 from captum_goat.compare.explainers import EXPLAINERS, EdgeExplainer
 from captum_goat.compare.measures import SPARSITIES
 from captum_goat.compare.run import BUDGET, DEFAULT, compare
@@ -39,7 +39,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"of {', '.join(EXPLAINERS)}; or your own as module:ClassName (default: {' '.join(DEFAULT)})",
     )
     add("--limit", type=positive, default=100, metavar="N", help="graphs, or nodes, drawn at random (default: 100)")
-    add("--training-data", type=Path, metavar="PATH", help="graphs, as --data, for explainers that have to learn first")
     target = target_type(("predicted", "label"), none="predicted")
     add("--target", type=target, help="predicted, label or a class (default: predicted)")
     add("--hops", type=int, metavar="N", help="for --nodes, message passing layers; one more where degrees count (GCN)")
@@ -66,7 +65,6 @@ def run(options: argparse.Namespace) -> int:
         target=_classes(labels) if options.target == "label" else options.target,
         nodes=nodes,
         num_hops=options.hops,
-        training_graphs=_training_graphs(options),
         sparsities=options.sparsities,
         node_policy=options.node_policy,
         reference=options.reference,
@@ -121,13 +119,6 @@ def _drawn(count: int, seed: int) -> list[int]:
     """Return the integers below ``count`` in random order."""
     numbers: list[int] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     return numbers
-
-
-def _training_graphs(options: argparse.Namespace) -> list[Data]:
-    if options.training_data is None:
-        return []
-    graphs = load_graphs(options.training_data, trust_pickle=options.trust_pickle)
-    return [graph.to(options.device) for graph in graphs if graph.num_edges]
 
 
 def _classes(labels: Sequence[Any]) -> list[int]:

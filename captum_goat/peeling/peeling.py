@@ -322,7 +322,9 @@ class _Call:
         if not self._cuts:
             return torch.where(left, self._mask, 0.0), self._arguments
         columns = left.view(-1)
-        arguments = tuple(_cut(name, value, columns) for name, value in zip(self._names(), self._arguments, strict=True))
+        arguments = tuple(
+            _cut(name, value, columns) for name, value in zip(self._names(), self._arguments, strict=True)
+        )
         return self._mask[..., columns], arguments
 
     def _names(self) -> list[str]:
