@@ -87,6 +87,11 @@ class GOAtExplainer(ExplainerAlgorithm):
         gates: Literal["equal", "proportional"] = "equal",
     ) -> None:
         super().__init__()
+        if isinstance(field, Module):
+            raise TypeError(
+                f"Expected options of GOAt (got the model, {type(field).__name__}). Pass the model to PyG's Explainer: "
+                "Explainer(model, algorithm=GOAtExplainer(), ...)."
+            )
         check_options(field, gates)
         check_at(at)
         self.field, self.at, self.gates = field, at, gates

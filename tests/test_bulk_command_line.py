@@ -230,3 +230,45 @@ def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     printed = capsys.readouterr().out
     assert all(f"    {name} " in printed for name in ("check", "compare", "explain"))
+
+
+def test_errors_leave_nothing_that_blocks_the_corrected_command(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graphs = numbered_graphs(6)
+    del graphs[4].edge_index
+    torch.save(graphs, "wrong.pt")
+    assert main(command("--batch-size", "6", data="wrong.pt")) == 1
+    said = capsys.readouterr().err
+    assert "Expected graphs with an edge_index" in said
+    assert "(In the batch of graphs 0 to 5 of the dataset.)" in said
+    assert said.count("\n") == 1
+    assert main(command("--target", "7")) == 1
+    assert not list(folder.glob("*.parts"))
+    assert main(command()) == 0
+
+
+def test_hints_name_flags(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("WATCHED_RAISE", "4")
+        assert main(command("--batch-size", "2")) == 130
+    assert main(command("--batch-size", "3")) == 1
+    assert "Pass --restart to delete them" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_devices_that_are_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command("--device", "cuda")) == 1
+    said = capsys.readouterr().err
+    assert "Expected an available device for --device (got cuda: " in said
+    assert said.count("\n") == 1
+
+
+def test_the_root_of_a_dataset(tmp_path: Path) -> None:
+    for name in ("ONE", "TWO"):
+        (tmp_path / name / "processed").mkdir(parents=True)
+        torch.save(GRAPHS, tmp_path / name / "processed" / "data.pt")
+        if name == "ONE":
+            assert_graphs(load_graphs(tmp_path), GRAPHS)
+    with pytest.raises(FileNotFoundError, match=r"one with several such folders; choose one of .*ONE, .*TWO\)"):
+        load_graphs(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -25,6 +26,7 @@ from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
 from captum_goat.runs.digests import digest_of
 from captum_goat.runs.progress import progress_bar
+from captum_goat.tracking import UnsupportedModelError
 from captum_goat.wrapped_model import ExplainedModel
 
 FORMAT = 4  # of parts; raised when they change, so that older ones are not used
@@ -191,8 +193,24 @@ class GraphSource:
             # From which the seeds of workers are drawn; without it, from the caller's random numbers.
             generator=torch.Generator().manual_seed(torch.initial_seed()),
         )
-        for batch_members, (graphs, batch) in zip(members, loader, strict=True):
+        batches = iter(loader)
+        for batch_members in members:
+            with _named(batch_members):
+                graphs, batch = next(batches)
             yield batch_members, graphs, batch
+
+
+@contextmanager
+def _named(members: range) -> Iterator[None]:
+    """Add the numbers of the graphs to what is raised for a batch."""
+    try:
+        yield
+    except (IndexError, TypeError, ValueError, UnsupportedModelError) as error:
+        if len(error.args) != 1:  # an error that takes more than a message
+            raise
+        first, last = members[0], members[-1]
+        graphs = f"graph {first}" if first == last else f"graphs {first} to {last}"
+        raise type(error)(f"{error} (In the batch of {graphs} of the dataset.)") from error
 
 
 class _Together:
@@ -210,6 +228,11 @@ class _Together:
                 )
             if graph.edge_index is None:
                 raise ValueError(f"Expected graphs with an edge_index (got {graph}).")
+            if differing := {*graph.keys()} ^ {*graphs[0].keys()}:
+                raise ValueError(
+                    f"Expected graphs with the same attributes (got {graphs[0]} and {graph}: only one of them has "
+                    f"{', '.join(sorted(differing))}). Delete what only some graphs have."
+                )
         return graphs, self.collate(graphs)
 
 
@@ -241,6 +264,11 @@ class _BatchExplainer:
         }
 
     def __call__(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
+        """Explain a batch, and return what a part has of it."""
+        with _named(members):
+            return self._explain(members, graphs, batch)
+
+    def _explain(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
         """Explain a batch, and return what a part has of it, on the CPU.
 
         The shapes are those of :class:`~captum_goat.bulk.files.TensorFile`, but for ``edge_index`` ``[E, 2]``.
@@ -282,7 +310,7 @@ def _edges_of_graphs(batch: Data, sizes: Tensor) -> Tensor:
     """Return the edges of a batch ``[E, 2]``, with the nodes of every graph counted from 0."""
     edges = batch.edge_index
     plain: Tensor = edges.as_tensor() if isinstance(edges, EdgeIndex) else edges
-    first = batch.ptr[:-1].cpu().repeat_interleave(sizes)
+    first: Tensor = batch.ptr[:-1].cpu().repeat_interleave(sizes)
     return (plain.cpu().long() - first).int().t().contiguous()  # without edges, an edge_index may come as floats
 
 

@@ -75,6 +75,8 @@ class PartFolder:
         try:
             yield
         finally:
+            if ranks.count == 1 and not self._files(_PART):
+                self._remove()
             if ranks.is_first:
                 _unlock(self.path / _LOCK, descriptor)
 
@@ -90,10 +92,10 @@ class PartFolder:
         Raises:
             ValueError: If the folder has parts of another run.
         """
-        known = self._known_record() if resume else None
+        known = self._known_record()
         if not resume:
             self._delete(_PART)
-        if known is None:
+        if known is None or not self._files(_PART):  # nothing was finished
             with full_disk_explained(self.path), replaced(self.path / _RUN, sync=True) as file:
                 file.write(json.dumps({"captum_goat": self.record}).encode())
         elif known != json.loads(json.dumps(self.record)):
@@ -153,8 +155,13 @@ class PartFolder:
         finally:
             self._delete(_UNFINISHED)
         self._delete(_PART)
-        (self.path / _RUN).unlink()  # after the parts, since it marks the folder as ours
-        (self.path / _LOCK).unlink()
+        self._remove()
+
+    def _remove(self) -> None:
+        """Remove what is left in the folder when it has no parts; ``run.json`` last, since it marks it as ours."""
+        self._delete(_UNFINISHED)
+        (self.path / _RUN).unlink(missing_ok=True)
+        (self.path / _LOCK).unlink(missing_ok=True)
         with suppress(OSError):  # it has other files, or the next run has begun
             self.path.rmdir()
 

@@ -51,10 +51,9 @@ class Ranks:
             except Exception as error:  # raised below, in all processes
                 outcome[1] = error
         dist.broadcast_object_list(outcome, src=0)
-        result, error = outcome
-        if error is not None:
-            raise error
-        return cast(T, result)
+        if outcome[1] is not None:
+            raise outcome[1]
+        return cast(T, outcome[0])
 
     def wait(self) -> None:
         """Wait for all processes."""

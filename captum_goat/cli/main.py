@@ -14,7 +14,8 @@ from captum_goat.cli import compare, explain
 from captum_goat.cli.options import add_sources, check_device, load_sources
 from captum_goat.tracking import UnsupportedModelError
 
-ERRORS = (ImportError, OSError, RuntimeError, UnsupportedModelError, ValueError)  # shown without a traceback
+# Shown without a traceback.
+ERRORS = (ImportError, IndexError, OSError, RuntimeError, TypeError, UnsupportedModelError, ValueError)
 COMMANDS = {
     "check": "check whether a saved model can be explained exactly, and in how many passes",
     "compare": "compare explainers on a saved model and saved graphs",
