@@ -14,8 +14,10 @@ from typing import Any, BinaryIO, NamedTuple, overload
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from captum_goat.bulk.part_folder import PartFolder
+from captum_goat.bulk.tables import as_table, edge_rows
 from captum_goat.runs.atomic_files import UNFINISHED
 
 # The tensors of a .pt file: whether they have one entry per edge or per graph, and along which dimension.
@@ -25,7 +27,9 @@ LAYOUT = {
     "targets": ("graphs", 0),
     "outputs": ("graphs", 0),
     "deltas": ("graphs", 0),
+    "edges": ("edges", 0),
 }
+OPTIONAL = ("targets", "edges")  # may be None
 
 
 class GraphAttributions(NamedTuple):
@@ -37,6 +41,7 @@ class GraphAttributions(NamedTuple):
         target: The explained class; ``None`` where all are explained or there are none.
         output: The model's output, ``[C]`` or one number, without a last softmax or sigmoid.
         delta: The convergence delta, one number, or ``[C]`` for all classes.
+        edges: The numbers of the edges in the whole graph, where a node is explained; else ``None``.
 
     Examples::
 
@@ -53,6 +58,7 @@ class GraphAttributions(NamedTuple):
     target: Tensor | None
     output: Tensor
     delta: Tensor
+    edges: Tensor | None = None
 
 
 class SavedAttributions(Sequence[GraphAttributions]):
@@ -95,6 +101,31 @@ class SavedAttributions(Sequence[GraphAttributions]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} graphs, {self.meta['edges']} edges)"
+
+    def to_table(
+        self, *, node_names: Sequence[Sequence[Any]] | None = None, top_k: int | None = None, undirected: bool = False
+    ) -> Any:
+        """Return the attributions of all graphs as a table.
+
+        Args:
+            node_names: The names of the nodes, graph by graph.
+            top_k: Only so many edges of every graph, those of largest magnitude first.
+            undirected: Whether the directions of an edge are one row, with the sum of their attributions.
+
+        Returns:
+            A table as :func:`~captum_goat.bulk.edge_table` returns it, with the columns ``graph`` (or ``node``, in a
+            file of nodes) and ``target_class`` (if one was explained) before.
+        """
+        rows, nodes = [], self.meta.get("nodes")
+        for number, graph in enumerate(self):
+            first = {"graph": number} if nodes is None else {"node": nodes[number]}
+            if graph.target is not None:
+                first["target_class"] = int(graph.target)
+            names = None if node_names is None else node_names[number]
+            options: dict[str, Any] = {"node_names": names, "top_k": top_k, "undirected": undirected}
+            edges = Data(edge_index=graph.edge_index, e_id=graph.edges)
+            rows += [first | row for row in edge_rows(graph.attributions, edges, **options)]
+        return as_table(rows)
 
     @abstractmethod
     def __init__(self, path: Path) -> None:
@@ -189,6 +220,7 @@ class TensorFile(SavedAttributions):
         targets: The explained classes, ``[G]``; or ``None``.
         outputs: The model's outputs, ``[G, C]`` or ``[G]``.
         deltas: The convergence deltas, ``[G]``, or ``[G, C]`` for all classes.
+        edges: The numbers of the edges in the whole graph, where nodes are explained; else ``None``.
     """
 
     attributions: Tensor
@@ -197,6 +229,7 @@ class TensorFile(SavedAttributions):
     targets: Tensor | None
     outputs: Tensor
     deltas: Tensor
+    edges: Tensor | None
 
     def __init__(self, path: Path) -> None:
         try:
@@ -215,6 +248,7 @@ class TensorFile(SavedAttributions):
             None if self.targets is None else self.targets[number],
             self.outputs[number],
             self.deltas[number],
+            None if self.edges is None else self.edges[start:end],
         )
 
     @staticmethod
@@ -248,7 +282,7 @@ def _is_complete(content: Any) -> bool:
     for name, (unit, dim) in LAYOUT.items():
         tensor = content[name]
         fits = isinstance(tensor, Tensor) and tensor.dim() > dim and tensor.size(dim) == meta[unit]
-        if not fits and not (name == "targets" and tensor is None):
+        if not fits and not (name in OPTIONAL and tensor is None):
             return False
     starts = isinstance(ptr, Tensor) and ptr.dtype == torch.long and ptr.shape == (meta["graphs"] + 1,)
     edges = content["edge_index"].shape == (2, meta["edges"]) and not content["edge_index"].is_floating_point()

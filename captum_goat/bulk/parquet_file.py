@@ -2,7 +2,9 @@
 
 Columns: ``graph``, ``edge`` (its number in the graph), ``source``, ``target_node``, ``attribution`` (for all classes
 ``attribution_0``, ...), and, the same in all rows of a graph, ``target_class`` (if one was explained), ``output`` or
-``output_0``, ... and ``delta`` or ``delta_0``, .... A graph without edges has one row, with nulls for what edges have.
+``output_0``, ... and ``delta`` or ``delta_0``, .... Where nodes of one graph are explained, ``graph`` counts them,
+``node`` is the node, and ``edge`` is the number of the edge in the whole graph. A graph without edges has one row, with
+nulls for what edges have.
 """
 
 from __future__ import annotations
@@ -54,12 +56,14 @@ class ParquetFile(SavedAttributions):
         table = self._loaded[1]
         rows = table.filter(compute.equal(table["graph"], number))
         edges = rows.filter(compute.is_valid(rows["edge"]))
+        is_node = "node" in rows.column_names
         return GraphAttributions(
             _columns(edges, "attribution"),
             torch.stack([_column(edges, name).long() for name in ("source", "target_node")]),
             _column(rows, "target_class")[0] if "target_class" in rows.column_names else None,
             _columns(rows, "output")[0],
             _columns(rows, "delta")[0],
+            _column(edges, "edge").long() if is_node else None,
         )
 
     @staticmethod
@@ -68,7 +72,7 @@ class ParquetFile(SavedAttributions):
         writer, waiting, graphs, rows = None, [], 0, 0
         with ExitStack() as stack:
             for number, part in enumerate(folder.read_all()):
-                waiting.append(_table(part, graphs))
+                waiting.append(_table(part, graphs, meta.get("nodes")))
                 graphs, rows = graphs + len(part["sizes"]), rows + waiting[-1].num_rows
                 if number == folder.count - 1 or rows >= ROWS_AT_ONCE:
                     group = pa.concat_tables(waiting)
@@ -89,8 +93,8 @@ def _has_columns(schema: Any) -> bool:
     )
 
 
-def _table(part: dict[str, Any], first: int) -> Any:
-    """Return a part, whose first graph has number ``first``, as a table."""
+def _table(part: dict[str, Any], first: int, nodes: list[int] | None) -> Any:
+    """Return a part, whose first graph has number ``first``, as a table; ``nodes`` if these are explained."""
     sizes: Tensor = part["sizes"]
     rows = sizes.clamp(min=1)
     graph = torch.arange(len(sizes)).repeat_interleave(rows)
@@ -101,7 +105,12 @@ def _table(part: dict[str, Any], first: int) -> Any:
     per_graph = {} if part["targets"] is None else {"target_class": part["targets"]}
     per_graph |= {**_named("output", part["outputs"]), **_named("delta", part["deltas"])}
     missing = (~real).numpy()
-    columns = {"graph": pa.array((graph + first).numpy()), "edge": pa.array(edge.int().numpy(), mask=missing)}
+    columns = {"graph": pa.array((graph + first).numpy())}
+    if nodes is None:
+        columns["edge"] = pa.array(edge.int().numpy(), mask=missing)
+    else:
+        columns["node"] = pa.array(torch.tensor(nodes)[graph + first].numpy())
+        per_edge = {"edge": part["edges"], **per_edge}
     for name, values in per_edge.items():
         spread = values.new_zeros(len(graph)).masked_scatter_(real, values)
         columns[name] = pa.array(spread.numpy(), mask=missing)

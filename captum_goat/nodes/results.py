@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from torch_geometric.explain import Explanation
 from captum_goat.bulk.files import SavedAttributions, load_attributions, merge
 from captum_goat.bulk.part_folder import PartFolder
 from captum_goat.bulk.ranks import Ranks
+from captum_goat.bulk.tables import as_table, edge_rows
 
 
 class NodeAttributions(NamedTuple):
@@ -119,6 +121,31 @@ class NodeExplanations:
             explanation.x = self.data.x[nodes]
         return self._labelled(explanation, position)
 
+    def to_table(
+        self, *, node_names: Sequence[Any] | None = None, top_k: int | None = None, undirected: bool = False
+    ) -> Any:
+        """Return the attributions of all nodes as a table, with the numbers of nodes and edges in the whole graph.
+
+        Args:
+            node_names: The name of every node of the graph.
+            top_k: Only so many edges for every node, those of largest magnitude first.
+            undirected: Whether the directions of an edge are one row, with the sum of their attributions.
+
+        Returns:
+            A table as :func:`~captum_goat.bulk.edge_table` returns it, with the columns ``node`` and ``target_class``
+            (if one was explained) before.
+        """
+        rows: list[dict[str, Any]] = []
+        options: dict[str, Any] = {"node_names": node_names, "top_k": top_k, "undirected": undirected}
+        for position, node in enumerate(self.nodes.tolist()):
+            first = {"node": node}
+            if self.targets is not None:
+                first["target_class"] = int(self.targets[position])
+            edges, attributions = self[position]
+            part = Data(edge_index=self.data.edge_index[:, edges], e_id=edges)
+            rows += [first | row for row in edge_rows(attributions, part, **options)]
+        return as_table(rows)
+
     def _labelled(self, explanation: Explanation, position: int) -> Explanation:
         explanation.index = 0 if "n_id" in explanation else int(self.nodes[position])
         explanation.prediction = self.outputs[position].unsqueeze(0)
@@ -141,7 +168,7 @@ def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, An
     """
     record = {**options, "graphs": len(explanations), "nodes": explanations.nodes.tolist()}
     folder = PartFolder(path, record, count=1)
-    names = ("attributions", "targets", "outputs", "deltas")
+    names = ("attributions", "targets", "outputs", "deltas", "edges")
     part = {name: None if (value := getattr(explanations, name)) is None else value.cpu() for name in names}
     edges = explanations.data.edge_index.cpu()[:, explanations.edges.cpu()].int()
     with folder.claimed(Ranks()):
