@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.bulk.part_folder import PartFolder
-from captum_goat.bulk.tables import as_table, edge_rows
+from captum_goat.bulk.tables import as_table, edge_rows, labels
 from captum_goat.runs.atomic_files import UNFINISHED
 
 # The tensors of a .pt file: whether they have one entry per edge or per graph, and along which dimension.
@@ -102,29 +102,24 @@ class SavedAttributions(Sequence[GraphAttributions]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} graphs, {self.meta['edges']} edges)"
 
-    def to_table(
-        self, *, node_names: Sequence[Sequence[Any]] | None = None, top_k: int | None = None, undirected: bool = False
-    ) -> Any:
+    def to_table(self, *, node_names: Sequence[Sequence[Any]] | None = None, **options: Any) -> Any:
         """Return the attributions of all graphs as a table.
 
         Args:
             node_names: The names of the nodes, graph by graph.
-            top_k: Only so many edges of every graph, those of largest magnitude first.
-            undirected: Whether the directions of an edge are one row, with the sum of their attributions.
+            **options: ``top_k`` (of every graph) and ``undirected``, as for :func:`~captum_goat.bulk.edge_table`.
 
         Returns:
             A table as :func:`~captum_goat.bulk.edge_table` returns it, with the columns ``graph`` (or ``node``, in a
             file of nodes) and ``target_class`` (if one was explained) before.
         """
-        rows, nodes = [], self.meta.get("nodes")
+        unit, numbers = ("node", self.meta["nodes"]) if "nodes" in self.meta else ("graph", range(len(self)))
+        rows: list[dict[str, Any]] = []
         for number, graph in enumerate(self):
-            first = {"graph": number} if nodes is None else {"node": nodes[number]}
-            if graph.target is not None:
-                first["target_class"] = int(graph.target)
+            data = Data(edge_index=graph.edge_index, e_id=graph.edges)
             names = None if node_names is None else node_names[number]
-            options: dict[str, Any] = {"node_names": names, "top_k": top_k, "undirected": undirected}
-            edges = Data(edge_index=graph.edge_index, e_id=graph.edges)
-            rows += [first | row for row in edge_rows(graph.attributions, edges, **options)]
+            first = labels(unit, numbers[number], graph.target)
+            rows += [first | row for row in edge_rows(graph.attributions, data, node_names=names, **options)]
         return as_table(rows)
 
     @abstractmethod

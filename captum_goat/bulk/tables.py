@@ -55,7 +55,12 @@ def edge_table(
 
 
 def edge_rows(
-    attributions: Any, data: Any, *, node_names: Sequence[Any] | None, top_k: int | None, undirected: bool
+    attributions: Any,
+    data: Any,
+    *,
+    node_names: Sequence[Any] | None = None,
+    top_k: int | None = None,
+    undirected: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the rows of :func:`edge_table`."""
     scores: Tensor = torch.as_tensor(attributions).detach().cpu()
@@ -87,6 +92,11 @@ def edge_rows(
         values = {"attribution": score} if scores.dim() == 1 else {f"attribution_{k}": s for k, s in enumerate(score)}
         rows.append(row | values)
     return rows
+
+
+def labels(unit: str, number: int, target: Tensor | None) -> dict[str, int]:
+    """Return what the rows of a graph or node begin with: its number, and the explained class if there is one."""
+    return {unit: number} if target is None else {unit: number, "target_class": int(target)}
 
 
 def as_table(rows: list[dict[str, Any]]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from torch_geometric.explain import Explanation
 from captum_goat.bulk.files import SavedAttributions, load_attributions, merge
 from captum_goat.bulk.part_folder import PartFolder
 from captum_goat.bulk.ranks import Ranks
-from captum_goat.bulk.tables import as_table, edge_rows
+from captum_goat.bulk.tables import as_table, edge_rows, labels
 
 
 class NodeAttributions(NamedTuple):
@@ -121,28 +120,22 @@ class NodeExplanations:
             explanation.x = self.data.x[nodes]
         return self._labelled(explanation, position)
 
-    def to_table(
-        self, *, node_names: Sequence[Any] | None = None, top_k: int | None = None, undirected: bool = False
-    ) -> Any:
+    def to_table(self, **options: Any) -> Any:
         """Return the attributions of all nodes as a table, with the numbers of nodes and edges in the whole graph.
 
         Args:
-            node_names: The name of every node of the graph.
-            top_k: Only so many edges for every node, those of largest magnitude first.
-            undirected: Whether the directions of an edge are one row, with the sum of their attributions.
+            **options: ``node_names``, ``top_k`` (of every explained node) and ``undirected``, as for
+                :func:`~captum_goat.bulk.edge_table`.
 
         Returns:
             A table as :func:`~captum_goat.bulk.edge_table` returns it, with the columns ``node`` and ``target_class``
             (if one was explained) before.
         """
         rows: list[dict[str, Any]] = []
-        options: dict[str, Any] = {"node_names": node_names, "top_k": top_k, "undirected": undirected}
         for position, node in enumerate(self.nodes.tolist()):
-            first = {"node": node}
-            if self.targets is not None:
-                first["target_class"] = int(self.targets[position])
             edges, attributions = self[position]
             part = Data(edge_index=self.data.edge_index[:, edges], e_id=edges)
+            first = labels("node", node, None if self.targets is None else self.targets[position])
             rows += [first | row for row in edge_rows(attributions, part, **options)]
         return as_table(rows)
 
