@@ -13,7 +13,6 @@ from test_bulk_nodes_exact import graph, model
 
 from captum_goat import explain_dataset, explain_nodes, load_attributions
 from captum_goat.bulk import edge_table, tables, write_table
-from captum_goat.nodes.results import save_nodes
 
 GRAPHS = numbered_graphs(6)
 
@@ -73,13 +72,12 @@ def test_tables_of_files(name: str, kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["nodes.pt", "nodes.parquet"])
 def test_tables_of_nodes_have_the_numbers_of_the_whole_graph(name: str, kind: str, tmp_path: Path) -> None:
     data = graph(undirected=True)
-    explanations = explain_nodes(model("gcn"), data, [31, 7])
+    explanations = explain_nodes(model("gcn"), data, [31, 7], out=tmp_path / name)
     rows = records(explanations.to_table(node_names=[f"n{node}" for node in range(data.num_nodes)]))
     assert {row["node"] for row in rows} == {31, 7}
     for row in rows:
         assert data.edge_index[:, row["edge"]].tolist() == [row["source"], row["target"]]
         assert row["source_name"] == f"n{row['source']}"
-    save_nodes(explanations, tmp_path / name, {"target": "predicted"})
     saved = load_attributions(tmp_path / name)
     for position, part in enumerate(saved):
         assert torch.equal(part.edges, explanations[position].edges)

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.dataset import BATCH_SIZE, explain_dataset
-from captum_goat.bulk.files import file_format
+from captum_goat.bulk.files import file_format, load_attributions
 from captum_goat.bulk.ranks import Ranks, joined
 from captum_goat.bulk.targets import NAMES
 from captum_goat.cli.options import add_choice_of_nodes, load_sources, only_graph, positive, target_type
 from captum_goat.nodes.explainer import explain_nodes
-from captum_goat.nodes.results import save_nodes
 
 EPILOG = """examples:
   captum-goat explain --model weights.pt --class my_models:GIN \\
@@ -66,8 +65,9 @@ def run(options: argparse.Namespace) -> int:
         else:
             if options.undirected or Ranks.current().count > 1:
                 raise ValueError("Expected --nodes without --undirected, in one process (got one of them).")
-            explanations = explain_nodes(method, only_graph(graphs).to(device), options.nodes or None, **shared)
-            saved = save_nodes(explanations, options.out, {"target": options.target, "field": method.field})
+            data = only_graph(graphs).to(device)
+            explain_nodes(method, data, options.nodes or None, out=options.out, **shared)
+            saved = load_attributions(options.out)
         seconds = time.perf_counter() - start
         unit = "graphs" if options.nodes is None else "nodes"
         if Ranks.current().is_first:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.bulk.dataset import edge_method
+from captum_goat.bulk.files import file_format
 from captum_goat.bulk.targets import TargetOption, Targets, integer_labels
 from captum_goat.fields.receptive_field import ReceptiveFields
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
@@ -18,7 +21,7 @@ from captum_goat.inputs.node_selection import node_numbers
 from captum_goat.inputs.targets import Choice, Target
 from captum_goat.method.explain import GraphExplanation
 from captum_goat.nodes.checked_cuts import CheckedCut, CheckedCuts, GraphData
-from captum_goat.nodes.results import NodeExplanations
+from captum_goat.nodes.results import NodeExplanations, save_nodes
 from captum_goat.runs.progress import progress_bar
 from captum_goat.tracking import RowGraph
 from captum_goat.wrapped_model import ExplainedModel
@@ -36,6 +39,7 @@ def explain_nodes(
     check: bool | None = None,
     arguments: Callable[[Data], Any] | None = None,
     max_edges: int = MAX_EDGES,
+    out: str | PathLike[str] | None = None,
     show_progress: bool = False,
 ) -> NodeExplanations:
     """Attribute the outputs for many nodes of one graph to its edges.
@@ -59,6 +63,8 @@ def explain_nodes(
             By default the model's parameters are looked up by name among the attributes of the graph; a model with one
             parameter of another name is given the graph.
         max_edges: How many edges the computation graphs that are explained together may have.
+        out: A file to write as well, ``.pt`` or ``.parquet`` (needs pyarrow), which
+            :func:`~captum_goat.bulk.load_attributions` opens.
         show_progress: Whether to show a progress bar (if tqdm is installed).
 
     Returns:
@@ -83,7 +89,13 @@ def explain_nodes(
         (torch.Size([2]), torch.Size([2]))
     """
     explainer = NodeExplainer(method, data, check=check, arguments=arguments)
-    return explainer(nodes, target, max_edges=max_edges, show_progress=show_progress)
+    if out is not None:
+        file_format(Path(out))  # raises before the work is done if such a file cannot be written
+    explanations = explainer(nodes, target, max_edges=max_edges, show_progress=show_progress)
+    if out is not None:
+        known = target if isinstance(target, str | int) else None
+        save_nodes(explanations, Path(out), {"target": known, "field": explainer.method.field})
+    return explanations
 
 
 class NodeExplainer:

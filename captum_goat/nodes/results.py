@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation
 
-from captum_goat.bulk.files import SavedAttributions, load_attributions, merge
+from captum_goat.bulk.files import merge
 from captum_goat.bulk.part_folder import PartFolder
 from captum_goat.bulk.ranks import Ranks
 from captum_goat.bulk.tables import as_table, edge_rows, labels
@@ -148,7 +148,7 @@ class NodeExplanations:
         return explanation
 
 
-def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, Any]) -> SavedAttributions:
+def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, Any]) -> None:
     """Write the attributions of nodes to a file, in the form of those of graphs.
 
     The edges of a node are those of its computation graph, between nodes as the whole graph numbers them. ``meta`` has
@@ -168,4 +168,3 @@ def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, An
         folder.prepare(resume=False)
         folder.write(0, {**part, "edge_index": edges.t(), "sizes": explanations.ptr.cpu().diff()})
         merge(folder)
-    return load_attributions(path)
