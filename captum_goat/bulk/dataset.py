@@ -264,15 +264,14 @@ class _BatchExplainer:
         }
 
     def __call__(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
-        """Explain a batch, and return what a part has of it."""
-        with _named(members):
-            return self._explain(members, graphs, batch)
-
-    def _explain(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
         """Explain a batch, and return what a part has of it, on the CPU.
 
         The shapes are those of :class:`~captum_goat.bulk.files.TensorFile`, but for ``edge_index`` ``[E, 2]``.
         """
+        with _named(members):
+            return self._explain(members, graphs, batch)
+
+    def _explain(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
         model = self.method.model
         like = floating_tensor(model)
         device = like.device if self.device is None else torch.device(self.device)

@@ -91,8 +91,7 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
     Args:
         method: The model, or a :class:`~captum_goat.GOAtAttribution` that attributes edges.
         data: A graph, or a batch of graphs, for which to check.
-        arguments: A function of ``data`` that returns the model's arguments as a tuple. By default, the model's
-            parameters are looked up by name among the attributes of the graph.
+        arguments: A function of ``data`` that returns the model's arguments as a tuple; by default looked up by name.
 
     Returns:
         What is supported, and if not, which module and operation is the cause and what to do. Print it.

@@ -53,15 +53,12 @@ def explain_nodes(
             default options. The model is in evaluation mode and returns one row per node.
         data: The graph.
         nodes: The nodes, as numbers or as a mask ``[N]``; ``None`` for all.
-        target: What to explain: ``"predicted"``, the class with the largest output; ``"label"``, the class ``y``;
-            ``"all"``, every class; a class for all nodes, or one for each of ``nodes``; ``None`` for a model with one
-            number per node.
+        target: What to explain, as for :func:`~captum_goat.bulk.explain_dataset`, with nodes in place of graphs.
         check: Whether to compare all outputs with those that the model has for the whole graph, which takes one call of
             the model; ``None`` to do so in graphs of up to half a million edges, and to compare a few nodes with larger
             parts of the graph otherwise.
-        arguments: A function of a graph, ``data`` or one cut out of it, that returns the model's arguments as a tuple.
-            By default the model's parameters are looked up by name among the attributes of the graph; a model with one
-            parameter of another name is given the graph.
+        arguments: A function of a graph, ``data`` or one cut out of it, that returns the model's arguments as a tuple;
+            by default they are looked up by name, as for :func:`~captum_goat.bulk.explain_dataset`.
         max_edges: How many edges the computation graphs that are explained together may have.
         out: A file to write as well, ``.pt`` or ``.parquet`` (needs pyarrow), which
             :func:`~captum_goat.bulk.load_attributions` opens.
