@@ -74,9 +74,11 @@ class PartFolder:
         descriptor = ranks.once(claim)
         try:
             yield
-        finally:
-            if ranks.count == 1 and not self._files(_PART):
+        except BaseException:
+            if ranks.count == 1 and not self._files(_PART):  # nothing that another call could go on with
                 self._remove()
+            raise
+        finally:
             if ranks.is_first:
                 _unlock(self.path / _LOCK, descriptor)
 
