@@ -132,7 +132,7 @@ class SavedAttributions(Sequence[GraphAttributions]):
 
     @staticmethod
     @abstractmethod
-    def write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
+    def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
         """Merge the parts of a run into a file."""
 
 
@@ -192,7 +192,7 @@ def merge(folder: PartFolder) -> None:
         largest = max(largest, float(part["deltas"].abs().max()))
     with folder.merging() as path:
         meta = {**folder.record, "edges": edges, "largest_error": largest}
-        file_format(folder.out).write(folder, meta, path)
+        file_format(folder.out)._write(folder, meta, path)
 
 
 def is_meta(value: Any) -> bool:
@@ -247,7 +247,7 @@ class TensorFile(SavedAttributions):
         )
 
     @staticmethod
-    def write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
+    def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
         """Merge the parts of a run.
 
         The rows of every tensor are collected in a file of its own, from which the merged file is then written: the

@@ -23,7 +23,7 @@ WIDTH = 100  # of the lines that are printed
 
 
 @dataclass(frozen=True)
-class MaskCheck:
+class _MaskCheck:
     """Whether a model can be explained with one value of ``at``, and what that takes."""
 
     at: Place
@@ -56,7 +56,7 @@ class ModelCheck:
 
     model: str
     explained: str
-    masks: tuple[MaskCheck, ...]
+    masks: tuple[_MaskCheck, ...]
 
     @property
     def supported_at(self) -> tuple[str, ...]:
@@ -119,22 +119,22 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
     try:
         target, explained = _target(goat.model, mask, inputs, data)
     except UnsupportedModelError as error:
-        return ModelCheck(name, size, tuple(MaskCheck(at, str(error)) for at in PLACES))
+        return ModelCheck(name, size, tuple(_MaskCheck(at, str(error)) for at in PLACES))
     return ModelCheck(name, f"{explained}, {size}", tuple(_check_at(at, goat, mask, target, inputs) for at in PLACES))
 
 
-def _check_at(at: Place, goat: GOAtAttribution, mask: Any, target: Any, inputs: Any) -> MaskCheck:
+def _check_at(at: Place, goat: GOAtAttribution, mask: Any, target: Any, inputs: Any) -> _MaskCheck:
     """Attribute with masks that enter at one place, and count forward passes, and those that are differentiated."""
     method, passes = GOAtAttribution(goat.model, goat.field, at=at, gates=goat.gates), list[bool]()
     handle = goat.model.register_forward_pre_hook(lambda module, args: passes.append(torch.is_grad_enabled()))
     try:
         attributions, delta = method.attribute(mask, target, inputs, return_convergence_delta=True)
     except UnsupportedModelError as error:
-        return MaskCheck(at, str(error))
+        return _MaskCheck(at, str(error))
     finally:
         handle.remove()
     total = sum(float(part.sum()) for part in (attributions.values() if isinstance(mask, dict) else [attributions]))
-    return MaskCheck(at, "", total, float(delta.abs().max()), len(passes), sum(passes))
+    return _MaskCheck(at, "", total, float(delta.abs().max()), len(passes), sum(passes))
 
 
 def _ones(model: Module, data: BaseData) -> Any:

@@ -67,7 +67,7 @@ class ParquetFile(SavedAttributions):
         )
 
     @staticmethod
-    def write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
+    def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
         """Merge the parts of a run, with one row group at a time in memory."""
         writer, waiting, graphs, rows = None, [], 0, 0
         with ExitStack() as stack:
