@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -87,6 +87,11 @@ class GOAtExplainer(ExplainerAlgorithm):
         gates: Literal["equal", "proportional"] = "equal",
     ) -> None:
         super().__init__()
+        if isinstance(field, Module):
+            raise TypeError(
+                f"Expected options of GOAt (got the model, {type(field).__name__}). Pass the model to PyG's Explainer: "
+                "Explainer(model, algorithm=GOAtExplainer(), ...)."
+            )
         check_options(field, gates)
         check_at(at)
         self.field, self.at, self.gates = field, at, gates
@@ -121,16 +126,21 @@ class GOAtExplainer(ExplainerAlgorithm):
         """
         explained = ExplainedModel.of(model)
         explained.check_evaluating()  # before the model is called: in training mode batch norms would take note of it
-        graph = _ExplainedGraph(explained.model, x, edge_index, kwargs)
-        graph.check()
+        if isinstance(x, dict) != isinstance(edge_index, dict):
+            raise ValueError(
+                f"Expected tensors for x and edge_index, or dictionaries for both (got {type(x).__name__} and "
+                f"{type(edge_index).__name__})."
+            )
+        by_name = _ByName(explained.model, tuple(kwargs))
+        arguments = (x, edge_index, *kwargs.values())
         with outside_inference_mode():
             with torch.no_grad():
-                output = unchanged(explained.model, lambda: graph())
-            masks = self._masks(graph, output_weights(output, target, index, self.model_config.mode))
+                output = unchanged(explained.model, lambda: by_name(*map(fresh, arguments)))
+            masks = self._masks(by_name, arguments, output_weights(output, target, index, self.model_config.mode))
         sums = {MaskType.object: 1, MaskType.common_attributes: 0}
         if (dim := sums.get(self.explainer_config.node_mask_type)) is not None:
             masks["node_mask"] = _by_type(lambda mask: mask.sum(dim, keepdim=True), masks["node_mask"])
-        if not graph.is_hetero:
+        if not isinstance(edge_index, dict):
             return Explanation(**masks)
         explanation = HeteroExplanation()
         for name, mask in masks.items():
@@ -151,29 +161,26 @@ class GOAtExplainer(ExplainerAlgorithm):
             return False
         return True
 
-    def _masks(self, graph: _ExplainedGraph, weights: Tensor) -> dict[str, Any]:
+    def _masks(self, model: _ByName, arguments: tuple[Any, ...], weights: Tensor) -> dict[str, Any]:
         """Attribute ``(weights * output).sum()``; the masks by name, of a heterogeneous graph dictionaries by type.
 
         Where the model ends in a softmax, logits stand for the output.
         """
-        config = self.explainer_config
-        nodes, edges = config.node_mask_type is not None, config.edge_mask_type is not None
-        inputs = (graph.features() if nodes else {}) | (graph.edge_masks(weights.dtype) if edges else {})
+        x, edge_index, *others = arguments
+        nodes = self.explainer_config.node_mask_type is not None
+        inputs: dict[str, Any] = {"node": _by_type(Tensor.detach, x)} if nodes else {}
+        if self.explainer_config.edge_mask_type is not None:
+            inputs["edge"] = _by_type(lambda edges: weights.new_ones(edges.size(1)), edge_index)
         positions = weights.nonzero(as_tuple=True)
 
         def weighted_sum(output: Tensor) -> Tensor:
             return (output.reshape(weights.shape)[positions] * weights[positions]).sum().view(1)
 
-        mask_type = "_and_".join(name.removesuffix("_mask") for name in inputs)
-        explained = ExplainedModel(_ByName(graph), mask_type, weighted_sum)
+        explained = ExplainedModel(model, "_and_".join(inputs), weighted_sum)
         goat = GOAtAttribution(explained, self.field, at=self.at, gates=self.gates)
-        others = (graph.edge_index, *graph.kwargs.values())
-        masks = goat.attribute(tuple(inputs.values()), None, others if nodes else (graph.x, *others))
-        return dict(zip(inputs, masks, strict=True))
-
-
-def _rows_times(mask: Tensor, scale: Tensor) -> Tensor:
-    return mask * scale.view(-1, *[1] * (mask.dim() - 1))
+        given = (edge_index, *others) if nodes else arguments
+        masks = goat.attribute(tuple(inputs.values()), None, given)
+        return {f"{name}_mask": mask for name, mask in zip(inputs, masks, strict=True)}
 
 
 def output_weights(output: Tensor, target: Tensor, index: int | Tensor | None, mode: ModelMode) -> Tensor:
@@ -203,7 +210,7 @@ def output_weights(output: Tensor, target: Tensor, index: int | Tensor | None, m
         weights = 2 * _classes(output.flatten(), target, counts, 2) - 1
     else:
         raise ValueError(f"Expected one number per row in binary classification (got output {list(output.shape)}).")
-    return _rows_times(weights.to(output.dtype).view(output.shape), counts)
+    return weights.to(output.dtype).view(output.shape) * counts.view(-1, *[1] * (output.dim() - 1))
 
 
 def _classes(numbers: Tensor, target: Tensor, counts: Tensor, num_classes: int) -> Tensor:
@@ -220,59 +227,12 @@ def _classes(numbers: Tensor, target: Tensor, counts: Tensor, num_classes: int) 
     return known
 
 
-class _ExplainedGraph(NamedTuple):
-    """A model and its arguments.
-
-    Attributes:
-        model: The model.
-        x: The node features, ``[N, F]``; of a heterogeneous graph by node type.
-        edge_index: The edges, ``[2, E]``; of a heterogeneous graph by edge type.
-        kwargs: The other arguments.
-    """
-
-    model: Module
-    x: Any
-    edge_index: Any
-    kwargs: dict[str, Any]
-
-    def __call__(self) -> Any:
-        """Call the model."""
-        return self.model(
-            fresh(self.x), fresh(self.edge_index), **{k: fresh(value) for k, value in self.kwargs.items()}
-        )
-
-    def check(self) -> None:
-        """Raise ValueError if only the nodes or only the edges have types."""
-        if isinstance(self.x, dict) != isinstance(self.edge_index, dict):
-            names = [type(value).__name__ for value in (self.x, self.edge_index)]
-            raise ValueError(
-                f"Expected tensors for x and edge_index, or dictionaries for both (got {names[0]} and {names[1]})."
-            )
-
-    @property
-    def is_hetero(self) -> bool:
-        """Whether the graph is heterogeneous."""
-        return isinstance(self.edge_index, dict)
-
-    def features(self) -> dict[str, Any]:
-        """Return the features by the name of their mask."""
-        return {"node_mask": _by_type(Tensor.detach, self.x)}
-
-    def edge_masks(self, dtype: torch.dtype) -> dict[str, Any]:
-        """Return edge masks of ones by the name of the mask."""
-
-        def ones(edge_index: Tensor) -> Tensor:
-            return torch.ones(edge_index.size(1), dtype=dtype, device=edge_index.device)
-
-        return {"edge_mask": _by_type(ones, self.edge_index)}
-
-
 class _ByName(Module):
     """A model that takes its further arguments by position and passes them on by name."""
 
-    def __init__(self, graph: _ExplainedGraph) -> None:
+    def __init__(self, model: Module, names: tuple[str, ...]) -> None:
         super().__init__()
-        self.model, self.names, self.training = graph.model, tuple(graph.kwargs), False
+        self.model, self.names, self.training = model, names, False
 
     def forward(self, x: Any, edge_index: Any, *others: Any) -> Any:
         """Call the model."""

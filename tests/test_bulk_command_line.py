@@ -15,7 +15,7 @@ import captum_goat.__main__
 from benchmarks.datasets import ba_shapes
 from captum_goat import GOAtAttribution, explain_nodes
 from captum_goat.bulk import explain_dataset, load_attributions
-from captum_goat.cli import explain as command_line
+from captum_goat.cli.main import main
 from captum_goat.cli.saved_files import load_graphs, load_model
 from captum_goat.models import GraphClassifier, NodeClassifier
 
@@ -33,11 +33,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def command(*more: str, out: str = "attributions.pt", **options: str) -> list[str]:
     given = {"model": "weights.pt", "class": "bulk_models:Watched", "data": "graphs.pt", "out": out} | options
-    return [*(word for name, value in given.items() for word in (f"--{name}", value)), "--quiet", *more]
+    return ["explain", *(word for name, value in given.items() for word in (f"--{name}", value)), "--quiet", *more]
 
 
 def test_attributions_of_a_saved_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(command("--batch-size", "4")) == 0
+    assert main(command("--batch-size", "4")) == 0
     summary = capsys.readouterr().out
     assert "6 graphs in" in summary
     assert "graphs per second), largest completeness error" in summary
@@ -48,7 +48,7 @@ def test_attributions_of_a_saved_model(folder: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(("text", "target"), [("label", "label"), ("all", "all"), ("2", 2)])
 def test_options(text: str, target: Any, folder: Path) -> None:
-    assert command_line.main(command("--target", text, "--field", "repeated", "--undirected")) == 0
+    assert main(command("--target", text, "--field", "repeated", "--undirected")) == 0
     options: Any = {"target": target, "undirected": True, "show_progress": False}
     expected = explain_dataset(GOAtAttribution(watched_model(), "repeated"), GRAPHS, **options)
     for one, other in zip(load_attributions("attributions.pt"), expected, strict=True):
@@ -58,11 +58,11 @@ def test_options(text: str, target: Any, folder: Path) -> None:
 def test_interrupted_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("WATCHED_RAISE", "4")
-        assert command_line.main(command("--batch-size", "2")) == 130
+        assert main(command("--batch-size", "2")) == 130
     assert "Call again to continue" in capsys.readouterr().err
-    assert command_line.main(command("--batch-size", "3")) == 1
+    assert main(command("--batch-size", "3")) == 1
     assert "differs in batch_size" in capsys.readouterr().err
-    assert command_line.main(command("--batch-size", "3", "--restart")) == 0
+    assert main(command("--batch-size", "3", "--restart")) == 0
 
 
 def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +73,7 @@ def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save(data, "graph.pt")
     given = {"model": "nodes.pt", "class": "captum_goat.models:NodeClassifier", "data": "graph.pt"}
     given |= {"arguments": json.dumps(arguments)}
-    assert command_line.main(command("--nodes", "31", "7", **given)) == 0
+    assert main(command("--nodes", "31", "7", **given)) == 0
     assert "2 nodes in" in capsys.readouterr().out
     saved, expected = load_attributions("attributions.pt"), explain_nodes(model, data, [31, 7])
     assert saved.meta["nodes"] == [31, 7]
@@ -81,9 +81,9 @@ def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         edges, attributions = expected[position]
         assert torch.equal(each.attributions, attributions)
         assert torch.equal(each.edge_index, data.edge_index[:, edges])
-    assert command_line.main(command("--nodes", **given)) == 0
+    assert main(command("--nodes", **given)) == 0
     assert len(load_attributions("attributions.pt")) == data.num_nodes
-    assert command_line.main(command("--nodes", "1", **given | {"data": "graphs.pt"})) == 1
+    assert main(command("--nodes", "1", **given | {"data": "graphs.pt"})) == 1
     assert "Expected one graph" in capsys.readouterr().err
 
 
@@ -109,23 +109,23 @@ def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_refusals(wrong: dict[str, str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(command(**wrong)) == 1
+    assert main(command(**wrong)) == 1
     assert message in capsys.readouterr().err
     assert sorted(file.name for file in folder.iterdir()) == ["graphs.pt", "weights.pt"]
 
 
 def test_wrong_targets(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        command_line.main(command("--target", "best"))
+        main(command("--target", "best"))
     assert "expected predicted, label, all, none or a class (got 'best')" in capsys.readouterr().err
 
 
 def test_pickled_models_are_read_when_trusted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save(watched_model(), "model.pt")
     options = [word for word in command(model="model.pt") if word not in ("--class", "bulk_models:Watched")]
-    assert command_line.main(options) == 1
+    assert main(options) == 1
     assert "--trust-pickle if the file has the whole model" in capsys.readouterr().err
-    assert command_line.main([*options, "--trust-pickle"]) == 0
+    assert main([*options, "--trust-pickle"]) == 0
     assert "Warning: --trust-pickle executes whatever code" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"Expected a whole model in .*weights.pt \(got OrderedDict\)"):
         load_model(folder / "weights.pt", trust_pickle=True)
@@ -206,18 +206,69 @@ def test_text_files_of_the_tu_collection(inside: str, tmp_path: Path) -> None:
         assert_graphs(load_graphs(tmp_path / "TOY"), expected)
 
 
-@pytest.mark.parametrize(("words", "code", "text"), [([], 0, "usage"), (["--help"], 0, "usage"), (["play"], 2, "play")])
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["--help"], 0, "compare"),
+        (["--version"], 0, captum_goat.__version__),
+        (["play"], 2, "play"),
+        (["explain", "--help"], 0, "--trust-pickle"),
+    ],
+)
 def test_commands(
     words: list[str], code: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["captum_goat", *words])
-    assert captum_goat.__main__.main() == code
+    with pytest.raises(SystemExit) as ended:
+        captum_goat.__main__.main()
+    assert ended.value.code == code
     captured = capsys.readouterr()
     assert text in captured.out + captured.err
 
 
-def test_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["captum_goat", "explain", "--help"])
-    with pytest.raises(SystemExit):
-        captum_goat.__main__.main()
-    assert "--trust-pickle" in capsys.readouterr().out
+def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"    {name} " in printed for name in ("check", "compare", "explain"))
+
+
+def test_errors_leave_nothing_that_blocks_the_corrected_command(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graphs = numbered_graphs(6)
+    del graphs[4].edge_index
+    torch.save(graphs, "wrong.pt")
+    assert main(command("--batch-size", "6", data="wrong.pt")) == 1
+    said = capsys.readouterr().err
+    assert "Expected graphs with an edge_index" in said
+    assert "(In the batch of graphs 0 to 5 of the dataset.)" in said
+    assert said.count("\n") == 1
+    assert main(command("--target", "7")) == 1
+    assert not list(folder.glob("*.parts"))
+    assert main(command()) == 0
+
+
+def test_hints_name_flags(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("WATCHED_RAISE", "4")
+        assert main(command("--batch-size", "2")) == 130
+    assert main(command("--batch-size", "3")) == 1
+    assert "Pass --restart to delete them" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_devices_that_are_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command("--device", "cuda")) == 1
+    said = capsys.readouterr().err
+    assert "Expected an available device for --device (got cuda: " in said
+    assert said.count("\n") == 1
+
+
+def test_the_root_of_a_dataset(tmp_path: Path) -> None:
+    for name in ("ONE", "TWO"):
+        (tmp_path / name / "processed").mkdir(parents=True)
+        torch.save(GRAPHS, tmp_path / name / "processed" / "data.pt")
+        if name == "ONE":
+            assert_graphs(load_graphs(tmp_path), GRAPHS)
+    with pytest.raises(FileNotFoundError, match=r"one with several such folders; choose one of .*ONE, .*TWO\)"):
+        load_graphs(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from bulk_dataset_subjects import NUM_GRAPHS, assert_same, one_by_one
 from bulk_dataset_subjects import graphs as graphs
-from bulk_models import watched_model
+from bulk_models import numbered_graphs, watched_model
 from conftest import randomize
 from torch import Tensor, nn
 from torch.utils.data import Subset
@@ -118,3 +118,10 @@ def test_labels_are_needed_for_labels(graphs: list[Data]) -> None:
     unlabelled = [Data(x=graph.x, edge_index=graph.edge_index) for graph in graphs]
     with pytest.raises(ValueError, match=r"one integer y per graph.*\(got none\)"):
         explain_dataset(watched_model(), unlabelled, target="label", show_progress=False)
+
+
+def test_graphs_with_differing_attributes() -> None:
+    graphs = numbered_graphs(4)
+    graphs[2].edge_attr = torch.ones(graphs[2].num_edges, 2)
+    with pytest.raises(ValueError, match=r"Expected graphs with the same attributes .* only one of them has edge_attr"):
+        explain_dataset(watched_model(), graphs, show_progress=False)

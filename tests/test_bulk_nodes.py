@@ -116,12 +116,7 @@ def test_the_model_is_left_as_it_was() -> None:
         ({"nodes": []}, ValueError, "Expected one node or more (got none)"),
         ({"target": "best"}, ValueError, "Expected target to be 'predicted', 'label', 'all', a class"),
         ({"target": [1, 2]}, ValueError, "one class for each of 44 nodes"),
-        (
-            {"num_hops": 2},
-            ValueError,
-            "Expected num_hops of at least 3, the hops that the model's messages make (got 2)",
-        ),
-        ({"batch_size": 0}, ValueError, "Expected batch_size of at least 1 (got 0)"),
+        ({"max_edges": 0}, ValueError, "Expected max_edges of at least 1 (got 0)"),
     ],
 )
 def test_wrong_arguments(options: dict[str, Any], error: type[Exception], message: str) -> None:

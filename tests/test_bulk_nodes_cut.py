@@ -15,10 +15,9 @@ import captum_goat.nodes.checked_cuts as cut_check
 from benchmarks.datasets import ba_shapes
 from captum_goat import GOAtAttribution
 from captum_goat.compare import computation_graphs
-from captum_goat.nodes.checked_cuts import CheckedCuts
-from captum_goat.nodes.cut_graphs import Direction, NeighborIndex, cut_graphs, joint_surroundings, spans_more
+from captum_goat.nodes.checked_cuts import CheckedCuts, GraphData
+from captum_goat.nodes.cut_graphs import Direction, NeighborIndex, cut_graphs, joint_surroundings, surroundings
 from captum_goat.nodes.explainer import NodeExplainer
-from captum_goat.nodes.graph_data import GraphData
 from captum_goat.tracking import UnsupportedModelError
 
 
@@ -107,8 +106,8 @@ def test_surroundings() -> None:
     touching = torch.isin(data.edge_index, inner).any(dim=0)
     assert torch.equal(around.edges, touching.nonzero().view(-1))
     size = len(cut_graphs(index, roots[:1], 3).edges)
-    assert not spans_more(index, roots[:1], 3, size)
-    assert spans_more(index, roots[:1], 3, size - 1)
+    assert surroundings(index, roots[:1], 3, size) is not None
+    assert surroundings(index, roots[:1], 3, size - 1) is None
 
 
 WAYS = {

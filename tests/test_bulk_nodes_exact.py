@@ -194,7 +194,7 @@ def test_options_of_the_method(name: str, options: dict[str, Any]) -> None:
     check_all(GOAtAttribution(model(name), **options), graph(undirected=True), step=3)
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 5}, {"max_edges": 100}, {"check": False}], ids=str)
+@pytest.mark.parametrize("options", [{"max_edges": 100}, {"check": False}], ids=str)
 def test_however_they_are_cut(options: dict[str, Any]) -> None:
     check_all(model("gcn"), graph(undirected=True), step=4, **options)
 
@@ -260,7 +260,3 @@ class Pooled(nn.Module):
 def test_models_that_look_at_the_whole_graph_are_refused(refused: Callable[[], nn.Module]) -> None:
     with pytest.raises(UnsupportedModelError, match=r"depend on the \d hop"):
         explain_nodes(randomize(refused().double(), 0), graph(undirected=True))
-
-
-def test_more_hops_than_needed() -> None:
-    check_all(model("gcn"), graph(), num_hops=4, step=4)

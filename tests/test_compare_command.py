@@ -11,7 +11,7 @@ from bulk_models import numbered_graphs, watched_model
 from comparison_subjects import Sources
 
 from benchmarks.datasets import ba_shapes
-from captum_goat.cli import compare as command_line
+from captum_goat.cli.main import main
 from captum_goat.compare import compare
 from captum_goat.models import NodeClassifier
 
@@ -29,12 +29,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def command(*more: str, **options: str) -> list[str]:
     given = {"model": "weights.pt", "class": "bulk_models:Watched", "data": "graphs.pt"} | options
-    return [*(word for name, value in given.items() for word in (f"--{name}", value)), "--quiet", *more]
+    return ["compare", *(word for name, value in given.items() for word in (f"--{name}", value)), "--quiet", *more]
 
 
 def test_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = command("--explainers", "goat", "comparison_subjects:Sources", "--out", "out", "--target", "label")
-    assert command_line.main(words) == 0
+    assert main(words) == 0
     printed = capsys.readouterr().out
     assert "| `sources`" in printed
     assert f"The table is in {Path('out/comparison.md')}." in printed
@@ -54,15 +54,15 @@ def test_command_for_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     torch.save(data, "graph.pt")
     given = {"model": "nodes.pt", "class": "captum_goat.models:NodeClassifier", "data": "graph.pt"}
     given |= {"arguments": json.dumps(arguments), "explainers": "goat"}
-    assert command_line.main(command("--nodes", "31", "7", "--hops", "3", **given)) == 0
+    assert main(command("--nodes", "31", "7", "--hops", "3", **given)) == 0
     assert "on 2 graph(s)" in capsys.readouterr().out
-    assert command_line.main(command("--nodes", "--hops", "3", "--limit", "4", "--target", "label", **given)) == 0
+    assert main(command("--nodes", "--hops", "3", "--limit", "4", "--target", "label", **given)) == 0
     assert "on 4 graph(s)" in capsys.readouterr().out
-    assert command_line.main(command("--nodes", "31", **given)) == 1
+    assert main(command("--nodes", "31", **given)) == 1
     assert "(got no num_hops)" in capsys.readouterr().err
-    assert command_line.main(command("--nodes", "9999", "--hops", "3", **given)) == 1
+    assert main(command("--nodes", "9999", "--hops", "3", **given)) == 1
     assert "Expected nodes from 0 to 49 (got 9999 to 9999)" in capsys.readouterr().err
-    assert command_line.main(command("--nodes", "1", "--hops", "3", **given | {"data": "graphs.pt"})) == 1
+    assert main(command("--nodes", "1", "--hops", "3", **given | {"data": "graphs.pt"})) == 1
     assert "Expected one graph for --nodes (got 6)" in capsys.readouterr().err
 
 
@@ -74,7 +74,6 @@ def test_command_for_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
         ({"class": "bulk_models:Other"}, "Expected bulk_models:Other to be importable"),
         ({"explainers": "gaot"}, "(got 'gaot')"),
         ({"explainers": "bulk_models:Other"}, "Expected bulk_models:Other to be importable"),
-        ({"training-data": "nowhere"}, "Expected nowhere to be a file, or a folder"),
         ({"explainers": "comparison_subjects:NeedsArguments"}, "that can be called without arguments (got: "),
         ({"explainers": "comparison_subjects:Unlucky"}, "(got errors from all: unlucky: RuntimeError: out of luck)"),
         ({"device": "cuda:99"}, "Expected an available device for --device (got cuda:99: "),
@@ -86,7 +85,7 @@ def test_command_for_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_refusals_of_the_command(
     wrong: dict[str, str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command_line.main(command(**wrong)) == 1
+    assert main(command(**wrong)) == 1
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
@@ -95,12 +94,4 @@ def test_refusals_of_the_command(
 @pytest.mark.parametrize("words", [("--limit", "0"), ("--target", "best"), ("--node-policy", "go")])
 def test_wrong_options(words: tuple[str, str], folder: Path) -> None:
     with pytest.raises(SystemExit):
-        command_line.main(command(*words))
-
-
-def test_training_data_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = {"explainers": "benchmarks.explainers.pyg:PGExplainerOfPyG", "limit": "2"}
-    assert command_line.main(command(**options)) == 0
-    assert "Pass training_graphs" in capsys.readouterr().out
-    assert command_line.main(command(**options, **{"training-data": "graphs.pt"})) == 0
-    assert "| `pg_explainer` |" in capsys.readouterr().out
+        main(command(*words))

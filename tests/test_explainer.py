@@ -24,7 +24,7 @@ from explainer_subjects import (
 )
 from torch import Tensor
 
-from captum_goat import EdgeMaskedModel, GOAtAttribution
+from captum_goat import EdgeMaskedModel, GOAtAttribution, GOAtExplainer
 
 MASK_TYPES = [(None, "object"), *product(NODE_MASK_TYPES, [None, "object"])]
 
@@ -128,3 +128,8 @@ def test_edges_of_a_batch_are_explained_for_their_own_graph(mode: str, return_ty
         alone = goat(X[own["node_mask"]], EDGE_INDEX[:, own["edge_mask"]] - 5 * number, target=target[number])
         for mask in together.available_explanations:
             assert_same(together[mask][own[mask]], alone[mask])
+
+
+def test_the_model_is_no_option() -> None:
+    with pytest.raises(TypeError, match=r"Expected options of GOAt \(got the model, Linear\). Pass the model to PyG's"):
+        GOAtExplainer(torch.nn.Linear(2, 2))  # type: ignore[arg-type]

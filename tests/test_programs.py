@@ -100,7 +100,9 @@ def test_other_features_of_a_known_graph(reused: Callable[[], list[bool]]) -> No
         (chosen, range(2), range(3, 5)),
     ],
 )
-def test_another_argument(how: Callable[..., Tensor], before: Any, after: Any, reused: Callable[[], list[bool]]) -> None:
+def test_another_argument(
+    how: Callable[..., Tensor], before: Any, after: Any, reused: Callable[[], list[bool]]
+) -> None:
     model = Net(how).eval()
     goat = GOAtAttribution(model)
     goat.attribute(MASK, 0, (X, EDGES, before))

@@ -343,5 +343,3 @@ def test_the_matrix_of_a_small_graph_has_the_fields_that_sets_have(kind: str, po
         found, expected = matrix.owners(ids, blocks), sets.owners(ids, blocks)
         assert (found is None) == (expected is None)
         assert found is None or torch.equal(found, expected)
-
-

@@ -2,14 +2,16 @@
 
 from captum_goat.bulk.dataset import explain_dataset
 from captum_goat.bulk.files import GraphAttributions, SavedAttributions, load_attributions
-from captum_goat.bulk.model_check import MaskCheck, ModelCheck, check
+from captum_goat.bulk.model_check import ModelCheck, check
+from captum_goat.bulk.tables import edge_table, write_table
 
 __all__ = [
     "GraphAttributions",
-    "MaskCheck",
     "ModelCheck",
     "SavedAttributions",
     "check",
+    "edge_table",
     "explain_dataset",
     "load_attributions",
+    "write_table",
 ]

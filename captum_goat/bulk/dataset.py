@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch_geometric.data import Data
+from torch.utils.data import DataLoader, SequentialSampler
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Batch, Data
 from torch_geometric.explain import Explanation
 
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.files import file_format, load_attributions, merge
-from captum_goat.bulk.graph_batches import GraphBatch, GraphSource
-from captum_goat.bulk.part_folder import PartFolder, Record
+from captum_goat.bulk.part_folder import PartFolder
 from captum_goat.bulk.ranks import Ranks
 from captum_goat.bulk.targets import TargetOption, Targets
 from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
 from captum_goat.runs.digests import digest_of
 from captum_goat.runs.progress import progress_bar
+from captum_goat.tracking import UnsupportedModelError
 from captum_goat.wrapped_model import ExplainedModel
 
-FORMAT = 3  # of parts; raised when they change, so that older ones are not used
+FORMAT = 4  # of parts; raised when they change, so that older ones are not used
+BATCH_SIZE = 128  # where neither the caller nor a DataLoader says otherwise
 
 
 def explain_dataset(
@@ -100,25 +104,24 @@ def explain_dataset(
         >>> len(explain_dataset(goat, graphs, target=1, show_progress=False))
         20
     """
-    method, source, ranks = edge_method(method), GraphSource.of(dataset, batch_size), Ranks.current()
-    targets = Targets.of(target, source.num_graphs, "graph")
+    source, ranks = GraphSource(dataset, batch_size), Ranks.current()
+    targets = Targets.of(target, len(source.graphs), "graph")
+    explainer = _BatchExplainer(edge_method(method), targets, undirected, arguments, device)
     if device is not None:
-        method.model.to(device)
-    explainer = _BatchExplainer(
-        method, targets, undirected, arguments, None if device is None else torch.device(device)
-    )
+        explainer.method.model.to(device)
     if out is None:
         if ranks.count > 1:
             raise ValueError("Expected out=..., a file for the attributions of several processes (got None).")
         return _explanations(explainer, source, show_progress)
     path = Path(out)
     file_format(path)  # raises before the work is done if such a file cannot be written
-    record = explainer.options() | {"graphs": source.num_graphs, "batch_size": source.batch_size}
-    folder = PartFolder.beside(path)
+    record = explainer.options() | {"graphs": len(source.graphs), "batch_size": source.batch_size}
+    folder = PartFolder(path, record, source.num_batches)
     with folder.claimed(ranks):
-        _write_parts(explainer, source, folder, record, ranks, show_progress=show_progress, resume=resume)
+        finished = ranks.once(lambda: folder.prepare(resume=resume))
+        _write_parts(explainer, source, folder, finished, ranks, show_progress)
         ranks.wait()
-        ranks.once(lambda: merge(folder, source.num_batches, record, path))
+        ranks.once(lambda: merge(folder))
     return load_attributions(path)
 
 
@@ -143,13 +146,94 @@ def floating_tensor(model: Module) -> Tensor:
     return next(tensors, torch.empty(0))
 
 
-class _ExplainedBatch(NamedTuple):
-    """Attributions of the graphs of a batch, on the CPU; the shapes are those of a :class:`TensorFile`."""
+class GraphSource:
+    """A dataset that is read in batches.
 
-    attributions: Tensor
-    targets: Tensor | None
-    outputs: Tensor
-    deltas: Tensor
+    Args:
+        dataset: A dataset, a list of graphs, or a ``DataLoader``.
+        batch_size: The number of graphs in a batch; ``None`` for that of the ``DataLoader``, or :data:`BATCH_SIZE`.
+    """
+
+    def __init__(self, dataset: Any, batch_size: int | None) -> None:
+        self.graphs, self._collate, self._num_workers = dataset, Batch.from_data_list, 0
+        if isinstance(dataset, DataLoader):
+            if dataset.batch_size is None or not isinstance(dataset.sampler, SequentialSampler):
+                raise ValueError(
+                    "Expected a DataLoader that takes the graphs in order, with a batch_size (got one with "
+                    f"{type(dataset.sampler).__name__} and batch_size {dataset.batch_size}). Attributions are saved by "
+                    "the numbers of the graphs: use shuffle=False, or pass the dataset."
+                )
+            self.graphs, self._collate, self._num_workers = dataset.dataset, dataset.collate_fn, dataset.num_workers
+            batch_size = batch_size or dataset.batch_size
+        kind = type(self.graphs)
+        if issubclass(kind, Data) or not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")):
+            raise TypeError(
+                f"Expected a dataset, a list of graphs or a DataLoader, with a length (got {kind.__name__})."
+            )
+        self.batch_size = BATCH_SIZE if batch_size is None else batch_size
+        if self.batch_size < 1 or not len(self.graphs):
+            raise ValueError(
+                f"Expected at least one graph, and one per batch (got {len(self.graphs)} graphs and batch_size "
+                f"{batch_size})."
+            )
+        self.num_batches = -(-len(self.graphs) // self.batch_size)
+
+    def members(self, number: int) -> range:
+        """Return the numbers of the graphs in a batch."""
+        return range(number * self.batch_size, min((number + 1) * self.batch_size, len(self.graphs)))
+
+    def read(self, numbers: Sequence[int]) -> Iterator[tuple[range, list[Data], Data]]:
+        """Yield batches in the given order: the numbers of their graphs, the graphs, and these collated."""
+        members = [self.members(number) for number in numbers]
+        loader: DataLoader[Any] = DataLoader(
+            self.graphs,
+            batch_sampler=members,  # type: ignore[arg-type]
+            collate_fn=_Together(self._collate),
+            num_workers=self._num_workers,
+            # From which the seeds of workers are drawn; without it, from the caller's random numbers.
+            generator=torch.Generator().manual_seed(torch.initial_seed()),
+        )
+        batches = iter(loader)
+        for batch_members in members:
+            with _named(batch_members):
+                graphs, batch = next(batches)
+            yield batch_members, graphs, batch
+
+
+@contextmanager
+def _named(members: range) -> Iterator[None]:
+    """Add the numbers of the graphs to what is raised for a batch."""
+    try:
+        yield
+    except (IndexError, TypeError, ValueError, UnsupportedModelError) as error:
+        if len(error.args) != 1:  # an error that takes more than a message
+            raise
+        first, last = members[0], members[-1]
+        graphs = f"graph {first}" if first == last else f"graphs {first} to {last}"
+        raise type(error)(f"{error} (In the batch of {graphs} of the dataset.)") from error
+
+
+class _Together:
+    """A function that returns graphs beside their batch; a class, so that it can be pickled for workers."""
+
+    def __init__(self, collate: Callable[[list[Data]], Data]) -> None:
+        self.collate = collate
+
+    def __call__(self, graphs: list[Data]) -> tuple[list[Data], Data]:
+        for graph in graphs:
+            if not isinstance(graph, Data):
+                raise TypeError(
+                    f"Expected graphs that are torch_geometric.data.Data (got {type(graph).__name__}). Explain other "
+                    "graphs, such as heterogeneous ones, with GOAtAttribution."
+                )
+            if graph.edge_index is None:
+                raise ValueError(f"Expected graphs with an edge_index (got {graph}).")
+            if differing := {*graph.keys()} ^ {*graphs[0].keys()}:
+                raise ValueError(
+                    f"Expected graphs with the same attributes (got {graphs[0]} and {graph}: only one of them has "
+                    f"{', '.join(sorted(differing))}). Delete what only some graphs have."
+                )
+        return graphs, self.collate(graphs)
 
 
 @dataclass(frozen=True)
@@ -160,9 +244,9 @@ class _BatchExplainer:
     targets: Targets
     undirected: bool
     arguments: Callable[[Data], Any] | None
-    device: torch.device | None
+    device: str | torch.device | None
 
-    def options(self) -> Record:
+    def options(self) -> dict[str, Any]:
         """Return what decides the attributions of a graph, as plain values; objects by their digests."""
         goat, targets = self.method, self.targets
         wrapper = ExplainedModel.of(goat.forward_func)
@@ -179,11 +263,18 @@ class _BatchExplainer:
             "arguments": None if self.arguments is None else digest_of({"arguments": self.arguments}),
         }
 
-    def __call__(self, batch: Data, members: range) -> _ExplainedBatch:
-        """Explain a batch of the graphs with these numbers in the dataset."""
+    def __call__(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
+        """Explain a batch, and return what a part has of it, on the CPU.
+
+        The shapes are those of :class:`~captum_goat.bulk.files.TensorFile`, but for ``edge_index`` ``[E, 2]``.
+        """
+        with _named(members):
+            return self._explain(members, graphs, batch)
+
+    def _explain(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
         model = self.method.model
         like = floating_tensor(model)
-        device = like.device if self.device is None else self.device
+        device = like.device if self.device is None else torch.device(self.device)
         batch = batch.to(device)
         if self.arguments is None:
             attributes_for(model, batch)  # raises if some are missing
@@ -201,30 +292,42 @@ class _BatchExplainer:
         if self.undirected:
             attributions = average_features(attributions, undirected_feature_mask(batch.edge_index))
         deltas = torch.stack(result.deltas)
-        if self.targets.target == "all":
-            attributions, deltas = attributions.t().contiguous(), deltas.t().contiguous()
-        else:
-            attributions, deltas = attributions[0], deltas[0]
+        all_classes = self.targets.target == "all"
         targets = self.targets.explained(result.output, known)
-        targets = None if targets is None else targets.cpu()
-        return _ExplainedBatch(attributions.cpu(), targets, result.output.detach().cpu(), deltas.cpu())
+        sizes = torch.tensor([graph.edge_index.size(1) for graph in graphs])
+        return {
+            "attributions": (attributions.t() if all_classes else attributions[0]).cpu(),
+            "targets": None if targets is None else targets.cpu(),
+            "outputs": result.output.detach().cpu(),
+            "deltas": (deltas.t() if all_classes else deltas[0]).cpu(),
+            "sizes": sizes,
+            "edge_index": _edges_of_graphs(batch, sizes),
+        }
+
+
+def _edges_of_graphs(batch: Data, sizes: Tensor) -> Tensor:
+    """Return the edges of a batch ``[E, 2]``, with the nodes of every graph counted from 0."""
+    edges = batch.edge_index
+    plain: Tensor = edges.as_tensor() if isinstance(edges, EdgeIndex) else edges
+    first: Tensor = batch.ptr[:-1].cpu().repeat_interleave(sizes)
+    return (plain.cpu().long() - first).int().t().contiguous()  # without edges, an edge_index may come as floats
 
 
 def _explanations(explainer: _BatchExplainer, source: GraphSource, show_progress: bool) -> list[Explanation]:
     """Explain all graphs, and keep the explanations in memory."""
     explanations = []
-    with progress_bar(source.num_graphs, "graph", show_progress) as advance:
-        for batch in source.read(range(source.num_batches)):
-            result = explainer(batch.batch, source.members(batch.number))
-            masks = result.attributions.split(batch.sizes)
-            for number, (graph, mask) in enumerate(zip(batch.graphs, masks, strict=True)):
+    with progress_bar(len(source.graphs), "graph", show_progress) as advance:
+        for members, graphs, batch in source.read(range(source.num_batches)):
+            part = explainer(members, graphs, batch)
+            masks = part["attributions"].contiguous().split(part["sizes"].tolist())
+            for number, (graph, mask) in enumerate(zip(graphs, masks, strict=True)):
                 own = slice(number, number + 1)
-                explanation = Explanation(**graph.to_dict() | {"edge_mask": mask, "prediction": result.outputs[own]})
-                explanation.delta = result.deltas[own]
-                if result.targets is not None:
-                    explanation.target = result.targets[own]
+                explanation = Explanation(**graph.to_dict() | {"edge_mask": mask, "prediction": part["outputs"][own]})
+                explanation.delta = part["deltas"][own]
+                if part["targets"] is not None:
+                    explanation.target = part["targets"][own]
                 explanations.append(explanation)
-            advance(len(batch.graphs))
+            advance(len(graphs))
     return explanations
 
 
@@ -232,33 +335,24 @@ def _write_parts(
     explainer: _BatchExplainer,
     source: GraphSource,
     folder: PartFolder,
-    record: Record,
+    finished: dict[int, str],
     ranks: Ranks,
-    *,
     show_progress: bool,
-    resume: bool,
 ) -> None:
-    """Explain this process's share of the batches that have not been explained yet."""
-    finished = ranks.once(lambda: folder.prepare(record, source.num_batches, resume=resume))
+    """Explain this process's share of the batches that are not finished yet, and the first that is once more."""
     pending = [number for number in range(source.num_batches) if number not in finished]
     numbers = ranks.share(list(finished)) + ranks.share(pending)
     total = sum(len(source.members(number)) for number in numbers)
     with progress_bar(total, "graph", show_progress and ranks.is_first) as advance:
-        for batch in source.read(numbers):
-            digest = digest_of(batch.batch.to_dict())
-            if batch.number in finished:
-                folder.check(finished[batch.number], digest)
-                if batch.number == numbers[0]:
-                    _check_same(folder.read(batch.number), _part(explainer, source, batch), folder)
-            else:
-                folder.write(batch.number, _part(explainer, source, batch) | {"digest": digest}, record)
-            advance(len(batch.graphs))
-
-
-def _part(explainer: _BatchExplainer, source: GraphSource, batch: GraphBatch) -> dict[str, Any]:
-    """Explain a batch, and return what is written to its part."""
-    edges = {"sizes": torch.tensor(batch.sizes), "edge_index": batch.own_edges().int()}
-    return explainer(batch.batch, source.members(batch.number))._asdict() | edges
+        for number, (members, graphs, batch) in zip(numbers, source.read(numbers), strict=True):
+            digest = digest_of(batch.to_dict())
+            if number not in finished:
+                folder.write(number, explainer(members, graphs, batch) | {"digest": digest})
+            elif finished[number] != digest:
+                raise folder.of_another_run("graphs")
+            elif number == numbers[0]:
+                _check_same(folder.read(number), explainer(members, graphs, batch), folder)
+            advance(len(graphs))
 
 
 def _check_same(before: dict[str, Any], now: dict[str, Any], folder: PartFolder) -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Sequence
+from contextlib import ExitStack
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, NamedTuple, overload
+from typing import Any, BinaryIO, NamedTuple, overload
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
-from captum_goat.bulk.part_folder import PartFolder, Record, full_disk_explained
+from captum_goat.bulk.part_folder import PartFolder
+from captum_goat.bulk.tables import as_table, edge_rows, labels
+from captum_goat.runs.atomic_files import UNFINISHED
 
-SUFFIXES = (".pt", ".parquet")
 # The tensors of a .pt file: whether they have one entry per edge or per graph, and along which dimension.
 LAYOUT = {
     "attributions": ("edges", 0),
@@ -25,7 +27,9 @@ LAYOUT = {
     "targets": ("graphs", 0),
     "outputs": ("graphs", 0),
     "deltas": ("graphs", 0),
+    "edges": ("edges", 0),
 }
+OPTIONAL = ("targets", "edges")  # may be None
 
 
 class GraphAttributions(NamedTuple):
@@ -37,6 +41,7 @@ class GraphAttributions(NamedTuple):
         target: The explained class; ``None`` where all are explained or there are none.
         output: The model's output, ``[C]`` or one number, without a last softmax or sigmoid.
         delta: The convergence delta, one number, or ``[C]`` for all classes.
+        edges: The numbers of the edges in the whole graph, where a node is explained; else ``None``.
 
     Examples::
 
@@ -53,6 +58,7 @@ class GraphAttributions(NamedTuple):
     target: Tensor | None
     output: Tensor
     delta: Tensor
+    edges: Tensor | None = None
 
 
 class SavedAttributions(Sequence[GraphAttributions]):
@@ -96,31 +102,53 @@ class SavedAttributions(Sequence[GraphAttributions]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} graphs, {self.meta['edges']} edges)"
 
+    def to_table(self, *, node_names: Sequence[Sequence[Any]] | None = None, **options: Any) -> Any:
+        """Return the attributions of all graphs as a table.
+
+        Args:
+            node_names: The names of the nodes, graph by graph.
+            **options: ``top_k`` (of every graph) and ``undirected``, as for :func:`~captum_goat.bulk.edge_table`.
+
+        Returns:
+            A table as :func:`~captum_goat.bulk.edge_table` returns it, with the columns ``graph`` (or ``node``, in a
+            file of nodes) and ``target_class`` (if one was explained) before.
+        """
+        unit, numbers = ("node", self.meta["nodes"]) if "nodes" in self.meta else ("graph", range(len(self)))
+        rows: list[dict[str, Any]] = []
+        for number, graph in enumerate(self):
+            data = Data(edge_index=graph.edge_index, e_id=graph.edges)
+            names = None if node_names is None else node_names[number]
+            first = labels(unit, numbers[number], graph.target)
+            rows += [first | row for row in edge_rows(graph.attributions, data, node_names=names, **options)]
+        return as_table(rows)
+
+    @abstractmethod
+    def __init__(self, path: Path) -> None:
+        """Open a file."""
+
     @abstractmethod
     def _graph(self, number: int) -> GraphAttributions:
         """Return the attributions of a graph."""
 
-
-class FileFormat(NamedTuple):
-    """How a kind of file is written and read."""
-
-    write: Callable[[PartFolder, int, dict[str, Any], Path], None]
-    read: Callable[[Path], SavedAttributions]
+    @staticmethod
+    @abstractmethod
+    def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
+        """Merge the parts of a run into a file."""
 
 
-def file_format(path: Path) -> FileFormat:
-    """Return the format that a file's name ends in; raise ValueError or ImportError if it cannot be written."""
+def file_format(path: Path) -> type[SavedAttributions]:
+    """Return the class for files of this name; raise ValueError or ImportError if there is none."""
     if path.is_dir():
         raise ValueError(f"Expected a file (got {path}, which is a folder).")
     if path.suffix == ".pt":
-        return FileFormat(_write_tensors, TensorFile)
-    if path.suffix == ".parquet":
-        if find_spec("pyarrow") is None:
-            raise ImportError("Parquet files need pyarrow: pip install captum-goat[parquet]")
-        from captum_goat.bulk import parquet_file
+        return TensorFile
+    if path.suffix != ".parquet":
+        raise ValueError(f"Expected a file that ends in .pt or .parquet (got {path.name}).")
+    if find_spec("pyarrow") is None:
+        raise ImportError("Parquet files need pyarrow: pip install captum-goat[parquet]")
+    from captum_goat.bulk.parquet_file import ParquetFile
 
-        return FileFormat(parquet_file.write, parquet_file.ParquetAttributions)
-    raise ValueError(f"Expected a file that ends in {' or '.join(SUFFIXES)} (got {path.name}).")
+    return ParquetFile
 
 
 def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
@@ -150,28 +178,21 @@ def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
         ...     saved[3].attributions.shape == (graphs[3].num_edges,)
         True
     """
-    read = file_format(Path(path)).read
+    saved_class = file_format(Path(path))
     if not Path(path).is_file():
         raise FileNotFoundError(f"Expected attributions in {path} (got no such file).")
-    return read(Path(path))
+    return saved_class(Path(path))
 
 
-def merge(folder: PartFolder, count: int, record: Record, path: Path) -> None:
-    """Merge ``count`` parts into a file, which appears when it is complete, and delete them."""
+def merge(folder: PartFolder) -> None:
+    """Merge all parts into the file of the run, which appears when it is complete, and delete them."""
     edges, largest = 0, 0.0
-    for part in folder.read_all(count):
+    for part in folder.read_all():
         edges += part["attributions"].size(0)
         largest = max(largest, float(part["deltas"].abs().max()))
-    merged = folder.path / f"whole{path.suffix}"
-    try:
-        with full_disk_explained(folder.path):
-            file_format(path).write(folder, count, {**record, "edges": edges, "largest_error": largest}, merged)
-            with merged.open("rb") as file:
-                os.fsync(file.fileno())  # before the parts are deleted
-        merged.replace(path)
-    finally:
-        folder.delete_unfinished()
-    folder.remove()
+    with folder.merging() as path:
+        meta = {**folder.record, "edges": edges, "largest_error": largest}
+        file_format(folder.out)._write(folder, meta, path)
 
 
 def is_meta(value: Any) -> bool:
@@ -194,6 +215,7 @@ class TensorFile(SavedAttributions):
         targets: The explained classes, ``[G]``; or ``None``.
         outputs: The model's outputs, ``[G, C]`` or ``[G]``.
         deltas: The convergence deltas, ``[G]``, or ``[G, C]`` for all classes.
+        edges: The numbers of the edges in the whole graph, where nodes are explained; else ``None``.
     """
 
     attributions: Tensor
@@ -202,6 +224,7 @@ class TensorFile(SavedAttributions):
     targets: Tensor | None
     outputs: Tensor
     deltas: Tensor
+    edges: Tensor | None
 
     def __init__(self, path: Path) -> None:
         try:
@@ -220,7 +243,28 @@ class TensorFile(SavedAttributions):
             None if self.targets is None else self.targets[number],
             self.outputs[number],
             self.deltas[number],
+            None if self.edges is None else self.edges[start:end],
         )
+
+    @staticmethod
+    def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
+        """Merge the parts of a run.
+
+        The rows of every tensor are collected in a file of its own, from which the merged file is then written: the
+        disk must have room for three times the attributions, but the memory only for one part. (Writing to memory that
+        is mapped to a file would be shorter, but kills the process on a full disk.)
+        """
+        first = {name: value for name, value in folder.read(0).items() if isinstance(value, Tensor)}
+        with ExitStack() as stack:
+            files = {name: stack.enter_context((folder.path / f"{name}{UNFINISHED}").open("w+b")) for name in first}
+            for part in folder.read_all():
+                for name, file in files.items():
+                    file.write(part[name].contiguous().view(-1).view(torch.uint8).numpy().data)
+            content: dict[str, Any] = {name: _mapped(file, first[name]) for name, file in files.items()}
+            sizes, content["edge_index"] = content.pop("sizes"), content["edge_index"].t()
+            content["ptr"] = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+            with path.open("wb") as merged:
+                torch.save(dict.fromkeys(LAYOUT) | content | {"meta": meta}, merged)
 
 
 def _is_complete(content: Any) -> bool:
@@ -233,70 +277,17 @@ def _is_complete(content: Any) -> bool:
     for name, (unit, dim) in LAYOUT.items():
         tensor = content[name]
         fits = isinstance(tensor, Tensor) and tensor.dim() > dim and tensor.size(dim) == meta[unit]
-        if not fits and not (name == "targets" and tensor is None):
+        if not fits and not (name in OPTIONAL and tensor is None):
             return False
     starts = isinstance(ptr, Tensor) and ptr.dtype == torch.long and ptr.shape == (meta["graphs"] + 1,)
     edges = content["edge_index"].shape == (2, meta["edges"]) and not content["edge_index"].is_floating_point()
     return starts and edges and ptr[[0, -1]].tolist() == [0, meta["edges"]] and bool((ptr.diff() >= 0).all())
 
 
-def _write_tensors(folder: PartFolder, count: int, meta: dict[str, Any], path: Path) -> None:
-    """Merge parts into a ``.pt`` file.
-
-    Every tensor is merged in a file of its own, from which the last file is then written: the disk must have room for
-    three times the attributions, but the memory only for one part.
-    """
-    first, sizes = folder.read(0), {"edges": meta["edges"], "graphs": meta["graphs"]}
-    with ExitStack() as stack:
-
-        def grown(name: str, like: Tensor, size: int, dim: int) -> _GrowingTensor:
-            return stack.enter_context(closing(_GrowingTensor(folder.path / f"{name}.whole", like, size, dim)))
-
-        tensors = {
-            name: grown(name, first[name], sizes[unit], dim)
-            for name, (unit, dim) in LAYOUT.items()
-            if first[name] is not None
-        }
-        ptr = grown("ptr", first["sizes"], sizes["graphs"] + 1, dim=0)
-        ptr.append(torch.zeros_like(first["sizes"][:1]))
-        edges = 0
-        for part in folder.read_all(count):
-            for name, tensor in tensors.items():
-                tensor.append(part[name])
-            ptr.append(edges + part["sizes"].cumsum(0))
-            edges += part["attributions"].size(0)
-        content = {name: tensors[name].mapped() if name in tensors else None for name in LAYOUT}
-        with path.open("wb") as file:
-            torch.save({**content, "ptr": ptr.mapped(), "meta": meta}, file)
-
-
-class _GrowingTensor:
-    """A tensor that is written to a file piece by piece along ``dim``, where its final size is ``size``.
-
-    Writing to memory that is mapped to a file would be shorter, but kills the process on a full disk.
-    """
-
-    def __init__(self, path: Path, like: Tensor, size: int, dim: int) -> None:
-        self._path, self._dtype, self._size, self._dim, self._done = path, like.dtype, size, dim, 0
-        self._shape = torch.Size([*like.shape[:dim], size, *like.shape[dim + 1 :]])
-        self._file = path.open("wb")
-
-    def append(self, values: Tensor) -> None:
-        """Write the next values along the dimension."""
-        bytes_each = self._dtype.itemsize * self._shape[self._dim + 1 :].numel()
-        for number, row in enumerate(values if self._dim else [values]):
-            self._file.seek((number * self._size + self._done) * bytes_each)
-            self._file.write(row.contiguous().view(-1).view(torch.uint8).numpy().data)
-        self._done += values.size(self._dim)
-
-    def mapped(self) -> Tensor:
-        """Return the tensor, which stays on disk until it is used."""
-        self.close()
-        if not self._shape.numel():
-            return torch.empty(self._shape, dtype=self._dtype)  # no file can be mapped that is empty
-        mapped: Tensor = torch.from_file(str(self._path), shared=False, size=self._shape.numel(), dtype=self._dtype)
-        return mapped.view(self._shape)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+def _mapped(file: BinaryIO, like: Tensor) -> Tensor:
+    """Return the rows in a file as a tensor that stays on disk until it is used."""
+    count = file.seek(0, os.SEEK_END) // like.dtype.itemsize
+    if not count:  # an empty file cannot be mapped
+        return like[:0]
+    mapped: Tensor = torch.from_file(file.name, shared=False, size=count, dtype=like.dtype)
+    return mapped.view(-1, *like.shape[1:])

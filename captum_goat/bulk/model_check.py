@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import torch
-from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import HeteroData
 from torch_geometric.data.data import BaseData
@@ -25,35 +23,15 @@ WIDTH = 100  # of the lines that are printed
 
 
 @dataclass(frozen=True)
-class MaskCheck:
-    """Whether a model can be explained with one value of ``at``.
-
-    Attributes:
-        at: ``"message"`` or ``"adjacency"``, as for :class:`~captum_goat.GOAtAttribution`.
-        reason: Which module and operation is unsupported and what to do; empty if the attributions are exact.
-        total: The sum of the attributions.
-        delta: The largest convergence delta.
-        forward_passes: How many forward passes an attribution took.
-        backward_passes: How many of them were followed by a backward pass.
-
-    Examples::
-
-        >>> from captum_goat.bulk import MaskCheck
-        >>> MaskCheck("adjacency", "'conv.aggr_module' (MaxAggregation) ...").is_exact
-        False
-    """
+class _MaskCheck:
+    """Whether a model can be explained with one value of ``at``, and what that takes."""
 
     at: Place
-    reason: str = ""
-    total: float = float("nan")
-    delta: float = float("nan")
+    reason: str = ""  # which module and operation is unsupported and what to do; empty if the attributions are exact
+    total: float = float("nan")  # of the attributions
+    delta: float = float("nan")  # the largest convergence delta
     forward_passes: int = 0
-    backward_passes: int = 0
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the attributions are exact."""
-        return not self.reason
+    backward_passes: int = 0  # how many of them were followed by a backward pass
 
 
 @dataclass(frozen=True)
@@ -63,26 +41,27 @@ class ModelCheck:
     Attributes:
         model: The name of the model's class.
         explained: What was explained.
-        masks: The results for each value of ``at``.
+        masks: The results for each value of ``at``, with ``reason`` (which module and operation is unsupported and what
+            to do; empty if the attributions are exact), ``total`` (their sum), ``delta``, ``forward_passes`` and
+            ``backward_passes``.
 
     Examples::
 
-        >>> from captum_goat.bulk import MaskCheck, ModelCheck
-        >>> print(ModelCheck("GIN", "prediction for 1 graph(s)", (MaskCheck("message", "", 0.53, 1e-8, 2, 1),)))
+        >>> from captum_goat.bulk import ModelCheck
+        >>> print(ModelCheck("GIN", "prediction for 1 graph(s)", ()))
         GIN, prediction for 1 graph(s)
         <BLANKLINE>
-        at       result  convergence delta  sum   forward passes  backward passes
-        message  exact   1.0e-08            0.53  2               1
+        at  result  convergence delta  sum  forward passes  backward passes
     """
 
     model: str
     explained: str
-    masks: tuple[MaskCheck, ...]
+    masks: tuple[_MaskCheck, ...]
 
     @property
     def supported_at(self) -> tuple[str, ...]:
         """The values of ``at`` with which the model can be explained."""
-        return tuple(mask.at for mask in self.masks if mask.is_exact)
+        return tuple(mask.at for mask in self.masks if not mask.reason)
 
     @property
     def is_exact(self) -> bool:
@@ -92,19 +71,15 @@ class ModelCheck:
     def __str__(self) -> str:
         rows = [("at", "result", "convergence delta", "sum", "forward passes", "backward passes")]
         for mask in self.masks:
-            figures = ("unsupported", *"----")
-            if mask.is_exact:
-                passes = str(mask.forward_passes), str(mask.backward_passes)
-                figures = ("exact", f"{mask.delta:.1e}", f"{mask.total:.4g}", *passes)
-            rows.append((mask.at, *figures))
+            passes = str(mask.forward_passes), str(mask.backward_passes)
+            numbers = ("exact", f"{mask.delta:.1e}", f"{mask.total:.4g}", *passes)
+            rows.append((mask.at, *(("unsupported", *"----") if mask.reason else numbers)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [f"{self.model}, {self.explained}", ""]
-        for row in rows:
-            lines.append("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         for mask in self.masks:
             if mask.reason:
                 lines += ["", *textwrap.wrap(f"at={mask.at!r}: {mask.reason}", WIDTH)]
-        return "\n".join(lines)
+        return "\n".join([f"{self.model}, {self.explained}", "", *lines])
 
 
 def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None = None) -> ModelCheck:
@@ -116,8 +91,7 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
     Args:
         method: The model, or a :class:`~captum_goat.GOAtAttribution` that attributes edges.
         data: A graph, or a batch of graphs, for which to check.
-        arguments: A function of ``data`` that returns the model's arguments as a tuple. By default, the model's
-            parameters are looked up by name among the attributes of the graph.
+        arguments: A function of ``data`` that returns the model's arguments as a tuple; by default looked up by name.
 
     Returns:
         What is supported, and if not, which module and operation is the cause and what to do. Print it.
@@ -140,38 +114,35 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
         (False, "'sin' in the model (GCN)")
     """
     goat = edge_method(method)
-    inputs = data if arguments is None else arguments(data)
-    mask, size = _ones(goat.model, data), f"{data.num_nodes} nodes, {data.num_edges} edges"
+    name, size = type(goat.model).__name__, f"{data.num_nodes} nodes, {data.num_edges} edges"
+    inputs, mask = data if arguments is None else arguments(data), _ones(goat.model, data)
     try:
         target, explained = _target(goat.model, mask, inputs, data)
     except UnsupportedModelError as error:
-        return ModelCheck(type(goat.model).__name__, size, tuple(MaskCheck(at, str(error)) for at in PLACES))
-    masks = tuple(_check_at(at, goat, mask, target, inputs) for at in PLACES)
-    return ModelCheck(type(goat.model).__name__, f"{explained}, {size}", masks)
+        return ModelCheck(name, size, tuple(_MaskCheck(at, str(error)) for at in PLACES))
+    return ModelCheck(name, f"{explained}, {size}", tuple(_check_at(at, goat, mask, target, inputs) for at in PLACES))
 
 
-def _check_at(at: Place, goat: GOAtAttribution, mask: Any, target: Any, inputs: Any) -> MaskCheck:
-    """Attribute with masks that enter at one place."""
-    method = GOAtAttribution(goat.model, goat.field, at=at, gates=goat.gates)
+def _check_at(at: Place, goat: GOAtAttribution, mask: Any, target: Any, inputs: Any) -> _MaskCheck:
+    """Attribute with masks that enter at one place, and count forward passes, and those that are differentiated."""
+    method, passes = GOAtAttribution(goat.model, goat.field, at=at, gates=goat.gates), list[bool]()
+    handle = goat.model.register_forward_pre_hook(lambda module, args: passes.append(torch.is_grad_enabled()))
     try:
-        with _counted(goat.model) as passes:
-            attributions, delta = method.attribute(mask, target, inputs, return_convergence_delta=True)
+        attributions, delta = method.attribute(mask, target, inputs, return_convergence_delta=True)
     except UnsupportedModelError as error:
-        return MaskCheck(at, str(error))
+        return _MaskCheck(at, str(error))
+    finally:
+        handle.remove()
     total = sum(float(part.sum()) for part in (attributions.values() if isinstance(mask, dict) else [attributions]))
-    return MaskCheck(at, "", total, float(delta.abs().max()), len(passes), sum(passes))
+    return _MaskCheck(at, "", total, float(delta.abs().max()), len(passes), sum(passes))
 
 
 def _ones(model: Module, data: BaseData) -> Any:
     """Return an edge mask of ones, by edge type for a heterogeneous graph."""
-    dtype = floating_tensor(model).dtype
-
-    def ones(edges: Tensor) -> Tensor:
-        return torch.ones(edges.size(1), dtype=dtype, device=edges.device)
-
+    like = floating_tensor(model)
     if isinstance(data, HeteroData):
-        return {edge_type: ones(edges) for edge_type, edges in data.edge_index_dict.items()}
-    return ones(data.edge_index)
+        return {edge_type: like.new_ones(edges.size(1)) for edge_type, edges in data.edge_index_dict.items()}
+    return like.new_ones(data.edge_index.size(1))
 
 
 @torch.no_grad()
@@ -185,18 +156,3 @@ def _target(model: Module, mask: Any, inputs: Any, data: BaseData) -> tuple[Any,
     if not isinstance(data, HeteroData) and len(output) == data.num_nodes and data.num_edges:
         row = int(torch.bincount(data.edge_index[1]).argmax())
     return (row,) if output.dim() == 1 else (row, int(output[row].argmax())), f"prediction of row {row} of the output"
-
-
-@contextmanager
-def _counted(model: Module) -> Iterator[list[bool]]:
-    """Yield a list that has an entry for every forward pass: whether it is differentiated."""
-    passes: list[bool] = []
-
-    def note(module: Module, args: tuple[Tensor, ...]) -> None:
-        passes.append(torch.is_grad_enabled())
-
-    handle = model.register_forward_pre_hook(note)
-    try:
-        yield passes
-    finally:
-        handle.remove()

@@ -12,7 +12,6 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 import torch
 
 from captum_goat.bulk.ranks import Ranks
-from captum_goat.runs.atomic_files import replaced
+from captum_goat.runs.atomic_files import UNFINISHED, replaced
 from captum_goat.runs.digests import digest_of
 
 try:
@@ -28,31 +27,31 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# The options of a run by name, as plain values.
-Record = dict[str, Any]
-
 _RUN, _LOCK = "run.json", "lock"
-_PART, _BEGINNING = re.compile(r"\d{8}\.part"), re.compile(r"lock|run\.\d+\.unfinished")
-_UNFINISHED = re.compile(r"whole\.(pt|parquet)|[a-z_]+\.whole|(run|\d{8})\.\d+\.unfinished")
+_PART, _BEGINNING = re.compile(r"\d{8}\.part"), re.compile(rf"lock|run\.\d+\{UNFINISHED}")
+_UNFINISHED = re.compile(rf"[a-z\d_]+(\.\d+)?\{UNFINISHED}")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BUSY = (errno.EACCES, errno.EAGAIN)
-_held: dict[str, _RunLock] = {}  # in this process, whose threads share the locks that the system gives it
+_locked: dict[str, object] = {}  # folders, by this process, whose threads share the locks that the system gives it
 
 
 class DamagedPartError(ValueError):
     """The contents of a part are not those that were written."""
 
 
-@dataclass(frozen=True)
 class PartFolder:
-    """A folder beside the file that a run writes: one file per batch, and ``run.json`` with the options of the run."""
+    """The folder ``<out>.parts``: one file per finished batch, and ``run.json`` with the options of the run.
 
-    path: Path
+    Args:
+        out: The file that the run writes.
+        record: The options of the run by name, as plain values.
+        count: The number of parts.
+    """
 
-    @classmethod
-    def beside(cls, out: Path) -> PartFolder:
-        """Return the folder for the parts of a file."""
-        return cls(out.with_name(f"{out.name}.parts"))
+    def __init__(self, out: Path, record: dict[str, Any], count: int) -> None:
+        self.out, self.record, self.count = out, record, count
+        self.path = out.with_name(f"{out.name}.parts")
+        self._digest = digest_of(record)
 
     @contextmanager
     def claimed(self, ranks: Ranks) -> Iterator[None]:
@@ -62,28 +61,31 @@ class PartFolder:
             BlockingIOError: If another run writes to it.
             ValueError: If it exists, but is not the folder of a run.
         """
-        lock = _RunLock(self.path / _LOCK)
 
-        def claim() -> None:
-            taken = False
-            while not taken:
-                self._record()  # raises for other folders, before a file is added
+        def claim() -> int:
+            while True:
+                self._known_record()  # raises for other folders, before a file is added
                 with full_disk_explained(self.path):
                     self.path.mkdir(parents=True, exist_ok=True)
-                    taken = lock.acquire()
+                    descriptor = _lock(self.path / _LOCK)
+                if descriptor is not None:
+                    return descriptor
 
-        ranks.once(claim)
+        descriptor = ranks.once(claim)
         try:
             yield
+        except BaseException:
+            if ranks.count == 1 and not self._files(_PART):  # nothing that another call could go on with
+                self._remove()
+            raise
         finally:
-            lock.release()
+            if ranks.is_first:
+                _unlock(self.path / _LOCK, descriptor)
 
-    def prepare(self, record: Record, count: int, *, resume: bool) -> dict[int, str]:
+    def prepare(self, *, resume: bool) -> dict[int, str]:
         """Find the parts of the same run in the folder, which must have been claimed.
 
         Args:
-            record: The options of the run.
-            count: The number of its parts.
             resume: Whether to use the parts that are there; otherwise they are deleted.
 
         Returns:
@@ -92,44 +94,35 @@ class PartFolder:
         Raises:
             ValueError: If the folder has parts of another run.
         """
-        known = self._record() if resume else None
+        known = self._known_record()
         if not resume:
-            self._delete_parts()
-        if known is None:
+            self._delete(_PART)
+        if known is None or not self._files(_PART):  # nothing was finished
             with full_disk_explained(self.path), replaced(self.path / _RUN, sync=True) as file:
-                file.write(json.dumps({"captum_goat": record}).encode())
-        elif known != json.loads(json.dumps(record)):
-            differences = [name for name in record if name not in known or known[name] != record[name]]
-            raise self._of_another_run(", ".join(differences))
-        self.delete_unfinished()
-        finished, run = {}, digest_of(record)
-        for number in sorted(int(file.stem) for file in self._files() if _PART.fullmatch(file.name)):
+                file.write(json.dumps({"captum_goat": self.record}).encode())
+        elif known != json.loads(json.dumps(self.record)):
+            names = [name for name, value in self.record.items() if name not in known or known[name] != value]
+            raise self.of_another_run(", ".join(names))
+        self._delete(_UNFINISHED)
+        finished = {}
+        for number in sorted(int(file.stem) for file in self._files(_PART)):
             with suppress(DamagedPartError):
                 part = self.read(number)
-                if part["run"] != run or number >= count:
-                    raise self._of_another_run(f"the part {number}")
+                if part["run"] != self._digest or number >= self.count:
+                    raise self.of_another_run(f"the part {number}")
                 finished[number] = part["digest"]
         return finished
 
-    def check(self, digest: str, expected: str) -> None:
-        """Raise ValueError if a part has other graphs than the dataset."""
-        if digest != expected:
-            raise self._of_another_run("graphs")
-
-    def write(self, number: int, part: dict[str, Any], record: Record) -> None:
+    def write(self, number: int, part: dict[str, Any]) -> None:
         """Write a part, which appears when it is complete."""
         content = io.BytesIO()
-        torch.save(part | {"run": digest_of(record)}, content)
+        torch.save(part | {"run": self._digest}, content)
         with full_disk_explained(self.path), replaced(self._file(number)) as file:
             file.write(_header(content.getbuffer()))
             file.write(content.getbuffer())
 
     def read(self, number: int) -> dict[str, Any]:
-        """Read a part.
-
-        Raises:
-            DamagedPartError: If it is not what was written.
-        """
+        """Read a part; raise DamagedPartError if it is not what was written."""
         with self._file(number).open("rb") as file:
             header, content = file.readline(), file.read()
         if header == _header(content):
@@ -141,42 +134,52 @@ class PartFolder:
             "is explained again."
         )
 
-    def read_all(self, count: int) -> Iterator[dict[str, Any]]:
-        """Yield all parts in order.
-
-        Raises:
-            DamagedPartError: If one is not what was written.
-            FileNotFoundError: If one is missing.
-        """
-        for number in range(count):
+    def read_all(self) -> Iterator[dict[str, Any]]:
+        """Yield all parts in order; raise DamagedPartError or FileNotFoundError if one is damaged or missing."""
+        for number in range(self.count):
             if not self._file(number).is_file():
                 raise FileNotFoundError(
-                    f"Expected {count} parts in {self.path} (got none with number {number}). All processes of a run "
-                    "must write to the same folder; on several machines, to a shared one."
+                    f"Expected {self.count} parts in {self.path} (got none with number {number}). All processes of a "
+                    "run must write to the same folder; on several machines, to a shared one."
                 )
             yield self.read(number)
 
-    def remove(self) -> None:
-        """Delete what the run has written to the folder, and the folder if nothing else is in it."""
-        self.delete_unfinished()
-        self._delete_parts()
-        (self.path / _RUN).unlink()  # last, since it marks the folder as ours
-        (self.path / _LOCK).unlink()
+    @contextmanager
+    def merging(self) -> Iterator[Path]:
+        """Yield a path to merge the parts at; then move that file to ``out``, and delete what the run has written."""
+        merged = self.path / f"whole{UNFINISHED}"
+        try:
+            with full_disk_explained(self.path):
+                yield merged
+                with merged.open("rb") as file:
+                    os.fsync(file.fileno())  # before the parts are deleted
+            merged.replace(self.out)
+        finally:
+            self._delete(_UNFINISHED)
+        self._delete(_PART)
+        self._remove()
+
+    def _remove(self) -> None:
+        """Remove what is left in the folder when it has no parts; ``run.json`` last, since it marks it as ours."""
+        self._delete(_UNFINISHED)
+        (self.path / _RUN).unlink(missing_ok=True)
+        (self.path / _LOCK).unlink(missing_ok=True)
         with suppress(OSError):  # it has other files, or the next run has begun
             self.path.rmdir()
 
-    def _file(self, number: int) -> Path:
-        return self.path / f"{number:08d}.part"
+    def of_another_run(self, difference: str) -> ValueError:
+        """Return the error for parts that cannot be used."""
+        return ValueError(
+            f"Expected parts of this run in {self.path} (got parts of a run that differs in {difference}). Pass "
+            "resume=False to delete them and start again, or choose another file."
+        )
 
-    def _files(self) -> list[Path]:
-        return [file for file in self.path.glob("*") if file.is_file()]
-
-    def _record(self) -> Record | None:
+    def _known_record(self) -> dict[str, Any] | None:
         """Return the options of the run that made the folder; ``None`` if it is empty or does not exist."""
         if all(_BEGINNING.fullmatch(file.name) for file in self.path.glob("*")):
             return None
         try:
-            known: Record = dict(json.loads((self.path / _RUN).read_text(encoding="utf-8"))["captum_goat"])
+            known: dict[str, Any] = dict(json.loads((self.path / _RUN).read_text(encoding="utf-8"))["captum_goat"])
         except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"Expected {self.path} to be the folder of a run (got one without a readable {_RUN}). Nothing in it "
@@ -184,22 +187,15 @@ class PartFolder:
             ) from error
         return known
 
-    def _delete_parts(self) -> None:
-        for file in self._files():
-            if _PART.fullmatch(file.name):
-                file.unlink(missing_ok=True)
+    def _file(self, number: int) -> Path:
+        return self.path / f"{number:08d}.part"
 
-    def delete_unfinished(self) -> None:
-        """Delete unfinished files, while no other process writes any."""
-        for file in self._files():
-            if _UNFINISHED.fullmatch(file.name):
-                file.unlink(missing_ok=True)
+    def _files(self, names: re.Pattern[str]) -> list[Path]:
+        return [file for file in self.path.glob("*") if names.fullmatch(file.name) and file.is_file()]
 
-    def _of_another_run(self, difference: str) -> ValueError:
-        return ValueError(
-            f"Expected parts of this run in {self.path} (got parts of a run that differs in {difference}). Pass "
-            "resume=False to delete them and start again, or choose another file."
-        )
+    def _delete(self, names: re.Pattern[str]) -> None:
+        for file in self._files(names):
+            file.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -223,60 +219,50 @@ def _header(content: bytes | memoryview) -> bytes:
     return f"captum_goat part {hashlib.sha256(content).hexdigest()}\n".encode()
 
 
-class _RunLock:
-    """A lock on a file, which the system releases when the process ends, however it ends.
+def _lock(path: Path) -> int | None:
+    """Lock a file, and return its descriptor; ``None`` if another run has just deleted the file: try again.
 
-    Forked processes, such as the workers of a ``DataLoader``, do not hold it.
+    The system releases the lock when the descriptor is closed or the process ends, however it ends. Forked processes,
+    such as the workers of a ``DataLoader``, do not hold it.
+
+    Raises:
+        BlockingIOError: If another run has the lock.
     """
+    folder, mark, descriptor, is_ours = str(path.parent.absolute()), object(), -1, False
+    if _locked.setdefault(folder, mark) is not mark:
+        raise _busy(folder, f"process {os.getpid()}, this one")
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        _lock_descriptor(descriptor, folder)
+        is_ours = os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        pass
+    finally:
+        if not is_ours:
+            _unlock(path, descriptor)
+    return descriptor if is_ours else None
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._key = str(path.absolute())
-        self._descriptor: int | None = None
 
-    def acquire(self) -> bool:
-        """Take the lock, and return whether it was taken; if not, another run has deleted the file: try again.
+def _unlock(path: Path, descriptor: int) -> None:
+    if descriptor >= 0:
+        os.close(descriptor)
+    del _locked[str(path.parent.absolute())]
 
-        Raises:
-            BlockingIOError: If another run has the lock.
-        """
-        if _held.setdefault(self._key, self) is not self:
-            raise self._busy(f"process {os.getpid()}, this one")
-        try:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-            self._lock(self._descriptor)
-            taken = os.path.samestat(os.fstat(self._descriptor), os.stat(self._path))
-        except FileNotFoundError:
-            taken = False
-        except BaseException:
-            self.release()
-            raise
-        if not taken:
-            self.release()
-        return taken
 
-    def release(self) -> None:
-        """Release the lock, if it was taken."""
-        if _held.get(self._key) is self:
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
-            del _held[self._key]
+def _lock_descriptor(descriptor: int, folder: str) -> None:
+    try:
+        if fcntl is None:
+            raise OSError(errno.ENOSYS, "no fcntl")
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _BUSY:
+            raise _busy(folder, os.read(descriptor, 1000).decode(errors="replace") or "another process") from error
+        logging.warning(f"{folder} cannot be locked ({error}): let only one run at a time write there")
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
 
-    def _lock(self, descriptor: int) -> None:
-        try:
-            if fcntl is None:
-                raise OSError(errno.ENOSYS, "no fcntl")
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in _BUSY:
-                raise self._busy(os.read(descriptor, 1000).decode(errors="replace") or "another process") from error
-            logging.warning(f"{self._path} cannot be locked ({error}): let only one run at a time write there")
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
 
-    def _busy(self, owner: str) -> BlockingIOError:
-        return BlockingIOError(
-            f"Expected no other run that writes to {self._path.parent} (got {owner}). Wait for it, or choose another "
-            "file."
-        )
+def _busy(folder: str, owner: str) -> BlockingIOError:
+    return BlockingIOError(
+        f"Expected no other run that writes to {folder} (got {owner}). Wait for it, or choose another file."
+    )

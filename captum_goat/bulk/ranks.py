@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -48,13 +48,12 @@ class Ranks:
         if self.is_first:
             try:
                 outcome[0] = action()
-            except Exception as error:
+            except Exception as error:  # raised below, in all processes
                 outcome[1] = error
         dist.broadcast_object_list(outcome, src=0)
         if outcome[1] is not None:
             raise outcome[1]
-        result: T = outcome[0]
-        return result
+        return cast(T, outcome[0])
 
     def wait(self) -> None:
         """Wait for all processes."""

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from torch_geometric.data import Data
-
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk.dataset import explain_dataset
-from captum_goat.bulk.files import SavedAttributions, file_format
-from captum_goat.bulk.graph_batches import BATCH_SIZE
+from captum_goat.bulk.dataset import BATCH_SIZE, explain_dataset
+from captum_goat.bulk.files import file_format, load_attributions
 from captum_goat.bulk.ranks import Ranks, joined
 from captum_goat.bulk.targets import NAMES
-from captum_goat.cli.options import (
-    add_method_options,
-    command_parser,
-    load_sources,
-    method_of,
-    positive,
-    run_command,
-    target_type,
-)
+from captum_goat.cli.options import add_choice_of_nodes, load_sources, only_graph, positive, target_type
 from captum_goat.nodes.explainer import explain_nodes
-from captum_goat.nodes.results import save_nodes
 
 EPILOG = """examples:
   captum-goat explain --model weights.pt --class my_models:GIN \\
@@ -37,13 +23,13 @@ To continue an interrupted run, call it again. Read the file with captum_goat.lo
 read by torch.load, a .parquet file by pandas and others."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command's options."""
-    made = command_parser(
-        "explain", "Attribute a model's output for every graph of a dataset to the graph's edges.", EPILOG
-    )
-    add_method_options(made)
-    add = made.add_argument
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add = parser.add_argument
+    add("--at", choices=("message", "adjacency"), default="message", help="where masks enter (default: message)")
+    fields = ("distinct", "repeated")
+    add("--field", choices=fields, default="distinct", help="how gates are shared (default: distinct)")
+    add("--gates", choices=("equal", "proportional"), default="equal", help="in what proportion (default: equal)")
     add("--out", type=Path, required=True, metavar="FILE", help="the file to write: .pt or .parquet (needs pyarrow)")
     add(
         "--target",
@@ -52,37 +38,36 @@ def parser() -> argparse.ArgumentParser:
         help=f"what to explain: {', '.join(NAMES)}, none (one number per graph) or a class (default: predicted)",
     )
     add("--undirected", action="store_true", help="give both directions of an edge their mean")
-    add(
-        "--nodes",
-        type=int,
-        nargs="*",
-        metavar="NODE",
-        help="explain these nodes of one graph, or all if none are given, of a model with a row of output per node",
-    )
-    add(
-        "--batch-size",
-        type=positive,
-        metavar="N",
-        help=f"graphs, or nodes, explained together (default: {BATCH_SIZE} graphs)",
-    )
+    add("--batch-size", type=positive, metavar="N", help=f"graphs explained together (default: {BATCH_SIZE})")
     add("--restart", action="store_true", help="do not continue an interrupted run (--nodes never does)")
-    add("--quiet", action="store_true", help="no progress bar")
-    return made
+    add_choice_of_nodes(parser)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_command(parser(), arguments, _run, "Interrupted. Call again to continue.")
-
-
-def _run(options: argparse.Namespace) -> int:
-    """Explain a dataset or nodes, and print a summary."""
+def run(options: argparse.Namespace) -> int:
+    """Explain a dataset, or nodes of a graph, and print a summary."""
     with joined(options.device) as device:
         file_format(options.out)  # raises before anything is loaded
         model, graphs = load_sources(options)
-        method = method_of(options, model)
+        method = GOAtAttribution(model.to(device), options.field, at=options.at, gates=options.gates)
+        shared = {"target": options.target, "show_progress": not options.quiet}
         start = time.perf_counter()
-        saved = (_explain_graphs if options.nodes is None else _explain_nodes)(options, method, graphs, device)
+        if options.nodes is None:
+            saved = explain_dataset(
+                method,
+                graphs,
+                out=options.out,
+                undirected=options.undirected,
+                batch_size=options.batch_size,
+                device=device,
+                resume=not options.restart,
+                **shared,
+            )
+        else:
+            if options.undirected or Ranks.current().count > 1:
+                raise ValueError("Expected --nodes without --undirected, in one process (got one of them).")
+            data = only_graph(graphs).to(device)
+            explain_nodes(method, data, options.nodes or None, out=options.out, **shared)
+            saved = load_attributions(options.out)
         seconds = time.perf_counter() - start
         unit = "graphs" if options.nodes is None else "nodes"
         if Ranks.current().is_first:
@@ -91,39 +76,3 @@ def _run(options: argparse.Namespace) -> int:
                 f"completeness error {saved.meta['largest_error']:.1e}: {options.out}"
             )
     return 0
-
-
-def _explain_graphs(
-    options: argparse.Namespace, method: GOAtAttribution, graphs: Sequence[Data], device: torch.device
-) -> SavedAttributions:
-    saved: SavedAttributions = explain_dataset(
-        method,
-        graphs,
-        target=options.target,
-        out=options.out,
-        undirected=options.undirected,
-        batch_size=options.batch_size,
-        device=device,
-        show_progress=not options.quiet,
-        resume=not options.restart,
-    )
-    return saved
-
-
-def _explain_nodes(
-    options: argparse.Namespace, method: GOAtAttribution, graphs: Sequence[Data], device: torch.device
-) -> SavedAttributions:
-    if len(graphs) != 1 or options.undirected or Ranks.current().count > 1:
-        raise ValueError(
-            f"Expected one graph and one process for --nodes, without --undirected (got {len(graphs)} graph(s))."
-        )
-    method.model.to(device)
-    explanations = explain_nodes(
-        method,
-        graphs[0].to(device),
-        options.nodes or None,
-        target=options.target,
-        batch_size=options.batch_size,
-        show_progress=not options.quiet,
-    )
-    return save_nodes(explanations, options.out, {"target": options.target, "field": method.field})

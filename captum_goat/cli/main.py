@@ -2,28 +2,83 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from importlib import import_module
+from collections.abc import Sequence
 
+import captum_goat
+from captum_goat.attribution import GOAtAttribution
+from captum_goat.bulk.model_check import check
+from captum_goat.cli import compare, explain
+from captum_goat.cli.options import add_sources, check_device, load_sources
+from captum_goat.tracking import UnsupportedModelError
+
+# Shown without a traceback.
+ERRORS = (ImportError, IndexError, OSError, RuntimeError, TypeError, UnsupportedModelError, ValueError)
 COMMANDS = {
-    "check": "whether a saved model can be explained exactly, and in how many passes",
-    "compare": "explainers side by side, on a saved model and saved graphs",
-    "explain": "attributions for every graph of a dataset, from a saved model",
+    "check": "check whether a saved model can be explained exactly, and in how many passes",
+    "compare": "compare explainers on a saved model and saved graphs",
+    "explain": "attribute the output for every graph of a dataset to its edges",
 }
+# What messages say to callers of functions, and what it is on the command line.
+FLAGS = {"resume=False": "--restart", "batch_size=1": "--batch-size 1", "call explain_nodes": "pass --nodes"}
 
 
-def main() -> int:
-    """Run the command that the first argument names."""
-    command = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    if command in COMMANDS:
-        if not {"", os.getcwd()} & {*sys.path}:
-            sys.path.insert(0, os.getcwd())  # as python -m does, so that --class finds the user's modules
-        code: int = import_module(f"captum_goat.cli.{command}").main(sys.argv[2:])
-        return code
-    lines = "\n".join(f"{name:<8} {text}" for name, text in COMMANDS.items())
-    print(f"usage: captum-goat {{{','.join(COMMANDS)}}} [options]\n\n{lines}\n\nEach has --help.")
-    if command in ("-h", "--help"):
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command, print its errors, and return its exit code.
+
+    Args:
+        arguments: The words after ``captum-goat``; ``None`` for those of this process.
+    """
+    parser = _parser()
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if not words:
+        parser.print_help()
         return 0
-    print(f"\nExpected one of {', '.join(COMMANDS)} (got {command!r}).", file=sys.stderr)
-    return 2
+    if not {"", os.getcwd()} & {*sys.path}:
+        sys.path.insert(0, os.getcwd())  # as python -m does, so that --class finds the user's modules
+    try:
+        options = parser.parse_args(words)
+        if options.trust_pickle:
+            print("Warning: --trust-pickle executes whatever code is in the files.", file=sys.stderr)
+        check_device(options.device)
+        return {"check": _check, "compare": compare.run, "explain": explain.run}[options.command](options)
+    except ERRORS as error:
+        message = " ".join(str(error).split())
+        for python, flag in FLAGS.items():
+            message = message.replace(python, flag)
+        print(f"{type(error).__name__}: {message}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"Interrupted.{' Call again to continue.' * (words[0] == 'explain')}", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("captum-goat", description="Explain graph neural networks with GOAt.")
+    parser.add_argument("--version", action="version", version=f"captum-goat {captum_goat.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+    epilogs = {"compare": compare.EPILOG, "explain": explain.EPILOG}
+    made = {}
+    for name, text in COMMANDS.items():
+        form = argparse.RawDescriptionHelpFormatter
+        description = f"{text[0].upper()}{text[1:]}."
+        made[name] = commands.add_parser(
+            name, help=text, description=description, epilog=epilogs.get(name), formatter_class=form
+        )
+        add_sources(made[name])
+    compare.add_options(made["compare"])
+    explain.add_options(made["explain"])
+    made["check"].add_argument("--graph", type=int, default=0, metavar="N", help="which graph to take (default: 0)")
+    return parser
+
+
+def _check(options: argparse.Namespace) -> int:
+    """Check a model, and return 0 if it can be explained with ``at="message"``."""
+    model, graphs = load_sources(options)
+    if not 0 <= options.graph < len(graphs):
+        raise ValueError(f"Expected --graph from 0 to {len(graphs) - 1} (got {options.graph}).")
+    result = check(GOAtAttribution(model.to(options.device)), graphs[options.graph].to(options.device))
+    print(result)
+    return 0 if result.is_exact else 1

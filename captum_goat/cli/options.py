@@ -1,32 +1,20 @@
-"""The options that the commands share, and what they do with them."""
+"""The options that the commands share."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn import Module
 from torch_geometric.data import Data
 
-from captum_goat.attribution import GOAtAttribution
 from captum_goat.cli.saved_files import load_graphs, load_model
-from captum_goat.tracking import UnsupportedModelError
-
-ERRORS = (ImportError, OSError, RuntimeError, UnsupportedModelError, ValueError)  # shown without a traceback
 
 
-def command_parser(command: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of a command, with the options that say where the model and the graphs are."""
-    parser = argparse.ArgumentParser(
-        prog=f"captum-goat {command}",
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where the model and the graphs are."""
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="FILE", help="the model's weights, saved from model.state_dict()")
     add("--class", dest="class_name", metavar="MODULE:CLASS", help="the model's class")
@@ -45,48 +33,31 @@ def command_parser(command: str, description: str, epilog: str | None = None) ->
         help="read files that have other objects than weights and graphs, such as a whole model saved with "
         "torch.save(model). This EXECUTES the code in the files: only for files whose source you trust",
     )
-    return parser
 
 
-def add_method_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of GOAt."""
-    add = parser.add_argument
-    add("--at", choices=("message", "adjacency"), default="message", help="where masks enter (default: message)")
-    add(
-        "--field", choices=("distinct", "repeated"), default="distinct", help="how gates are shared (default: distinct)"
+def add_choice_of_nodes(parser: argparse.ArgumentParser) -> None:
+    """Add the options ``--nodes`` and ``--quiet``."""
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        nargs="*",
+        metavar="NODE",
+        help="explain these nodes of one graph, or all if none are given, of a model with a row of output per node",
     )
-    add("--gates", choices=("equal", "proportional"), default="equal", help="in what proportion (default: %(default)s)")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
-def method_of(options: argparse.Namespace, model: Module) -> GOAtAttribution:
-    """Return GOAt with the options of the command line."""
-    return GOAtAttribution(model, options.field, at=options.at, gates=options.gates)
+def only_graph(graphs: Sequence[Data]) -> Data:
+    """Return the one graph whose nodes are explained; raise ValueError if there are several."""
+    if len(graphs) != 1:
+        raise ValueError(f"Expected one graph for --nodes (got {len(graphs)}).")
+    return graphs[0]
 
 
 def load_sources(options: argparse.Namespace) -> tuple[Module, Sequence[Data]]:
     """Load the model, in evaluation mode, and the graphs; both to the CPU."""
     model = load_model(options.model, options.class_name, options.arguments, trust_pickle=options.trust_pickle)
     return model, load_graphs(options.data, trust_pickle=options.trust_pickle)
-
-
-def run_command(
-    parser: argparse.ArgumentParser,
-    arguments: Sequence[str] | None,
-    run: Callable[[Any], int],
-    interrupted: str = "Interrupted.",
-) -> int:
-    """Parse the command line, run a command, print its errors, and return its exit code."""
-    try:
-        options = parser.parse_args(arguments)
-        if options.trust_pickle:
-            print("Warning: --trust-pickle executes whatever code is in the files.", file=sys.stderr)
-        return run(options)
-    except ERRORS as error:
-        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
-        return 130
 
 
 def target_type(names: Sequence[str], none: str) -> Callable[[str], str | int | None]:

@@ -21,7 +21,7 @@ from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.io import read_tu_data
 
 WEIGHTS_KEYS = ("state_dict", "model_state_dict", "model")  # of the weights in checkpoints of training scripts
-GRAPH_CLASSES = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]  # allowed in a file of graphs
+GRAPH_CLASSES = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage)  # allowed in a file of graphs
 
 
 def load_model(
@@ -56,10 +56,20 @@ def load_model(
     model_class = find_class(class_name)
     if not issubclass(model_class, Module):
         raise ValueError(f"Expected {class_name} to be a torch.nn.Module (got another class). It was not called.")
-    weights = _load_weights(path)
-    positional, keywords = _class_arguments(arguments)
+    weights = _safe_load(path, "weights and nothing else", "Save model.state_dict().")
+    for key in WEIGHTS_KEYS:
+        if isinstance(weights, dict) and isinstance(weights.get(key), dict):
+            weights = weights[key]
+    if not isinstance(weights, dict):
+        raise ValueError(f"Expected a state_dict() in {path} (got {type(weights).__name__}).")
     try:
-        made: Module = model_class(*positional, **keywords)
+        parsed = json.loads(arguments or "{}")
+    except json.JSONDecodeError as error:
+        raise ValueError(f"Expected --arguments in JSON (got {arguments!r}: {error}).") from error
+    if not isinstance(parsed, dict | list):
+        raise ValueError(f"Expected --arguments to be a JSON object or list (got {arguments!r}).")
+    try:
+        made: Module = model_class(*parsed) if isinstance(parsed, list) else model_class(**parsed)
     except TypeError as error:
         raise ValueError(f"Expected --arguments that {class_name} takes (got {arguments}). {error}") from error
     try:
@@ -75,7 +85,7 @@ def load_graphs(path: Path, *, trust_pickle: bool = False) -> Sequence[Data]:
     Args:
         path: A ``.pt`` file with a graph, a list of graphs, or what PyG's ``InMemoryDataset`` saves; or a folder with
             such a file as ``processed/data.pt``, or with the text files ``<name>_A.txt``, ... of the TU collection,
-            there or in ``raw``.
+            there or in ``raw``; or a folder whose only such folder this is, as the ``root`` of a ``TUDataset``.
         trust_pickle: Whether to unpickle other objects, too, which executes whatever code is in the file.
 
     Returns:
@@ -94,14 +104,20 @@ def load_graphs(path: Path, *, trust_pickle: bool = False) -> Sequence[Data]:
             "source."
         )
         return _graphs(_safe_load(path, "graphs, torch_geometric.data.Data,", advice, GRAPH_CLASSES), path)
-    if (path / "processed" / "data.pt").is_file():
-        return load_graphs(path / "processed" / "data.pt", trust_pickle=trust_pickle)
-    edge_files = [file for folder in (path / "raw", path) for file in sorted(folder.glob("*_A.txt"))]
-    if not edge_files:
+    saved, texts = _files_of_graphs(path)
+    if not saved and not texts:  # perhaps the root that was passed to TUDataset, with one folder per dataset
+        folders = [folder for folder in sorted(path.glob("*")) if folder.is_dir() and any(_files_of_graphs(folder))]
+        if len(folders) == 1:
+            return load_graphs(folders[0], trust_pickle=trust_pickle)
+        got = "neither"
+        if folders:
+            got = f"one with several such folders; choose one of {', '.join(map(str, folders))}"
         raise FileNotFoundError(
-            f"Expected {path} to be a file, or a folder with processed/data.pt or raw/<name>_A.txt (got neither)."
+            f"Expected {path} to be a file, or a folder with processed/data.pt or raw/<name>_A.txt (got {got})."
         )
-    return _in_memory(*read_tu_data(str(edge_files[0].parent), edge_files[0].name.removesuffix("_A.txt")))
+    if saved:
+        return load_graphs(saved[0], trust_pickle=trust_pickle)
+    return _in_memory(*read_tu_data(str(texts[0].parent), texts[0].name.removesuffix("_A.txt")))
 
 
 def find_class(name: str) -> type[Any]:
@@ -124,25 +140,10 @@ def find_class(name: str) -> type[Any]:
     return imported
 
 
-def _load_weights(path: Path) -> dict[str, Any]:
-    content = _safe_load(path, "weights and nothing else", "Save model.state_dict().")
-    for key in WEIGHTS_KEYS:
-        if isinstance(content, dict) and isinstance(content.get(key), dict):
-            content = content[key]
-    if not isinstance(content, dict):
-        raise ValueError(f"Expected a state_dict() in {path} (got {type(content).__name__}).")
-    return content
-
-
-def _class_arguments(arguments: str | None) -> tuple[list[Any], dict[str, Any]]:
-    """Return arguments in JSON by position and by name."""
-    try:
-        parsed = json.loads(arguments or "{}")
-    except json.JSONDecodeError as error:
-        raise ValueError(f"Expected --arguments in JSON (got {arguments!r}: {error}).") from error
-    if not isinstance(parsed, dict | list):
-        raise ValueError(f"Expected --arguments to be a JSON object or list (got {arguments!r}).")
-    return (parsed, {}) if isinstance(parsed, list) else ([], parsed)
+def _files_of_graphs(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return what a folder has of saved graphs, and of edges as the TU collection has them."""
+    saved = [file for file in [folder / "processed" / "data.pt"] if file.is_file()]
+    return saved, sorted((folder / "raw").glob("*_A.txt")) or sorted(folder.glob("*_A.txt"))
 
 
 def _check_no_program(path: Path) -> None:
@@ -181,7 +182,7 @@ def _in_memory(data: Data, slices: dict[str, Any], sizes: dict[str, int]) -> Seq
     for name, columns in (("x", sizes.get("num_node_attributes")), ("edge_attr", sizes.get("num_edge_attributes"))):
         if columns and data[name] is not None:
             data[name] = data[name][:, columns:]
-    dataset = InMemoryDataset()
+    dataset: Any = InMemoryDataset()
     dataset.data, dataset.slices = data, slices
     graphs: Sequence[Data] = dataset
     return graphs
@@ -189,21 +190,17 @@ def _in_memory(data: Data, slices: dict[str, Any], sizes: dict[str, int]) -> Seq
 
 def _safe_load(path: Path, expected: str, advice: str, classes: Sequence[type] = ()) -> Any:
     """Read tensors, plain values and objects of some classes, to the CPU; raise ValueError for anything else."""
+    # Classes that are allowed already, by PyG, would no longer be after the context.
+    missing: list[Any] = [allowed for allowed in classes if allowed not in torch.serialization.get_safe_globals()]
+    context: AbstractContextManager[object] = nullcontext()
+    if hasattr(torch.serialization, "safe_globals"):
+        context = torch.serialization.safe_globals(missing)
+    else:  # torch 2.4, where this cannot be undone
+        torch.serialization.add_safe_globals(missing)
     try:
-        with _allowed(classes):
+        with context:
             return torch.load(path, map_location="cpu", weights_only=True)
     except (EOFError, RuntimeError, UnpicklingError) as error:
         culprit = re.search(r"(?:GLOBAL|function|class) <?([\w.]*\.\w+)", str(error))
         got = culprit.group(1) if culprit else "something else"
         raise ValueError(f"Expected {expected} in {path} (got {got}). {advice}") from error
-
-
-def _allowed(classes: Sequence[type]) -> AbstractContextManager[object]:
-    """Allow objects of some classes in files; for good in torch 2.4, where this cannot be undone."""
-    # Classes that are allowed already, by PyG, would no longer be after the context.
-    missing: list[Any] = [one for one in classes if one not in torch.serialization.get_safe_globals()]
-    if hasattr(torch.serialization, "safe_globals"):
-        context: AbstractContextManager[object] = torch.serialization.safe_globals(missing)
-        return context
-    torch.serialization.add_safe_globals(missing)
-    return nullcontext()

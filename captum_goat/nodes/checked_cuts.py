@@ -5,16 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
-from itertools import product
+from itertools import count, product
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch_geometric.data import Data
+from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import is_sparse
 
-from captum_goat.hooks.interception import Changes, Result, changed
-from captum_goat.inputs.graph_inputs import GraphInputs
+from captum_goat.hooks.interception import Changes, Result, changed, intercepted, unchanged
+from captum_goat.inputs.arguments import attributes_for
+from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.method.record import record
 from captum_goat.method.replay import Subject
 from captum_goat.nodes.cut_graphs import (
@@ -23,15 +27,85 @@ from captum_goat.nodes.cut_graphs import (
     NeighborIndex,
     cut_graphs,
     joint_surroundings,
-    spans_more,
+    surroundings,
 )
-from captum_goat.nodes.graph_data import GraphData
+from captum_goat.rules.operations import input_of
+from captum_goat.rules.registry import Rule
 from captum_goat.tracking import RowGraph, UnsupportedModelError
 
+_LEFT_OUT = ("edge_index", "num_nodes", "ptr")  # what cut graphs have of their own, or not at all
 MOST_COMPARED = 500_000  # edges of a graph that is run as a whole, to compare
 _SAMPLES, _CANDIDATES = 8, 64  # nodes that are compared in a larger graph, and among how many they are chosen
 _MOST_AROUND = (50_000, 500_000)  # edges around such a node; the first limit is preferred
 _TIGHT, _LOOSE = 16.0, 200.0  # differences taken for rounding, in units of the machine epsilon
+
+
+class GraphData:
+    """A model and the graph on which it classifies nodes.
+
+    Attributes of the graph with one row per node or per edge are cut along with it; others stay as they are.
+
+    Args:
+        model: The model.
+        data: The graph.
+        arguments: Returns the model's arguments for a graph, ``data`` or a part of it; ``None`` to look them up by
+            name.
+
+    Attributes:
+        left_out: The number of the call of a softmax or sigmoid that is the model's last step, and is left out of
+            outputs because it would hide differences; ``None`` if there is none.
+    """
+
+    def __init__(self, model: Module, data: Data, arguments: Callable[[Data], Any] | None = None) -> None:
+        if not isinstance(data, Data) or not isinstance(data.edge_index, Tensor):
+            raise TypeError(
+                f"Expected one homogeneous graph, a torch_geometric Data with an edge_index (got "
+                f"{data if isinstance(data, BaseData) else type(data).__name__}). Explain nodes of other graphs with "
+                f"GOAtAttribution."
+            )
+        self.model, self.data, self._arguments = model, data, arguments
+        self.left_out: int | None = None
+        names = list(data.keys()) if arguments is not None else attributes_for(model, data)
+        self._names = [name for name in names if name not in _LEFT_OUT and not is_sparse(data[name])]
+
+    def inputs(self, cut: CutGraphs | None = None) -> GraphInputs:
+        """Return the model's arguments for graphs that were cut out; ``None`` for the graph as it is."""
+        graph = self.data
+        if cut is not None:
+            graph = Data(edge_index=cut.edge_index, num_nodes=len(cut.nodes))
+            for name in self._names:
+                graph[name] = self._rows(name, cut)
+        arguments = graph if self._arguments is None else self._arguments(graph)
+        arguments = arguments if isinstance(arguments, tuple) else (arguments,)
+        return GraphInputs.of(self.model, arguments, num_edges=[graph.edge_index.size(1)])
+
+    @torch.no_grad()
+    def output(self, inputs: GraphInputs, num_nodes: int) -> Tensor:
+        """Return the model's output for such arguments."""
+        calls = count()
+
+        def on_call(rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return input_of(args, kwargs).clone() if next(calls) == self.left_out else func(*args, **kwargs)
+
+        plain = self.left_out is None
+        result = unchanged(self.model, inputs) if plain else intercepted(inputs, self.model, on_call=on_call)
+        output = tensor_output(result)
+        if output.dim() not in (1, 2) or len(output) != num_nodes:
+            raise ValueError(
+                f"Expected one row of output per node, [num_nodes, classes] or [num_nodes] (got {list(output.shape)} "
+                f"for {num_nodes} nodes)."
+            )
+        return output
+
+    def _rows(self, name: str, cut: CutGraphs) -> Any:
+        """Return an attribute for the nodes, or edges, of cut graphs if it is one of nodes, or edges."""
+        value = self.data[name]
+        if not isinstance(value, Tensor):
+            return value
+        dim = self.data.__cat_dim__(name, value)
+        if self.data.is_edge_attr(name):
+            return value.index_select(dim, cut.edges)
+        return value.index_select(dim, cut.nodes) if self.data.is_node_attr(name) else value
 
 
 class CutOptions(NamedTuple):
@@ -61,12 +135,11 @@ class CheckedCuts:
 
     Args:
         graph: The model and the graph.
-        num_hops: The number of hops of message passing; ``None`` to find out.
         check: Whether outputs are compared with those of the whole graph; ``None`` to do so in graphs of up to
             :data:`MOST_COMPARED` edges, and for a few nodes and their surroundings in larger ones.
     """
 
-    def __init__(self, graph: GraphData, num_hops: int | None = None, check: bool | None = None) -> None:
+    def __init__(self, graph: GraphData, check: bool | None = None) -> None:
         edge_index, num_nodes = graph.data.edge_index, graph.data.num_nodes
 
         @cache
@@ -77,15 +150,10 @@ class CheckedCuts:
         self._index = index
         self._candidates = _all_options(_direction(graph), checked=check is not False)
         self._hops_behind = self._look()
-        seen = 1 + max(self._hops_behind, default=0)
-        if num_hops is not None and num_hops < seen:
-            raise ValueError(
-                f"Expected num_hops of at least {seen}, the hops that the model's messages make (got {num_hops})."
-            )
-        self.num_hops = seen if num_hops is None else num_hops
+        self.num_hops = 1 + max(self._hops_behind, default=0)
         self._known: Tensor | None = None
         if check or (check is None and edge_index.size(1) <= MOST_COMPARED):
-            self._known = graph.output(graph.whole(), num_nodes)
+            self._known = graph.output(graph.inputs(), num_nodes)
         elif check is None:
             self._compare_samples()
 
@@ -116,7 +184,7 @@ class CheckedCuts:
     def _cut(self, roots: Tensor, max_edges: int | None = None) -> CheckedCut | None:
         """Cut graphs and run the model; ``None`` if its layers cannot be trimmed."""
         cut = cut_graphs(self.index, roots, self.num_hops, self.options.margin, max_edges)
-        inputs = self._graph.cut(cut)
+        inputs = self._graph.inputs(cut)
         if not self.options.trims:
             return CheckedCut(cut, inputs, self._graph.output(inputs, len(cut.nodes))[cut.roots], lambda run: run())
         trimmed = TrimmedLayers(self._graph.model, self._hops_behind, cut.distance)
@@ -149,7 +217,7 @@ class CheckedCuts:
         nodes = torch.cat([index.source[:_CANDIDATES], index.target[:_CANDIDATES]])
         degree = index.degree(nodes)
         root = nodes[degree.masked_fill(degree == 0, index.num_edges + 1).argmin()].view(1)
-        inputs = self._graph.cut(cut_graphs(index, root, num_hops=1))
+        inputs = self._graph.inputs(cut_graphs(index, root, num_hops=1))
         mask = torch.ones(inputs.edge_sets[0].size(1), device=root.device)
         pattern = record(Subject(inputs.model, lambda _: inputs(), (), inputs.edge_sets, mask))
         self._graph.left_out = pattern.left_out
@@ -160,11 +228,10 @@ class CheckedCuts:
         candidates = self._candidates
         around: tuple[Direction, ...] = (candidates[0].direction, "both")
         for direction in dict.fromkeys(around):
-            if (sample := self._sample(self._index(direction))) is None:
-                self._candidates, self._known = (
-                    candidates,
-                    self._graph.output(self._graph.whole(), self.index.num_nodes),
-                )
+            sample = self._sample(self._index(direction))
+            if sample is None:
+                self._candidates = candidates
+                self._known = self._graph.output(self._graph.inputs(), self.index.num_nodes)
                 return
             roots, expected = sample
             for number in range(len(candidates)):
@@ -180,10 +247,10 @@ class CheckedCuts:
         candidates = candidates[index.degree(candidates) > 0]
         for limit, more in product(_MOST_AROUND, (2, 1)):
             hops = self.num_hops + more
-            fitting = [node for node in candidates if not spans_more(index, node.view(1), hops, limit)]
+            fitting = [node for node in candidates if surroundings(index, node.view(1), hops, limit) is not None]
             if fitting:
                 around = joint_surroundings(index, torch.stack(fitting[:_SAMPLES]), hops)
-                output = self._graph.output(self._graph.cut(around), len(around.nodes))
+                output = self._graph.output(self._graph.inputs(around), len(around.nodes))
                 return around.nodes[around.roots], output[around.roots]
         return None
 
@@ -228,41 +295,37 @@ class TrimmedLayers:
     """
 
     def __init__(self, model: Module, hops_behind: list[int], distance: Tensor) -> None:
-        self._model = model
-        self._hops_behind = hops_behind
-        self._distance = distance
+        self._model, self._hops_behind, self._distance = model, hops_behind, distance
         self._kept: list[Tensor] = []  # the messages of each call, from the first forward pass
         self._calls = 0
 
     def __call__(self, run: Callable[[], Result]) -> Result:
         """Run a function, with the model's layers trimmed."""
-
-        def begin(model: Module, inputs: Any) -> None:
-            self._calls = 0
-
-        def trim(layer: MessagePassing, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-            return self._trimmed(layer, *inputs)
+        modules = list(self._model.modules())
 
         def run_trimmed(changes: Changes) -> Result:
-            changes.hook(self._model, "_forward_pre_hooks", begin)
+            changes.hook(self._model, "_forward_pre_hooks", self._begin)
             for module in modules:
                 if isinstance(module, MessagePassing) and module.explain is not False:
-                    changes.hook(module, "_propagate_forward_pre_hooks", trim)
+                    changes.hook(module, "_propagate_forward_pre_hooks", self._trimmed)
             return run()
 
-        modules = list(self._model.modules())
         return changed(modules, run_trimmed)
 
-    def _trimmed(self, layer: MessagePassing, edges: Tensor, size: Any, given: dict[str, Any]) -> tuple[Any, ...]:
+    def _begin(self, model: Module, inputs: Any) -> None:
+        self._calls = 0
+
+    def _trimmed(self, layer: MessagePassing, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        edges, size, arguments = inputs
         call = self._calls
         self._calls += 1
         if call == len(self._kept):
             target = edges[1 if layer.flow == "source_to_target" else 0]
             self._kept.append((self._distance[target] <= max(self._hops_behind[call], 0)).nonzero().view(-1))
         kept, names = self._kept[call], inspect.signature(layer.message).parameters
-        arguments = {}
-        for name, value in given.items():
+        trimmed = dict(arguments)
+        for name, value in arguments.items():
             of_nodes = f"{name}_i" in names or f"{name}_j" in names or name not in names
-            of_edges = not of_nodes and isinstance(value, Tensor) and value.dim() and len(value) == edges.size(1)
-            arguments[name] = value.index_select(0, kept) if of_edges else value
-        return edges.index_select(1, kept), size, arguments
+            if not of_nodes and isinstance(value, Tensor) and value.dim() and len(value) == edges.size(1):
+                trimmed[name] = value.index_select(0, kept)
+        return edges.index_select(1, kept), size, trimmed

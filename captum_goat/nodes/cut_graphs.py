@@ -58,11 +58,12 @@ class NeighborIndex:
         self.num_edges = edges.size(1)
         self.direction = direction
         self.source, self.target = edges[0], edges[1]
-        ends = {"in": [self.target], "out": [self.source], "both": [self.target, self.source]}[direction]
-        here = ends[0] if len(ends) == 1 else torch.cat(ends)
+        both = direction == "both"
+        here = torch.cat([self.target, self.source]) if both else edges[1 if direction == "in" else 0]
+        self._neighbor = torch.cat([self.source, self.target]) if both else edges[0 if direction == "in" else 1]
         counts = torch.bincount(here, minlength=num_nodes)
         self._first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        is_sorted = len(ends) == 1 and bool((here[1:] >= here[:-1]).all())
+        is_sorted = not both and bool((here[1:] >= here[:-1]).all())
         small = here.int() if num_nodes <= torch.iinfo(torch.int32).max else here  # half the memory
         self._order = None if is_sorted else small.argsort(stable=True)
 
@@ -72,17 +73,12 @@ class NeighborIndex:
 
     def edges_at(self, nodes: Tensor) -> NodeEdges:
         """Return the edges at some nodes."""
-        first, counts = self._first[nodes], self.degree(nodes)
+        counts = self.degree(nodes)
         position = repeated_positions(counts)
-        place = torch.arange(len(position), device=nodes.device) + (first - counts.cumsum(0) + counts)[position]
-        if self._order is not None:
-            place = self._order[place]
-        if self.direction == "in":
-            return NodeEdges(position, place, self.source[place])
-        if self.direction == "out":
-            return NodeEdges(position, place, self.target[place])
-        edge = place % max(self.num_edges, 1)
-        return NodeEdges(position, edge, torch.where(place < self.num_edges, self.source[edge], self.target[edge]))
+        shift = self._first[nodes] - counts.cumsum(0) + counts
+        place = torch.arange(len(position), device=nodes.device) + shift[position]
+        place = place if self._order is None else self._order[place]
+        return NodeEdges(position, place % max(self.num_edges, 1), self._neighbor[place])
 
 
 class CutGraphs(NamedTuple):
@@ -165,25 +161,27 @@ def cut_graphs(
 
 def joint_surroundings(index: NeighborIndex, roots: Tensor, num_hops: int) -> CutGraphs:
     """Cut one graph for all roots: the nodes that reach them in ``num_hops`` hops, and all edges at these."""
-    nodes = _surroundings(index, torch.unique(roots), num_hops)
-    near = torch.zeros(index.num_nodes, dtype=torch.bool, device=roots.device).index_fill_(0, nodes, True)
+    inner = surroundings(index, roots, num_hops)
+    near = torch.zeros(index.num_nodes, dtype=torch.bool, device=roots.device)
+    near[roots if inner is None else inner] = True
     edges = (near[index.source] | near[index.target]).nonzero().view(-1)
     ends = torch.stack([index.source[edges], index.target[edges]])
     nodes, rows = torch.unique(torch.cat([roots, ends.view(-1)]), return_inverse=True)
     return CutGraphs(rows[: len(roots)], nodes, rows[len(roots) :].view(2, -1), edges, edges[:0], nodes[:0])
 
 
-def spans_more(index: NeighborIndex, nodes: Tensor, num_hops: int, max_edges: int) -> bool:
-    """Return whether more than ``max_edges`` edges lead to some nodes in ``num_hops`` hops."""
-    seen, frontier, count = nodes, nodes, 0
+def surroundings(index: NeighborIndex, nodes: Tensor, num_hops: int, max_edges: int | None = None) -> Tensor | None:
+    """Return the nodes, sorted, that reach some nodes; ``None`` if more than ``max_edges`` edges lead there."""
+    nodes, count = torch.unique(nodes), 0
+    frontier = nodes
     for _ in range(num_hops):
         count += int(index.degree(frontier).sum())
-        if count > max_edges:
-            return True
+        if max_edges is not None and count > max_edges:
+            return None
         reached = torch.unique(index.edges_at(frontier).neighbor)
-        frontier = reached[~_find(seen, reached)[1]]
-        seen = torch.cat([seen, frontier]).sort().values
-    return False
+        frontier = reached[~_find(nodes, reached)[1]]
+        nodes = torch.cat([nodes, frontier]).sort().values
+    return nodes
 
 
 class _Reach(NamedTuple):
@@ -224,16 +222,6 @@ def _fitting(index: NeighborIndex, number: int, frontier: Tensor, edges: Tensor,
     more.index_add_(0, frontier // size, index.degree(frontier % size))
     total = (torch.bincount(edges // num_edges, minlength=number) + more).cumsum(0)
     return max(1, int((total <= max_edges).sum()))
-
-
-def _surroundings(index: NeighborIndex, nodes: Tensor, num_hops: int) -> Tensor:
-    """Return the nodes, sorted, that reach some nodes."""
-    frontier = nodes
-    for _ in range(num_hops):
-        reached = torch.unique(index.edges_at(frontier).neighbor)
-        frontier = reached[~_find(nodes, reached)[1]]
-        nodes = torch.cat([nodes, frontier]).sort().values
-    return nodes
 
 
 def _find(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:

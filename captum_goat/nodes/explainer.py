@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.bulk.dataset import edge_method
+from captum_goat.bulk.files import file_format
 from captum_goat.bulk.targets import TargetOption, Targets, integer_labels
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.inputs.node_selection import node_numbers
-from captum_goat.method.spread import Attributions
-from captum_goat.nodes.checked_cuts import CheckedCuts
-from captum_goat.nodes.cut_graphs import CutGraphs
-from captum_goat.nodes.explanation import CutExplanation
-from captum_goat.nodes.graph_data import GraphData
-from captum_goat.nodes.results import NodeExplanations
+from captum_goat.inputs.targets import Choice, Target
+from captum_goat.method.explain import GraphExplanation
+from captum_goat.method.spread import Fields
+from captum_goat.nodes.checked_cuts import CheckedCut, CheckedCuts, GraphData
+from captum_goat.nodes.results import NodeExplanations, save_nodes
 from captum_goat.runs.progress import progress_bar
+from captum_goat.tracking import RowGraph
 from captum_goat.wrapped_model import ExplainedModel
 
 MAX_EDGES = 250_000  # of the computation graphs that are explained together
@@ -32,11 +36,10 @@ def explain_nodes(
     nodes: Tensor | Sequence[int] | None = None,
     *,
     target: TargetOption = "predicted",
-    num_hops: int | None = None,
     check: bool | None = None,
     arguments: Callable[[Data], Any] | None = None,
-    batch_size: int | None = None,
     max_edges: int = MAX_EDGES,
+    out: str | PathLike[str] | None = None,
     show_progress: bool = False,
 ) -> NodeExplanations:
     """Attribute the outputs for many nodes of one graph to its edges.
@@ -50,18 +53,15 @@ def explain_nodes(
             default options. The model is in evaluation mode and returns one row per node.
         data: The graph.
         nodes: The nodes, as numbers or as a mask ``[N]``; ``None`` for all.
-        target: What to explain: ``"predicted"``, the class with the largest output; ``"label"``, the class ``y``;
-            ``"all"``, every class; a class for all nodes, or one for each of ``nodes``; ``None`` for a model with one
-            number per node.
-        num_hops: From how far away, in edges, a node's output is computed; ``None`` to find out.
+        target: What to explain, as for :func:`~captum_goat.bulk.explain_dataset`, with nodes in place of graphs.
         check: Whether to compare all outputs with those that the model has for the whole graph, which takes one call of
             the model; ``None`` to do so in graphs of up to half a million edges, and to compare a few nodes with larger
             parts of the graph otherwise.
-        arguments: A function of a graph, ``data`` or one cut out of it, that returns the model's arguments as a tuple.
-            By default the model's parameters are looked up by name among the attributes of the graph; a model with one
-            parameter of another name is given the graph.
-        batch_size: How many nodes are explained together; ``None`` for as many as have few enough edges.
+        arguments: A function of a graph, ``data`` or one cut out of it, that returns the model's arguments as a tuple;
+            by default they are looked up by name, as for :func:`~captum_goat.bulk.explain_dataset`.
         max_edges: How many edges the computation graphs that are explained together may have.
+        out: A file to write as well, ``.pt`` or ``.parquet`` (needs pyarrow), which
+            :func:`~captum_goat.bulk.load_attributions` opens.
         show_progress: Whether to show a progress bar (if tqdm is installed).
 
     Returns:
@@ -85,8 +85,14 @@ def explain_nodes(
         >>> data.edge_index[:, edges[attributions.argmax()]].shape, explanations.targets.shape
         (torch.Size([2]), torch.Size([2]))
     """
-    explainer = NodeExplainer(method, data, num_hops=num_hops, check=check, arguments=arguments)
-    return explainer(nodes, target, batch_size=batch_size, max_edges=max_edges, show_progress=show_progress)
+    explainer = NodeExplainer(method, data, check=check, arguments=arguments)
+    if out is not None:
+        file_format(Path(out))  # raises before the work is done if such a file cannot be written
+    explanations = explainer(nodes, target, max_edges=max_edges, show_progress=show_progress)
+    if out is not None:
+        known = target if isinstance(target, str | int) else None
+        save_nodes(explanations, Path(out), {"target": known, "field": explainer.method.field})
+    return explanations
 
 
 class NodeExplainer:
@@ -96,9 +102,8 @@ class NodeExplainer:
     however large the graph is. The model and the graph must not change.
 
     Args:
-        method: As for :func:`explain_nodes`, and so are the others.
+        method: As for :func:`explain_nodes`, as are the others.
         data: The graph.
-        num_hops: The number of hops.
         check: Whether to compare outputs.
         arguments: Returns the model's arguments.
 
@@ -124,7 +129,6 @@ class NodeExplainer:
         method: Any,
         data: Data,
         *,
-        num_hops: int | None = None,
         check: bool | None = None,
         arguments: Callable[[Data], Any] | None = None,
     ) -> None:
@@ -141,12 +145,11 @@ class NodeExplainer:
                 f"Expected at='message' (got {self.method.at!r}): what is cut out around a node lacks edges that count "
                 f"in degrees. Explain nodes one by one with GOAtAttribution."
             )
+        self._data, self._explained = data, explained
         graph = GraphData(explained.model, data, arguments)
-        self._data = data
-        self._explained = explained
         with outside_inference_mode():
             switch_off_autocast(data.edge_index.device)
-            self._cuts = CheckedCuts(graph, num_hops, check)
+            self._cuts = CheckedCuts(graph, check)
         self.num_hops = self._cuts.num_hops
 
     def __call__(
@@ -154,70 +157,99 @@ class NodeExplainer:
         nodes: Tensor | Sequence[int] | None = None,
         target: TargetOption = "predicted",
         *,
-        batch_size: int | None = None,
         max_edges: int = MAX_EDGES,
         show_progress: bool = False,
     ) -> NodeExplanations:
         """Explain some nodes; the arguments are those of :func:`explain_nodes`."""
-        for name, number in (("batch_size", batch_size), ("max_edges", max_edges)):
-            if number is not None and number < 1:
-                raise ValueError(f"Expected {name} of at least 1 (got {number}).")
+        if max_edges < 1:
+            raise ValueError(f"Expected max_edges of at least 1 (got {max_edges}).")
         self._explained.check_evaluating()
         chosen = node_numbers(nodes, self._data.num_nodes, self._data.edge_index.device)
         if isinstance(target, str) and target == "label":
             target = integer_labels(self._data.y, self._data.num_nodes, "node")[chosen]
         targets = Targets.of(target, len(chosen), "node")
-        parts: list[_Part] = []
+        parts: list[dict[str, Tensor]] = []
+        begin, at_once = 0, _FIRST
         with progress_bar(len(chosen), "node", show_progress) as advance:
-            for part in self._parts(chosen, targets, batch_size, max_edges):
-                parts.append(part)
-                advance(len(part.sizes))
-        joined = {name: torch.cat(values) for name, values in zip(_Part._fields, zip(*parts, strict=True), strict=True)}
+            while begin < len(chosen):
+                parts.append(self._explain(chosen[begin : begin + at_once], begin, targets, max_edges))
+                explained = len(parts[-1]["sizes"])
+                begin, at_once = begin + explained, 2 * explained
+                advance(explained)
+        joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         sizes = joined.pop("sizes")
         ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         known = targets.known(range(len(chosen)), None, chosen.device)
         classes = targets.explained(joined["outputs"], known)
         return NodeExplanations(self._data, chosen, classes, ptr=ptr, **joined)
 
-    def _parts(self, nodes: Tensor, targets: Targets, batch_size: int | None, max_edges: int) -> Iterator[_Part]:
-        """Yield the explanations of as many nodes at once as have few enough edges."""
-        begin, at_once = 0, min(_FIRST, batch_size or _FIRST)
-        while begin < len(nodes):
-            cut, explanation, results = self._explain(nodes[begin : begin + at_once], begin, targets, max_edges)
-            end = begin + len(cut.roots)
-            attributions = torch.stack([result.edges[: len(cut.owner)] for result in results], dim=-1)
-            deltas = torch.stack([result.delta for result in results], dim=-1)
-            if targets.target != "all":
-                attributions, deltas = attributions.squeeze(-1), deltas.squeeze(-1)
-            sizes = torch.bincount(cut.owner, minlength=len(cut.roots))
-            yield _Part(sizes, explanation.output, deltas, cut.edges[: len(cut.owner)], attributions)
-            begin, at_once = end, min(2 * len(cut.roots), batch_size or len(nodes))
-
     @restores_state
-    def _explain(
-        self, nodes: Tensor, begin: int, targets: Targets, max_edges: int
-    ) -> tuple[CutGraphs, CutExplanation, list[Attributions]]:
-        """Explain as many of the nodes, the first of which is number ``begin``, as have few enough edges."""
+    def _explain(self, nodes: Tensor, begin: int, targets: Targets, max_edges: int) -> dict[str, Tensor]:
+        """Explain as many of the nodes, the first of which is number ``begin``, as have few enough edges.
+
+        Returns:
+            What :class:`NodeExplanations` has of these nodes, and ``sizes``, how many edges each has.
+        """
         with outside_inference_mode():
             switch_off_autocast(nodes.device)
             checked = self._cuts.cut(nodes, max_edges)
             cut, goat = checked.cut, self.method
-            options = {"repeated": goat.field == "repeated", "proportional": goat.gates == "proportional"}
             known = targets.known(range(begin, begin + len(cut.roots)), None, nodes.device)
+            options = {"repeated": goat.field == "repeated", "proportional": goat.gates == "proportional"}
+            explanation = CutExplanation(checked, targets.choice(known), **options)
+            results = checked.within(lambda: explanation.record().attribute())
+        attributions = torch.stack([result.edges[: len(cut.owner)] for result in results], dim=-1)
+        deltas = torch.stack([result.delta for result in results], dim=-1)
+        all_classes = targets.target == "all"
+        return {
+            "sizes": torch.bincount(cut.owner, minlength=len(cut.roots)),
+            "outputs": explanation.output,
+            "deltas": deltas if all_classes else deltas.squeeze(-1),
+            "edges": cut.edges[: len(cut.owner)],
+            "attributions": attributions if all_classes else attributions.squeeze(-1),
+        }
 
-            def explain() -> tuple[CutExplanation, list[Attributions]]:
-                choice, dtype = targets.choice(known), checked.output.dtype
-                explanation = CutExplanation(checked.inputs, cut, choice, dtype=dtype, **options)
-                return explanation, explanation.record().attribute()
 
-            return cut, *checked.within(explain)
+class CutExplanation(GraphExplanation):
+    """The explanation of one number per root, or of several.
+
+    Which edges belong to which root is known beforehand. Rows that do not reach any root, which are most of them, need
+    no receptive fields.
+
+    Args:
+        checked: The cut graphs.
+        choice: What to explain, given the output of the roots.
+        **options: As for :class:`~captum_goat.method.explain.GraphExplanation`.
+    """
+
+    def __init__(self, checked: CheckedCut, choice: Choice, **options: Any) -> None:
+        cut = checked.cut
+        mask = torch.ones(cut.edge_index.size(1), dtype=checked.output.dtype, device=cut.edge_index.device)
+        self._owner = torch.cat([cut.owner, cut.owner.new_full((len(mask) - len(cut.owner),), -1)])
+        super().__init__(checked.inputs, choice, mask=mask, finish=lambda output: output[cut.roots], **options)
+
+    def _find_fields(self, repeated: bool) -> list[Fields]:
+        if self.pattern.rows is not None:
+            rows = _reaching(self.pattern.graph, self.pattern.rows.ids.reshape(-1))
+            self.pattern = replace(self.pattern, graph=rows)
+        return super()._find_fields(repeated)
+
+    def _find_owners(self, target: Target, fields: Sequence[Fields], copies: int | None) -> Tensor:
+        return self._owner
 
 
-class _Part(NamedTuple):
-    """The explanations of nodes that were explained together: how many edges each has, and what the result has."""
-
-    sizes: Tensor
-    outputs: Tensor
-    deltas: Tensor
-    edges: Tensor
-    attributions: Tensor
+def _reaching(graph: RowGraph, rows: Tensor) -> RowGraph:
+    """Return the row graph without what does not reach some rows (ids; -1 for none): others read nothing."""
+    matters = torch.zeros(graph.num_rows, dtype=torch.bool, device=rows.device)
+    matters[rows[rows >= 0]] = True
+    reduced = RowGraph()
+    reduced.num_rows = graph.num_rows
+    for block in reversed(graph.blocks):  # a block reads only blocks made before it
+        here = matters[block.offset : block.offset + block.size]
+        kept = here[block.child]
+        child, parent = block.child[kept], block.parent[kept]
+        matters[parent] = True
+        element = None if block.element is None else block.element.where(here, -1)
+        reduced.blocks.append(block._replace(child=child, parent=parent, element=element))
+    reduced.blocks.reverse()
+    return reduced

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation
 
-from captum_goat.bulk.files import SavedAttributions, load_attributions, merge
+from captum_goat.bulk.files import merge
 from captum_goat.bulk.part_folder import PartFolder
 from captum_goat.bulk.ranks import Ranks
+from captum_goat.bulk.tables import as_table, edge_rows, labels
 
 
 class NodeAttributions(NamedTuple):
@@ -119,6 +120,25 @@ class NodeExplanations:
             explanation.x = self.data.x[nodes]
         return self._labelled(explanation, position)
 
+    def to_table(self, **options: Any) -> Any:
+        """Return the attributions of all nodes as a table, with the numbers of nodes and edges in the whole graph.
+
+        Args:
+            **options: ``node_names``, ``top_k`` (of every explained node) and ``undirected``, as for
+                :func:`~captum_goat.bulk.edge_table`.
+
+        Returns:
+            A table as :func:`~captum_goat.bulk.edge_table` returns it, with the columns ``node`` and ``target_class``
+            (if one was explained) before.
+        """
+        rows: list[dict[str, Any]] = []
+        for position, node in enumerate(self.nodes.tolist()):
+            edges, attributions = self[position]
+            part = Data(edge_index=self.data.edge_index[:, edges], e_id=edges)
+            first = labels("node", node, None if self.targets is None else self.targets[position])
+            rows += [first | row for row in edge_rows(attributions, part, **options)]
+        return as_table(rows)
+
     def _labelled(self, explanation: Explanation, position: int) -> Explanation:
         explanation.index = 0 if "n_id" in explanation else int(self.nodes[position])
         explanation.prediction = self.outputs[position].unsqueeze(0)
@@ -128,7 +148,7 @@ class NodeExplanations:
         return explanation
 
 
-def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, Any]) -> SavedAttributions:
+def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, Any]) -> None:
     """Write the attributions of nodes to a file, in the form of those of graphs.
 
     The edges of a node are those of its computation graph, between nodes as the whole graph numbers them. ``meta`` has
@@ -139,13 +159,12 @@ def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, An
         path: The file, ``.pt`` or ``.parquet``.
         options: What else ``meta`` is to have.
     """
-    folder = PartFolder.beside(path)
     record = {**options, "graphs": len(explanations), "nodes": explanations.nodes.tolist()}
-    part = {name: getattr(explanations, name) for name in ("attributions", "targets", "outputs", "deltas")}
-    tensors = {name: None if value is None else value.cpu() for name, value in part.items()}
+    folder = PartFolder(path, record, count=1)
+    names = ("attributions", "targets", "outputs", "deltas", "edges")
+    part = {name: None if (value := getattr(explanations, name)) is None else value.cpu() for name in names}
     edges = explanations.data.edge_index.cpu()[:, explanations.edges.cpu()].int()
     with folder.claimed(Ranks()):
-        folder.prepare(record, 1, resume=False)
-        folder.write(0, {**tensors, "edge_index": edges, "sizes": explanations.ptr.cpu().diff()}, record)
-        merge(folder, 1, record, path)
-    return load_attributions(path)
+        folder.prepare(resume=False)
+        folder.write(0, {**part, "edge_index": edges.t(), "sizes": explanations.ptr.cpu().diff()})
+        merge(folder)

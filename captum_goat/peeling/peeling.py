@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import operator
 from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -24,17 +22,16 @@ from captum_goat.inputs.edge_masks import check_mask
 from captum_goat.inputs.edge_sets import is_edge_index
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.targets import find_target
-from captum_goat.masked_model import EdgeMaskedModel
+from captum_goat.masked_model import EdgeMaskedModel, with_bound
 from captum_goat.method.share import gauss_legendre
 from captum_goat.metrics.counted_edges import CountedEdges, edges_of
 from captum_goat.metrics.reduced_graphs import keep_edges
 from captum_goat.peeling.order import ORDERS, Order, peel, share_bounds
+from captum_goat.runs.progress import progress_bar
 from captum_goat.wrapped_model import ExplainedModel
 
 Removal: TypeAlias = Literal["mask", "cut"]
 REMOVALS: tuple[str, ...] = get_args(Removal)
-
-_SECONDS_TO_WAIT = 3.0  # before a progress bar that nobody asked for is shown
 
 
 class Peeling(Attribution):
@@ -152,25 +149,22 @@ class Peeling(Attribution):
             the next one, and so on. They sum to ``f(graph) - f(graph without edges)``, and cost
             ``rounds + 1`` further forward passes.
         """
-        mask, arguments = _only_mask(inputs), as_tuple(additional_forward_args)
+        mask = _only_mask(inputs)
         if kwargs.get("return_convergence_delta"):
             raise ValueError(
                 "Expected no return_convergence_delta, because scores of several rounds do not add up to one (got "
                 "True). return_drops=True returns numbers that do."
             )
-        data = find_graphs(self, mask, arguments) if graphs is None else check_graphs(graphs, mask)
-        edges = CountedEdges.of(data, undirected).repeated(mask.numel() // max(mask.size(-1), 1))
-        graph = self._removable(mask, arguments)
-
-        def left_of(left: Tensor) -> Tensor:
-            return left[edges.number].view_as(mask)
+        call = _Call(self, mask, target, as_tuple(additional_forward_args))
+        data = call.graphs() if graphs is None else graphs
+        edges = CountedEdges.of(_check_graphs(data, mask), undirected).repeated(mask.numel() // max(mask.size(-1), 1))
 
         def attribute(left: Tensor) -> Tensor:
-            attributions = self._attribute(*graph.only(left_of(left)), target, kwargs)
+            attributions = call.attribute(left[edges.number].view_as(mask), kwargs)
             advance(1)
-            return edges.totals(graph.restored(attributions, left_of(left)).view(-1))
+            return edges.totals(attributions.view(-1))
 
-        with _progress(self.rounds, show_progress) as advance:
+        with progress_bar(self.rounds, "round", show_progress, "peeling") as advance:
             place = peel(edges, attribute, self.rounds, self.order, self.turns) if mask.numel() else edges.graph
         counts = edges.counts[edges.graph]
         dtype = torch.promote_types(mask.dtype, torch.float32)  # half precision has not enough different numbers
@@ -178,25 +172,8 @@ class Peeling(Attribution):
         if not return_drops:
             return result
         bounds = share_bounds(edges, self.rounds, self.order)
-        rest = (graph.only(left_of(place >= bound[edges.graph])) for bound in bounds)
-        values = [explained_values(self, kept, target, others) for kept, others in rest]
-        return result, -torch.stack(values, dim=1).diff(dim=1)
-
-    def _removable(self, mask: Tensor, arguments: tuple[Any, ...]) -> MaskedEdges:
-        """Return the mask and the arguments that edges are removed from."""
-        if self.removal == "mask":
-            return MaskedEdges(mask, arguments)
-        return CutEdges(mask, arguments, argument_names(self, arguments))
-
-    def _attribute(self, mask: Tensor, arguments: tuple[Any, ...], target: Any, options: dict[str, Any]) -> Tensor:
-        """Attribute what is left by the wrapped method."""
-        if not mask.numel():  # cut graphs may have no edge left that it could attribute
-            return mask
-        if isinstance(innermost(self), GradientAttribution):
-            mask = mask.clone().requires_grad_()  # or Captum warns that it does so itself
-        method = self.attribution_method
-        attributions = method.attribute(mask, target=target, additional_forward_args=arguments or None, **options)
-        return _checked(attributions, mask)
+        rest = ((place >= bound[edges.graph])[edges.number].view_as(mask) for bound in bounds)
+        return result, -torch.stack([call.values(left) for left in rest], dim=1).diff(dim=1)
 
     def has_convergence_delta(self) -> bool:
         """Return whether there is a completeness error to return: an order has none."""
@@ -249,71 +226,117 @@ class UpperHalfGradients(GradientAttribution):
         for point, weight in gauss_legendre(2 * self.n_steps):
             mask = (inputs.detach() * (1.0 + point) / 2.0).requires_grad_()
             output = self.forward_func(mask, *as_tuple(additional_forward_args))
-            output = output.view(1) if output.dim() == 0 else output
-            (gradient,) = torch.autograd.grad(find_target(output, target)(output).sum(), mask)
+            (gradient,) = torch.autograd.grad(_target_values(output, target).sum(), mask)
             mean_gradient += weight * gradient
         return (mean_gradient * inputs).detach()
 
 
-@dataclass(frozen=True)
-class MaskedEdges:
-    """A mask and its arguments; edges are removed by setting their mask to 0.
+class _Call:
+    """One call of :meth:`Peeling.attribute`: the wrapped method on what is left of the edges.
 
-    Attributes:
+    Args:
+        peeling: The method and its options.
         mask: The edge mask, ``[E]`` or ``[B, E]``.
-        arguments: The other arguments.
+        target: What is explained.
+        arguments: The additional arguments of the call.
     """
 
-    mask: Tensor
-    arguments: tuple[Any, ...]
+    def __init__(self, peeling: Peeling, mask: Tensor, target: Any, arguments: tuple[Any, ...]) -> None:
+        self._method, self._cuts = peeling.attribution_method, peeling.removal == "cut"
+        self._mask, self._target = mask, target
+        self._innermost: Any = self._method
+        while isinstance(inside := getattr(self._innermost, "attribution_method", None), Attribution):
+            self._innermost = inside  # the method inside of wrappers such as NoiseTunnel
+        function, self._leading, self._bound = self._method.forward_func, 0, None
+        is_goat = isinstance(self._innermost, GOAtAttribution)
+        if is_goat or isinstance(getattr(function, "_orig_mod", function), EdgeMaskedModel | CaptumModel):
+            explained = ExplainedModel.of(function)
+            function, self._bound = explained.model, explained.bound
+        else:
+            self._leading = 1  # the mask, of a function that is none of ours
+        # What names the arguments.
+        self._function = function if isinstance(function, Module) else cast(Module, SimpleNamespace(forward=function))
+        self._arguments = arguments
+        if self._cuts:
+            self._check_cuts()
 
-    def only(self, left: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-        """Return the mask and the arguments with some edges only, bool of the mask's shape."""
-        return torch.where(left, self.mask, 0.0), self.arguments
-
-    def restored(self, attributions: Tensor, left: Tensor) -> Tensor:
-        """Return attributions of what is left in the shape of the whole mask."""
-        return attributions
-
-
-@dataclass(frozen=True)
-class CutEdges(MaskedEdges):
-    """A mask and its arguments; edges are removed from both.
-
-    Attributes:
-        names: The names of the arguments. What has ``edge`` in its name and a row for every edge loses rows.
-    """
-
-    names: list[str]
-
-    def __post_init__(self) -> None:
-        if self.mask.dim() == 2 and len(self.mask) != 1:
+    def _check_cuts(self) -> None:
+        """Raise ValueError if edges cannot be cut out of the arguments."""
+        if self._mask.dim() == 2 and len(self._mask) != 1:
             raise ValueError(
                 f"Expected one mask for removal='cut', because several of a graph lose different edges (got "
-                f"{len(self.mask)}). removal='mask' takes any number."
+                f"{len(self._mask)}). removal='mask' takes any number."
             )
-        everything = torch.ones(self.mask.size(-1), dtype=torch.bool, device=self.mask.device)
-        if all(_cut(name, value, everything) is value for name, value in zip(self.names, self.arguments, strict=True)):
+        if self._bound is not None:
+            raise ValueError(
+                "Expected the graph in additional_forward_args for removal='cut' (got an EdgeMaskedModel with its "
+                "graph). Make the EdgeMaskedModel without data; or set at='adjacency', so that masks act like cuts."
+            )
+        _, arguments = self._left(torch.ones_like(self._mask, dtype=torch.bool))
+        if all(map(operator.is_, arguments, self._arguments)):
             raise ValueError(
                 f"Expected edges to cut out of additional_forward_args for removal='cut' (got "
-                f"{', '.join(self.names) or 'no arguments'}). removal='mask' leaves arguments as they are."
+                f"{', '.join(self._names()) or 'no arguments'}). removal='mask' leaves arguments as they are."
             )
 
-    def only(self, left: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-        """Return the mask and the arguments with some edges only."""
-        columns = left.view(-1)
-        arguments = zip(self.names, self.arguments, strict=True)
-        return self.mask[..., columns], tuple(_cut(name, value, columns) for name, value in arguments)
+    def graphs(self) -> Data:
+        """Return the edges that are masked, and the graph of each node: the argument called ``batch``, or a Batch."""
+        arguments = with_bound(self._bound, self._arguments)
+        data = next((argument for argument in arguments if isinstance(argument, Data)), None)
+        if data is not None:
+            return data
+        count, size = len(self._mask) if self._mask.dim() == 2 else 1, self._mask.size(-1)
+        try:
+            inputs = GraphInputs.of(self._function, arguments, num_edges=[size], leading=self._leading, count=count)
+        except ValueError as error:
+            raise ValueError(f"{error} Or pass the graph of the mask as graphs=data.") from error
+        (edge_index,), batch = inputs.edge_sets, inputs.arguments.get("batch")
+        batch = batch if isinstance(batch, Tensor) else None
+        nodes = len(batch) if batch is not None else int(edge_index.max()) + 1 if edge_index.numel() else 0
+        return Data(edge_index=edge_index, batch=batch, num_nodes=nodes)
 
-    def restored(self, attributions: Tensor, left: Tensor) -> Tensor:
-        """Return attributions of what is left in the shape of the whole mask."""
-        whole = attributions.new_zeros(self.mask.shape)
-        whole[left] = attributions.view(-1)
-        return whole
+    def attribute(self, left: Tensor, options: dict[str, Any]) -> Tensor:
+        """Attribute what is left (bool of the mask's shape), in the shape of the whole mask."""
+        mask, arguments = self._left(left)
+        if not mask.numel():  # cut graphs may have no edge left that could be attributed
+            return torch.zeros_like(self._mask)
+        if isinstance(self._innermost, GradientAttribution):
+            mask = mask.clone().requires_grad_()  # or Captum warns that it does so itself
+        options = {"target": self._target, "additional_forward_args": arguments or None, **options}
+        attributions = _checked(self._method.attribute(mask, **options), mask)
+        if not self._cuts:
+            return attributions
+        return attributions.new_zeros(self._mask.shape).masked_scatter_(left, attributions)
+
+    @restores_state
+    def values(self, left: Tensor) -> Tensor:
+        """Return the numbers that are explained, one per graph or mask: for GOAt logits, else the target's outputs."""
+        mask, arguments = self._left(left)
+        if isinstance(self._innermost, GOAtAttribution):
+            return self._innermost.explained_values(mask, self._target, arguments)
+        with torch.no_grad():
+            return _target_values(self._method.forward_func(mask, *arguments), self._target)
+
+    def _left(self, left: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
+        """Return the mask and the arguments with some edges only."""
+        if not self._cuts:
+            return torch.where(left, self._mask, 0.0), self._arguments
+        columns = left.view(-1)
+        arguments = tuple(
+            _cut(name, value, columns) for name, value in zip(self._names(), self._arguments, strict=True)
+        )
+        return self._mask[..., columns], arguments
+
+    def _names(self) -> list[str]:
+        """Return the names of the arguments."""
+        if any(isinstance(argument, Data) for argument in self._arguments):
+            return [""] * len(self._arguments)
+        named, _ = named_arguments(self._function, self._arguments, {}, self._leading)
+        return list(named)[self._leading :]
 
 
 def _cut(name: str, value: Any, columns: Tensor) -> Any:
-    """Return what is left of an argument."""
+    """Return what is left of an argument: what has ``edge`` in its name and a row for every edge loses rows."""
     if isinstance(value, Data):
         return keep_edges(value, columns)
     if not isinstance(value, Tensor) or "edge" not in name:
@@ -323,40 +346,8 @@ def _cut(name: str, value: Any, columns: Tensor) -> Any:
     return value[columns] if value.dim() > 0 and len(value) == len(columns) else value
 
 
-def find_graphs(method: Attribution, mask: Tensor, arguments: tuple[Any, ...]) -> Data:
-    """Find the edges that are masked, and the graph of each node, among the arguments of a call.
-
-    Args:
-        method: The attribution method.
-        mask: The edge mask, ``[E]`` or ``[B, E]``.
-        arguments: The additional arguments. The one called ``batch``, or a ``Batch``, tells the graphs.
-    """
-    graphs = [argument for argument in arguments if isinstance(argument, Data)]
-    if not graphs:
-        function, leading = _function_of(method)
-        count = len(mask) if mask.dim() == 2 else 1
-        try:
-            inputs = GraphInputs.of(function, arguments, num_edges=[mask.size(-1)], leading=leading, count=count)
-        except ValueError as error:
-            raise ValueError(f"{error} Or pass the graph of the mask as graphs=data.") from error
-        (edge_index,), batch = inputs.edge_sets, inputs.arguments.get("batch")
-        batch = batch if isinstance(batch, Tensor) else None
-        nodes = len(batch) if batch is not None else int(edge_index.max()) + 1 if edge_index.numel() else 0
-        graphs = [Data(edge_index=edge_index, batch=batch, num_nodes=nodes)]
-    return check_graphs(graphs[0], mask)
-
-
-def argument_names(method: Attribution, arguments: tuple[Any, ...]) -> list[str]:
-    """Return the names of the additional arguments of a method's function, in their order."""
-    if any(isinstance(argument, Data) for argument in arguments):
-        return [""] * len(arguments)
-    function, leading = _function_of(method)
-    named, _ = named_arguments(function, arguments, {}, leading)
-    return list(named)[leading:]
-
-
-def check_graphs(data: Any, mask: Tensor) -> Data:
-    """Raise a ValueError unless this is a graph with as many edges as the mask has."""
+def _check_graphs(data: Any, mask: Tensor) -> Data:
+    """Raise ValueError unless this is a graph with as many edges as the mask has."""
     if not isinstance(data, Data):
         raise ValueError(f"Expected graphs as a torch_geometric Data or Batch (got {type(data).__name__}).")
     columns = edges_of(data).size(1)
@@ -365,37 +356,15 @@ def check_graphs(data: Any, mask: Tensor) -> Data:
     return data
 
 
-@restores_state
-def explained_values(method: Attribution, mask: Tensor, target: Any, arguments: tuple[Any, ...]) -> Tensor:
-    """Return the numbers that a method explains, one per graph or mask: for GOAt logits, else the target's outputs."""
-    if isinstance(goat := innermost(method), GOAtAttribution):
-        return goat.explained_values(mask, target, arguments)
-    with torch.no_grad():
-        output = method.forward_func(mask, *arguments)
-        output = output.view(1) if output.dim() == 0 else output
-        return find_target(output, target)(output)
+def _target_values(output: Tensor, target: Any) -> Tensor:
+    """Return the numbers of an output that a target names."""
+    output = output.view(1) if output.dim() == 0 else output
+    return find_target(output, target)(output)
 
 
 def as_tuple(arguments: Any) -> tuple[Any, ...]:
     """Return additional arguments, which may be None, one, or a tuple, as a tuple."""
     return arguments if isinstance(arguments, tuple) else () if arguments is None else (arguments,)
-
-
-def innermost(method: Attribution) -> Attribution:
-    """Return the method inside wrappers such as NoiseTunnel."""
-    while isinstance(inside := getattr(method, "attribution_method", None), Attribution):
-        method = inside
-    return method
-
-
-def _function_of(method: Attribution) -> tuple[Module, int]:
-    """Return the module that names the arguments of a method's function, and how many of them are masks."""
-    function = method.forward_func
-    if isinstance(goat := innermost(method), GOAtAttribution):
-        return goat.model, 0
-    if isinstance(getattr(function, "_orig_mod", function), EdgeMaskedModel | CaptumModel):
-        return ExplainedModel.of(function).model, 0
-    return function if isinstance(function, Module) else cast(Module, SimpleNamespace(forward=function)), 1
 
 
 def _only_mask(inputs: Any) -> Tensor:
@@ -410,7 +379,7 @@ def _only_mask(inputs: Any) -> Tensor:
 
 
 def _checked(attributions: Any, mask: Tensor) -> Tensor:
-    """Raise a ValueError unless there is one finite attribution per entry of the mask."""
+    """Raise ValueError unless there is one finite attribution per entry of the mask."""
     if not isinstance(attributions, Tensor) or attributions.shape != mask.shape:
         got = list(attributions.shape) if isinstance(attributions, Tensor) else type(attributions).__name__
         raise ValueError(f"Expected attributions of the mask's shape {list(mask.shape)} (got {got}).")
@@ -418,17 +387,3 @@ def _checked(attributions: Any, mask: Tensor) -> Tensor:
         wrong = int((~attributions.isfinite()).sum())
         raise ValueError(f"Expected finite attributions (got {wrong} of {mask.numel()} that are infinite or nan).")
     return attributions.detach()
-
-
-@contextmanager
-def _progress(rounds: int, shown: bool | None) -> Iterator[Callable[[int], object]]:
-    """Show a progress bar (if tqdm is installed), and yield a function that moves it on."""
-    try:
-        from tqdm import tqdm
-    except ImportError:  # the bar is optional
-        yield lambda count: None
-        return
-    delay = _SECONDS_TO_WAIT if shown is None else 0.0
-    disable = None if shown is None else not shown  # None: unless it is a terminal
-    with tqdm(total=rounds, desc="peeling", unit="round", disable=disable, delay=delay) as bar:
-        yield bar.update

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 import hashlib
+import io
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from pickle import PicklingError
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -96,9 +96,10 @@ class _Hasher:
             yield f"{plain.dtype}{list(plain.shape)};".encode()
             plain = plain.cpu().resolve_conj().resolve_neg().contiguous()
             yield plain.reshape(-1).view(torch.uint8).numpy().data
-        else:
-            yield f"{plain.layout}{plain.dtype}{plain.dim()};".encode()
-            yield from map(self.digest, _strided_parts(plain))
+        else:  # sparse, nested or quantized
+            content = io.BytesIO()
+            torch.save(plain, content)
+            yield content.getbuffer()
 
     def _object(self, value: Any) -> Iterator[bytes]:
         """Yield the hashes of what an object is and has."""
@@ -110,24 +111,16 @@ class _Hasher:
             yield from self._function(value)
         elif isinstance(value, CodeType):
             yield from self._code(value)
-        elif isinstance(value, MethodType):
-            yield from map(self.digest, (value.__func__, value.__self__))
         elif isinstance(value, staticmethod | classmethod):
             yield self.digest(value.__func__)
         elif isinstance(value, property):
             yield from map(self.digest, (value.fget, value.fset, value.fdel))
         elif isinstance(value, ModuleType):
             yield value.__name__.encode()
-        elif isinstance(value, BuiltinFunctionType):
-            yield from map(self.digest, (value.__qualname__, value.__self__))
-        elif isinstance(value, enum.Enum):
-            yield from map(self.digest, (value.name, value.value))
         elif isinstance(value, set | frozenset):
             yield from sorted(map(self.digest, value))
-        elif type(value) is dict:
-            yield from (self.digest(part) for item in value.items() for part in item)
-        elif type(value) in (list, tuple):
-            yield from map(self.digest, value)
+        elif type(value) in (dict, list, tuple):
+            yield from map(self.digest, value.items() if isinstance(value, dict) else value)
         else:
             yield from map(self.digest, _state(value))
 
@@ -178,20 +171,6 @@ def _sha(chunks: Iterator[Any]) -> bytes:
     return digest.digest()
 
 
-def _strided_parts(value: Tensor) -> list[Any]:
-    """Return what a tensor of another layout consists of."""
-    if value.is_nested:
-        return list(value.unbind())
-    if value.layout == torch.sparse_coo:
-        coalesced = value.coalesce()
-        return [list(value.shape), coalesced.indices(), coalesced.values()]
-    if value.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [list(value.shape), value.crow_indices(), value.col_indices(), value.values()]
-    if value.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [list(value.shape), value.ccol_indices(), value.row_indices(), value.values()]
-    return [value.dequantize() if value.is_quantized else value.to_dense()]
-
-
 def _state(value: Any) -> list[Any]:
     """Return what pickle would save of an object; of one that cannot be saved, its type and its attributes."""
     try:
@@ -199,7 +178,7 @@ def _state(value: Any) -> list[Any]:
     except (AttributeError, PicklingError, RuntimeError, TypeError):
         return [type(value), getattr(value, "__dict__", None)]
     if isinstance(reduced, str):
-        return [type(value), reduced, getattr(value, "__wrapped__", None)]
+        return [type(value), getattr(value, "__module__", None), reduced, getattr(value, "__wrapped__", None)]
     # A function and its arguments, then perhaps a state and iterators over items.
     return [type(value), *(list(part) if isinstance(part, Iterator) else part for part in reduced)]
 
