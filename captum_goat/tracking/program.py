@@ -294,23 +294,17 @@ class ProgramRun(Following):
         leaves = args if step.flat and not kwargs else _leaves(args, kwargs)
         if len(leaves) != len(step.arguments):
             self.fail("more or fewer arguments")
+        origin_of = self._origins.get
         for known, value in zip(step.arguments, leaves):  # noqa: B905
-            if type(known) is _Given:
-                if not isinstance(value, Tensor) or not self._is_given(known, value, step.watched):
+            if known.__class__ is _Given:
+                origin = origin_of(value)
+                if origin != known.origin or (origin is None and not _is_held(known, value)):
                     self.fail("another tensor")
-            elif type(known) is not type(value) or (known != value and type(known) not in _NUMBERS):
+                if value.dtype is not known.dtype or (step.watched and not _has_sizes(value, known.sizes)):
+                    self.fail("another kind of tensor")
+            elif known.__class__ is not value.__class__ or (known != value and known.__class__ not in _NUMBERS):
                 self.fail("another argument")
         self._args = args, kwargs
-
-    def _is_given(self, known: _Given, value: Tensor, watched: bool) -> bool:
-        origin = self._origins.get(value)
-        if origin != known.origin or value.dtype is not known.dtype or (watched and _pattern(value) != known.sizes):
-            return False
-        if origin is not None:
-            return True
-        if known.values is None:
-            return known.held is not None and known.held() is value
-        return torch.equal(known.values, value)
 
     def made(self, result: Any) -> None:
         """Do to rows what a call does.
@@ -319,19 +313,20 @@ class ProgramRun(Following):
             OtherProgramError: If something else becomes of them than in the program.
         """
         step = self._steps[self._number - 1]
-        if isinstance(result, Tensor):
+        if result.__class__ is Tensor:
+            results = [result]
             self._count += 1
             self._origins.set(result, self._count)
-            results = [result]
         else:
             results = tensors_in([result])
             self._set_origins(results)
         if len(results) != len(step.kinds):
             self.fail("more or fewer results")
-        if step.light and step.tracked:
-            self._track(step, result, results)
-        elif step.tracked:
-            self._apart(partial(self._track, step, result, results))
+        if step.tracked:
+            if step.light:
+                self._track(step, result, results)
+            else:
+                self._apart(partial(self._track, step, result, results))
 
     def _track(self, step: _Step, result: Any, results: list[Tensor]) -> None:
         tracker = self._tracker
@@ -450,6 +445,21 @@ def _indices(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
 
 def _pattern(tensor: Tensor) -> tuple[int, ...]:
     return tuple([size if size < 2 else 2 for size in tensor.shape])
+
+
+def _has_sizes(tensor: Tensor, pattern: tuple[int, ...]) -> bool:
+    """Return whether a tensor has the pattern."""
+    shape = tensor.shape
+    if len(shape) == len(pattern) and 1 not in shape and 0 not in shape:  # most tensors
+        return 1 not in pattern and 0 not in pattern
+    return _pattern(tensor) == pattern
+
+
+def _is_held(known: _Given, value: Any) -> bool:
+    """Return whether a tensor from elsewhere is the one that the program has."""
+    if known.values is None:
+        return known.held is not None and known.held() is value
+    return isinstance(value, Tensor) and torch.equal(known.values, value)
 
 
 def _kind(trace: Trace | None) -> type[Trace] | None:
