@@ -48,7 +48,7 @@ def call_paths() -> list[list[Line]]:
     return paths
 
 
-def callers_seen(size: int) -> dict[CodeType, set[CodeType]]:
+def callers_seen(size: int, *, again: bool = False) -> dict[CodeType, set[CodeType]]:
     """Explain a graph, and return what was called, and under which functions."""
     seen: dict[CodeType, set[CodeType]] = {}
 
@@ -62,20 +62,23 @@ def callers_seen(size: int) -> dict[CodeType, set[CodeType]]:
     model = make_gnn("gcn")
     goat, batch = GOAtAttribution(model), torch.arange(2).repeat_interleave(size // 2)
     x, edge_index = torch.randn(size, 4, dtype=torch.float64), random_edges(size // 2, 2 * size, seed=1)
+    edges = torch.cat([edge_index, edge_index + size // 2], dim=1)
+    arguments = torch.ones(edges.size(1), dtype=torch.float64), [0, 1], (x, edges, batch)
+    if again:
+        goat.attribute(*arguments)
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        edges = torch.cat([edge_index, edge_index + size // 2], dim=1)
-        goat.attribute(torch.ones(edges.size(1), dtype=torch.float64), [0, 1], (x, edges, batch))
+        goat.attribute(*arguments)
     finally:
         sys.setprofile(before)
     return seen
 
 
-@pytest.mark.parametrize(("number", "size"), [(0, 1200), (1, 10)])
-def test_the_call_path_is_what_is_called(number: int, size: int) -> None:
+@pytest.mark.parametrize(("number", "size", "again"), [(0, 1200, False), (1, 10, False), (2, 10, True)])
+def test_the_call_path_is_what_is_called(number: int, size: int, again: bool) -> None:
     """Also the calls of one line by the line above it that is indented less."""
-    path, seen = call_paths()[number], callers_seen(size)
+    path, seen = call_paths()[number], callers_seen(size, again=again)
     above: list[Line] = []
     for line in path:
         assert line.code in seen, f"{line.name} is not called"
@@ -86,10 +89,10 @@ def test_the_call_path_is_what_is_called(number: int, size: int) -> None:
         above.append(line)
 
 
-def test_both_paths_are_on_the_page() -> None:
-    first, second = call_paths()
+def test_all_paths_are_on_the_page() -> None:
+    first, second, third = call_paths()
     assert len(first) > 25
-    assert len(second) > 5
+    assert min(len(second), len(third)) > 5
 
 
 def test_method_is_five_short_files() -> None:

@@ -1,4 +1,4 @@
-"""Graphs explained by the program of a model that was followed on another one; and what must not be taken for the same."""
+"""Graphs that are explained by the program of a model, and what must not be taken for the same."""
 
 from __future__ import annotations
 

@@ -61,6 +61,23 @@ them::
     method/share.py                      share_in_replicas
     hooks/replicas.py                      batched
     method/replay.py                         ActivationPattern.run
+    method/share.py                        Replicas.share
+    method/spread.py                     Spreading.__call__
+
+And a model is followed once. What its calls do to rows is its *program*; on the next small graph the calls are compared
+with it, and only the graph's own index tensors go through the rules. Then the one pass of replicas records the pattern,
+too::
+
+    attribution.py                   GOAtAttribution.attribute
+    method/explain.py                  GraphExplanation.record
+    method/record.py                     ReplicaRecorder.record
+    hooks/replicas.py                      batched
+    hooks/interception.py                    intercepted
+    tracking/program.py                        ProgramRun.note
+    tracking/program.py                        ProgramRun.made
+    method/share.py                        Replicas.share
+    fields/small_fields.py               SmallFields.__init__
+    method/explain.py                  GraphExplanation.attribute
     method/spread.py                     Spreading.__call__
 
 With ``at="adjacency"`` the mask enters by :class:`~captum_goat.adjacency.mask_entry.AtAdjacency` in place of

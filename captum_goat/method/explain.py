@@ -19,7 +19,7 @@ from captum_goat.inputs.request import Request
 from captum_goat.inputs.targets import Choice, Target, find_target
 from captum_goat.method.record import KnownModel, ReplicaRecorder, record
 from captum_goat.method.replay import ActivationPattern, Subject
-from captum_goat.method.share import MOST_NUMBERS, Shares, contributions, fits_replicas, share_in_replicas
+from captum_goat.method.share import MOST_NUMBERS, Shares, contributions, fits_replicas, replicas_of, share_in_replicas
 from captum_goat.method.spread import Attributions, Fields, SharedEdgesError, Spreading, find_fields, find_owners, sums
 from captum_goat.rules.registry import version as rules_version
 from captum_goat.tracking import UnsupportedModelError
@@ -45,14 +45,10 @@ class GraphExplanation:
         proportional: Whether gates are shared in proportion to the own shares of edges and features, else equally.
         entry: How the mask enters.
         programs: What is known of the model.
-
-    Attributes:
-        pattern: What was recorded.
-        targets: What is explained: one or several targets, each of one number per graph.
     """
 
     pattern: ActivationPattern
-    targets: list[Target]
+    targets: list[Target]  # each of one number per graph
 
     def __init__(
         self,
@@ -191,7 +187,7 @@ class GraphExplanation:
     def _follow_program(self, programs: ProgramStore[KnownModel]) -> bool:
         """Record and share by a program of the model, if it has one that fits; return whether it had."""
         for known in programs.of(self._key):
-            if known.largest * self._subject.mask.numel() * 4 > MOST_NUMBERS:
+            if known.largest * self._subject.mask.numel() * len(replicas_of(known.rows)) > MOST_NUMBERS:
                 continue
             try:
                 recorder = ReplicaRecorder(known, self._subject, self._graph.tensors)
@@ -214,15 +210,7 @@ def recorded_explanations(
     proportional: bool = False,
     programs: ProgramStore[KnownModel] | None = None,
 ) -> list[GraphExplanation]:
-    """Record the model: once for inputs as they are or for copies side by side, else once per mask.
-
-    Args:
-        request: The model, its inputs and what is attributed.
-        choice: What to explain.
-        repeated: Whether receptive fields list an edge once per hop.
-        proportional: Whether gates are shared in proportion to the own shares of edges and features, else equally.
-        programs: What is known of the model.
-    """
+    """Record the model: once for inputs as they are or for copies side by side, else once per mask."""
     spreading: dict[str, Any] = {"repeated": repeated, "proportional": proportional}
     entry: dict[str, Any] = {"finish": request.finish, "entry": ENTRIES[request.at]}
 

@@ -30,10 +30,6 @@ from captum_goat.tracking.program import GivenRows, Program, ProgramRecorder, Pr
 def record(subject: Subject, arguments: Sequence[Tensor] | None = None) -> ActivationPattern:
     """Run the model once and record its activation pattern.
 
-    Args:
-        subject: What is run.
-        arguments: The tensors among the model's arguments, if its program is wanted, too.
-
     Raises:
         UnsupportedModelError: If the model does something that cannot be explained exactly.
     """
@@ -213,28 +209,19 @@ class _Recorder:
 
 
 class KnownModel(NamedTuple):
-    """What following a model once tells of other passes.
+    """What following a model once tells of other passes."""
 
-    Attributes:
-        program: Its calls.
-        calls: Its calls of operations with a rule, without the numbers that were kept at them.
-        left_out: The number of the one that is left out.
-        rows: The rows of the output, for its degree.
-        dtype: The dtype of the output.
-        largest: The number of entries of the largest frozen tensor per edge.
-    """
-
-    program: Program
-    calls: list[FrozenCall | None]
-    left_out: int | None
-    rows: Rows
-    dtype: torch.dtype
-    largest: float
+    program: Program  # its calls
+    calls: list[FrozenCall | None]  # its calls of operations with a rule, without the numbers that were kept at them
+    left_out: int | None  # the number of the one that is left out
+    rows: Rows  # the rows of the output, for its degree
+    dtype: torch.dtype  # the dtype of the output
+    largest: float  # the number of entries of the largest frozen tensor per edge
 
     @classmethod
     def of(cls, pattern: ActivationPattern) -> KnownModel | None:
         """Return what is known after a pass; ``None`` if others cannot follow its program."""
-        if pattern.program is None or pattern.rows is None:
+        if pattern.program is None or pattern.rows is None or torch.finfo(pattern.output.dtype).bits < 32:
             return None
         empty, rows = pattern.output.new_empty(0), pattern.rows._replace(ids=pattern.rows.ids.new_empty(0))
 
@@ -249,13 +236,7 @@ class KnownModel(NamedTuple):
 
 
 class ReplicaRecorder:
-    """Records the pattern of a graph, and shares its output out, in one pass of replicas that follows a program.
-
-    Args:
-        known: What is known of the model.
-        subject: What is run.
-        arguments: The tensors among the model's arguments.
-    """
+    """Records the pattern of a graph, and shares its output out, in one pass of replicas that follows a program."""
 
     def __init__(self, known: KnownModel, subject: Subject, arguments: Sequence[Tensor]) -> None:
         self._known, self._subject = known, subject
@@ -269,9 +250,6 @@ class ReplicaRecorder:
 
     def record(self, choose: Callable[[Tensor], list[Target]]) -> tuple[ActivationPattern, Shares]:
         """Run the model.
-
-        Args:
-            choose: Returns what is explained, given the model's output.
 
         Raises:
             OtherProgramError: If the model does something else than when it was followed.

@@ -27,70 +27,45 @@ from captum_goat.tracking.program import Program
 
 
 class Replay(NamedTuple):
-    """One gated replay.
+    """One gated replay."""
 
-    Attributes:
-        output: The model's output with all variables scaled by t.
-        masks: What the mask is at every site where it enters, as leaf tensors.
-        features: The attributed inputs, scaled, as leaf tensors.
-        factors: The frozen numbers that are scaled, with their scales, a leaf tensor with one number per row.
-    """
-
-    output: Tensor
-    masks: list[Tensor]
-    features: list[Tensor]
+    output: Tensor  # the model's output with all variables scaled by t
+    masks: list[Tensor]  # what the mask is at every site where it enters, as leaf tensors
+    features: list[Tensor]  # the attributed inputs, scaled, as leaf tensors
+    # the frozen numbers that are scaled, with their scales, a leaf tensor with one number per row
     factors: list[tuple[Factors, Tensor]]
 
 
 class Subject(NamedTuple):
-    """What is run and which of its inputs are variables.
+    """What is run and which of its inputs are variables."""
 
-    Attributes:
-        model: The user's model, in eval mode.
-        forward: Calls it with its attributed inputs.
-        features: The attributed inputs, if any.
-        edge_sets: The edges, the very tensors ``[2, E]`` with which ``forward`` calls the model: one, or one per edge
-            type; empty if edges are constants.
-        mask: The mask of each edge, one set after the other; empty if edges are constants.
-        finish: Applied to the model's output.
-        entry: How the mask enters.
-    """
-
-    model: Module
-    forward: Callable[[Sequence[Tensor]], Any]
-    features: tuple[Tensor, ...]
+    model: Module  # the user's model, in eval mode
+    forward: Callable[[Sequence[Tensor]], Any]  # calls it with its attributed inputs
+    features: tuple[Tensor, ...]  # the attributed inputs, if any
+    # the edges, the very tensors ``[2, E]`` with which ``forward`` calls the model: one, or one per edge type;
+    # empty if edges are constants
     edge_sets: tuple[Tensor, ...]
-    mask: Tensor
-    finish: Callable[[Any], Any] | None = None
-    entry: Entry = AtMessages
+    mask: Tensor  # the mask of each edge, one set after the other; empty if edges are constants
+    finish: Callable[[Any], Any] | None = None  # applied to the model's output
+    entry: Entry = AtMessages  # how the mask enters
 
 
 @dataclass(frozen=True)
 class ActivationPattern:
-    """The frozen numbers of one forward pass, in call order, and what was seen on the way.
+    """The frozen numbers of one forward pass, in call order, and what was seen on the way."""
 
-    Attributes:
-        subject: What was run.
-        sites: Where the mask entered.
-        calls: The calls of operations with a rule; ``None`` for those that are replayed as they are.
-        left_out: The number of the call of a softmax or sigmoid that was the model's last step and is left out;
-            ``None`` if there was no such step.
-        output: The model's output, without that step.
-        rows: The rows of the output; ``None`` when no variable reaches it.
-        graph: Which rows read which.
-        suspects: Where values that variables reach were taken out of torch.
-        program: The program of the pass, if others can follow it; else ``None``.
-    """
-
-    subject: Subject
-    sites: MessageSites
+    subject: Subject  # what was run
+    sites: MessageSites  # where the mask entered
+    # the calls of operations with a rule; ``None`` for those that are replayed as they are
     calls: list[FrozenCall | None]
+    # the number of the call of a softmax or sigmoid that was the model's last step and is left out; ``None`` if
+    # there was no such step
     left_out: int | None
-    output: Tensor
-    rows: Rows | None
-    graph: RowGraph
-    suspects: tuple[str, ...] = ()
-    program: Program | None = None
+    output: Tensor  # the model's output, without that step
+    rows: Rows | None  # the rows of the output; ``None`` when no variable reaches it
+    graph: RowGraph  # which rows read which
+    suspects: tuple[str, ...] = ()  # where values that variables reach were taken out of torch
+    program: Program | None = None  # the program of the pass, if others can follow it; else ``None``
 
     @property
     def eps(self) -> float:
@@ -155,14 +130,7 @@ class ActivationPattern:
         return self if torch.allclose(first, second, rtol=near, atol=near * largest) else without
 
     def replay(self, t: float, *, inputs: bool, frozen: float | None = None) -> Replay:
-        """Run the model with the pattern frozen and all variables scaled by t.
-
-        Args:
-            t: The scale of edges, features and gates.
-            inputs: Whether gradients with respect to edges and features are wanted.
-            frozen: The scale of frozen factors that are no gates, and then gradients are wanted with respect to them;
-                ``None`` to have gradients with respect to gates.
-        """
+        """Run the model with the pattern frozen and all variables scaled by t."""
         masks = [factor.requires_grad_(inputs) for factor in self.sites.factors(self.subject.mask, t)]
         features = [(feature * t).requires_grad_(inputs) for feature in self.subject.features]
         scaled: list[tuple[Factors, Tensor]] = []
@@ -194,14 +162,7 @@ class ActivationPattern:
         features: Sequence[Tensor],
         gate: OnGate | None = None,
     ) -> Tensor:
-        """Run the model.
-
-        Args:
-            keep: Says what frozen numbers are this time.
-            masks: What the mask is at every site.
-            features: The attributed inputs.
-            gate: Does what a ReLU with frozen gates does; ``None`` to multiply by what ``keep`` returns.
-        """
+        """Run the model."""
         subject, differentiable = self.subject, torch.is_grad_enabled()
         calls = ReplayedCalls(self.calls, self.left_out, keep, gate)
         hooks, check_masks = self.sites.replayed(

@@ -15,11 +15,9 @@ smooth, and the number of points is chosen by whether the shares add up.
 Frozen factors that are no gates (the scale of a norm, attention) are constants in this. Only a product that has such
 factors but no variable is shared among them, in the same way: it changes with the edges, and they are why.
 
-There are two ways to run the points. :func:`share_in_replicas` runs all of them in one pass, as replicas of the model
-under ``torch.vmap``: the first replica is the model itself, the second the model without edges, and from these two the
-others take their frozen numbers. On a small graph such a pass costs what Python and the launching of operations cost,
-however many replicas it has. On a large graph replicas only take memory, and some operations cannot be batched: there
-:func:`contributions` runs one point after the other.
+There are two ways to run the points. :class:`Replicas` run all of them in one pass under ``torch.vmap``: the first is
+the model itself, the second the model without edges, and from these two the others take their frozen numbers. That
+suits small graphs. On large ones replicas only take memory: there :func:`contributions` runs one point after the other.
 """
 
 from __future__ import annotations
@@ -51,27 +49,15 @@ _since_failure: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
 
 
 class Point(NamedTuple):
-    """One point of an integral.
+    """One point of an integral."""
 
-    Attributes:
-        t: The scale of edges, features and gates.
-        frozen: The scale of frozen factors that are no gates, which are the variables then; ``None`` for 1.
-        weight: The point's weight.
-    """
-
-    t: float
-    frozen: float | None
-    weight: float
+    t: float  # the scale of edges, features and gates
+    frozen: float | None  # the scale of frozen factors that are no gates, which are the variables then; ``None`` for 1
+    weight: float  # the point's weight
 
 
 def quadrature(rows: Rows, *, inputs: bool, smooth: int | None = None) -> list[Point]:
-    """Return the points that are needed for an output.
-
-    Args:
-        rows: The rows of the output, which know its degree as a polynomial.
-        inputs: ``False`` if only gates are variables.
-        smooth: For an output that is no polynomial the number of points of the variables' integral.
-    """
+    """Return the points for an output; ``smooth`` is their number where it is no polynomial of its variables."""
     pairs = gauss_legendre(rows.degree if inputs else rows.gates) if smooth is None else squares(smooth)
     of_variables = [Point(t, None, weight) for t, weight in pairs]
     return of_variables + [Point(0.0, s, weight) for s, weight in gauss_legendre(max(rows.frozen, 0))]
@@ -96,17 +82,11 @@ def squares(count: int) -> list[tuple[float, float]]:
 
 
 class Contributions(NamedTuple):
-    """What lands on each variable, before the gates' part is spread over edges and features.
+    """What lands on each variable, before the gates' part is spread over edges and features."""
 
-    Attributes:
-        edges: The share of each edge, ``[E]``.
-        features: The share of each feature, of the shapes of the attributed inputs.
-        rows: The share of the gates of each row, summed over channels and calls, by row id.
-    """
-
-    edges: Tensor
-    features: list[Tensor]
-    rows: Tensor
+    edges: Tensor  # the share of each edge, ``[E]``
+    features: list[Tensor]  # the share of each feature, of the shapes of the attributed inputs
+    rows: Tensor  # the share of the gates of each row, summed over channels and calls, by row id
 
     @classmethod
     def zeros(cls, pattern: ActivationPattern) -> Contributions:
@@ -118,21 +98,13 @@ class Contributions(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """What is shared out, and to which variables.
+    """What is shared out, and to which variables."""
 
-    Attributes:
-        output: The model's output.
-        base: Its output without edges.
-        targets: What is explained.
-        contributions: The shares of edges, features and gates in each target.
-        calibrations: The same without edges.
-    """
-
-    output: Tensor
-    base: Tensor
-    targets: list[Target]
-    contributions: list[Contributions]
-    calibrations: list[Contributions]
+    output: Tensor  # the model's output
+    base: Tensor  # its output without edges
+    targets: list[Target]  # what is explained
+    contributions: list[Contributions]  # the shares of edges, features and gates in each target
+    calibrations: list[Contributions]  # the same without edges
 
 
 @torch.enable_grad()
@@ -144,12 +116,6 @@ def contributions(
     smooth: int | None = None,
 ) -> list[Contributions]:
     """Share parts of the output out to the edges, features and gates of a pattern.
-
-    Args:
-        pattern: The recorded pattern.
-        selects: Each picks something that is explained from the model's output.
-        inputs: ``False`` when the edges' and features' own shares are known to be 0, because they are.
-        smooth: For a replay that is no polynomial the number of points.
 
     Returns:
         The shares in each of the selected parts. The model runs as often as for one.
@@ -205,11 +171,6 @@ class Replicas:
 
     The scales of edges, features and frozen numbers in the replicas are leaves of the pass, made one by one.
 
-    Args:
-        subject: What is run.
-        rows: The rows of the output, which know its degree.
-        dtype: The dtype of sums of shares.
-
     Attributes:
         count: R, the number of replicas.
         nowhere_zero: Whether no replica has gates with scale 0.
@@ -217,7 +178,7 @@ class Replicas:
     """
 
     def __init__(self, subject: Subject, rows: Rows, dtype: torch.dtype) -> None:
-        numbers, points = zip(*_replicas_of(rows), strict=True)
+        numbers, points = zip(*replicas_of(rows), strict=True)
         device = subject.mask.device
         self.count, self._subject = len(points), subject
         self.nowhere_zero = all(point.t != 0.0 for point in points)
@@ -286,13 +247,7 @@ class Replicas:
     def share(
         self, outputs: Tensor, choose: Callable[[Tensor], list[Target]], none: Callable[[], Contributions]
     ) -> Shares:
-        """Share the outputs of all replicas out.
-
-        Args:
-            outputs: The outputs, ``[R, ...]``.
-            choose: Returns what is explained, given the model's output.
-            none: Returns zeros for all variables.
-        """
+        """Share the outputs of all replicas out."""
         output, base = outputs[0].detach(), outputs[1].detach()
         targets, totals = choose(output), []
         for number, target in enumerate(targets):
@@ -321,7 +276,7 @@ class Replicas:
         return own, none._replace(rows=rows[1, :-1])
 
 
-def _replicas_of(rows: Rows) -> list[tuple[int, Point]]:
+def replicas_of(rows: Rows) -> list[tuple[int, Point]]:
     """Return the replicas with the pattern that each belongs to: 0 with edges, 1 without."""
     points = [(number, point) for number in (0, 1) for point in quadrature(rows, inputs=number == 0)]
     whole = Point(1.0, None, 0.0)
@@ -356,16 +311,11 @@ def fits_replicas(pattern: ActivationPattern) -> bool:
     if torch.finfo(pattern.output.dtype).bits < 32:  # batched operations round otherwise, and so flip gates
         return False
     largest = max([factors.values.numel() for factors in pattern.factors] + [pattern.subject.mask.numel()])
-    return 0 < largest * len(_replicas_of(pattern.rows)) <= MOST_NUMBERS
+    return 0 < largest * len(replicas_of(pattern.rows)) <= MOST_NUMBERS
 
 
 def share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shares | None:
-    """Share the output out in one pass of replicas; ``None`` if that cannot be done.
-
-    Args:
-        pattern: The pattern, whose frozen numbers are not used, but found anew.
-        targets: What is explained.
-    """
+    """Share the output out in one pass of replicas; ``None`` if that cannot be done."""
     model = pattern.subject.model
     if not _is_tried(model):
         return None

@@ -31,26 +31,15 @@ class SharedEdgesError(ValueError):
 
 
 class Attributions(NamedTuple):
-    """The attribution of each edge and each feature for one target.
+    """The attribution of each edge and each feature for one target."""
 
-    Attributes:
-        edges: ``[E]``; empty if edges were not attributed.
-        features: Of the shapes of the attributed inputs.
-        delta: The completeness error of each explained number.
-    """
-
-    edges: Tensor
-    features: list[Tensor]
-    delta: Tensor
+    edges: Tensor  # ``[E]``; empty if edges were not attributed
+    features: list[Tensor]  # of the shapes of the attributed inputs
+    delta: Tensor  # the completeness error of each explained number
 
 
 def find_fields(pattern: ActivationPattern, *, repeated: bool) -> list[Fields]:
-    """Return receptive fields: those of gates last, and all by which edges and inputs belong to rows of the output.
-
-    Args:
-        pattern: What was recorded.
-        repeated: Whether fields list an edge once per hop.
-    """
+    """Return receptive fields: those of gates last, and all by which edges and inputs belong to rows of the output."""
     subject, rows = pattern.subject, pattern.rows
     counts = (_row_sums(feature != 0) for feature in subject.features)
     elements = Elements(subject.mask.numel(), torch.cat([torch.ones_like(subject.mask, dtype=torch.long), *counts]))
@@ -64,13 +53,6 @@ def find_fields(pattern: ActivationPattern, *, repeated: bool) -> list[Fields]:
 
 def find_owners(pattern: ActivationPattern, target: Target, fields: Sequence[Fields], copies: int | None) -> Tensor:
     """Return the position of the one explained number to which each edge and input row belongs (-1: none).
-
-    Args:
-        pattern: What was recorded.
-        target: The explained numbers.
-        fields: Receptive fields of the output; an element may be in a field by reaching the row or by belonging to the
-            node or graph that the row stands for.
-        copies: How many copies of one graph there are; ``None`` for a graph as the user has it.
 
     Raises:
         SharedEdgesError: If some edge reaches several of the explained numbers.
@@ -102,19 +84,12 @@ def find_owners(pattern: ActivationPattern, target: Target, fields: Sequence[Fie
 
 @dataclass(frozen=True)
 class Spreading:
-    """Gives the shares of gates to edges and features.
+    """Gives the shares of gates to edges and features."""
 
-    Attributes:
-        graph: The model's arguments.
-        pattern: What was recorded.
-        fields: The receptive fields of gates.
-        proportional: Whether gates are shared in proportion to the own shares of edges and features, else equally.
-    """
-
-    graph: GraphInputs
-    pattern: ActivationPattern
-    fields: Fields
-    proportional: bool
+    graph: GraphInputs  # the model's arguments
+    pattern: ActivationPattern  # what was recorded
+    fields: Fields  # the receptive fields of gates
+    proportional: bool  # whether gates are shared in proportion to the own shares of edges and features, else equally
 
     def __call__(
         self,
@@ -126,14 +101,6 @@ class Spreading:
         strictness: float = 0.5,
     ) -> Attributions:
         """Return the attributions for one target, after a check of their sums.
-
-        Args:
-            target: What is explained.
-            owner: To which of the explained numbers each edge and input row belongs.
-            shares: The shares of edges, features and gates.
-            calibration: The same without edges.
-            base: The model's output without edges.
-            strictness: The exponent of the precision to which sums must agree.
 
         Raises:
             UnsupportedModelError: If the attributions do not add up.

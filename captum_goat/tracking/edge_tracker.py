@@ -20,17 +20,11 @@ from captum_goat.tracking.row_tracker import RowTracker
 
 
 class Messages(NamedTuple):
-    """One call of a message function.
+    """One call of a message function."""
 
-    Attributes:
-        edges: The edge of each message (-1: a self-loop that the layer added itself, a constant).
-        shape: What ``edges`` is viewed as to broadcast to the messages.
-        dtype: The dtype of the messages.
-    """
-
-    edges: Tensor
-    shape: list[int]
-    dtype: torch.dtype
+    edges: Tensor  # the edge of each message (-1: a self-loop that the layer added itself, a constant)
+    shape: list[int]  # what ``edges`` is viewed as to broadcast to the messages
+    dtype: torch.dtype  # the dtype of the messages
 
     def factor(self, mask: Tensor, t: float = 1.0) -> Tensor:
         """Return t times the mask's entry for each message (1 for constants), shaped to multiply the messages."""

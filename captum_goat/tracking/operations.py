@@ -37,41 +37,23 @@ _ADDITIONS = named("add sub")
 
 
 class Operation(NamedTuple):
-    """What is known of an operation.
+    """What is known of an operation."""
 
-    Attributes:
-        packet: The operation, whatever its arguments.
-        pointwise: Whether it works entry by entry.
-        mutable: Whether it changes an argument.
-        random: Whether it may draw random numbers.
-        factory: Whether its result depends on shapes at most.
-        overwrites: Whether it replaces the whole of its first argument.
-        puts: Whether it is an ``index_put``.
-        scatters: Whether it writes to places that an index names.
-        sums: Whether it adds up at places that an index names.
-        gathers: Whether it reads from places that an index names.
-        multiplies: Whether it multiplies matrices.
-        looks_up: Whether it does so on the way to something else.
-        reduces: Whether it sums up, or the like, along dimensions.
-        masks: Whether it can leave entries out, by a factor or a condition.
-        adds: Whether it adds entry by entry.
-    """
-
-    packet: Any
-    pointwise: bool
-    mutable: bool
-    random: bool
-    factory: bool
-    overwrites: bool
-    puts: bool
-    scatters: bool
-    sums: bool
-    gathers: bool
-    multiplies: bool
-    looks_up: bool
-    reduces: bool
-    masks: bool
-    adds: bool
+    packet: Any  # the operation, whatever its arguments
+    pointwise: bool  # whether it works entry by entry
+    mutable: bool  # whether it changes an argument
+    random: bool  # whether it may draw random numbers
+    factory: bool  # whether its result depends on shapes at most
+    overwrites: bool  # whether it replaces the whole of its first argument
+    puts: bool  # whether it is an ``index_put``
+    scatters: bool  # whether it writes to places that an index names
+    sums: bool  # whether it adds up at places that an index names
+    gathers: bool  # whether it reads from places that an index names
+    multiplies: bool  # whether it multiplies matrices
+    looks_up: bool  # whether it does so on the way to something else
+    reduces: bool  # whether it sums up, or the like, along dimensions
+    masks: bool  # whether it can leave entries out, by a factor or a condition
+    adds: bool  # whether it adds entry by entry
 
 
 _known: dict[int, tuple[Any, Operation]] = {}  # with the function, so that its id stays its own

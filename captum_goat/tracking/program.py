@@ -69,47 +69,28 @@ class Following(ABC):
 
 
 class _Given(NamedTuple):
-    """A tensor among the arguments of a call.
+    """A tensor among the arguments of a call."""
 
-    Attributes:
-        origin: Which result or argument of the model it is; ``None`` if it is from elsewhere.
-        held: Then a floating point tensor must be the same object: a parameter, say.
-        values: And another one must have the same values.
-        dtype: Its dtype.
-        sizes: Its sizes, with 2 for all above 1: where there is one entry only, other things happen to rows.
-    """
-
-    origin: int | None
-    held: ref[Tensor] | None
-    values: Tensor | None
-    dtype: torch.dtype
+    origin: int | None  # which result or argument of the model it is; ``None`` if it is from elsewhere
+    held: ref[Tensor] | None  # then a floating point tensor must be the same object: a parameter, say
+    values: Tensor | None  # and another one must have the same values
+    dtype: torch.dtype  # its dtype
+    # its sizes, with 2 for all above 1: where there is one entry only, other things happen to rows
     sizes: tuple[int, ...]
 
 
 class _Step(NamedTuple):
-    """One call of a program.
+    """One call of a program."""
 
-    Attributes:
-        function: What is called.
-        arguments: What it is given, see :func:`_leaves`.
-        flat: Whether no argument has others inside.
-        watched: Whether edges have to do with an argument or a result, so that sizes matter.
-        tracked: Whether rows, or edges that are asked for later, are among them.
-        rewritten: Whether a callback does the call, and says what is known of the results.
-        light: Whether what is done to rows takes hardly any operations.
-        indexed: Whether integers are among the arguments.
-        kinds: What is known of each result: rows, edges or nothing.
-    """
-
-    function: Any
-    arguments: list[Any]
-    flat: bool
-    watched: bool
-    tracked: bool
-    rewritten: bool
-    light: bool = False
-    indexed: bool = False
-    kinds: tuple[type[Trace] | None, ...] = ()
+    function: Any  # what is called
+    arguments: list[Any]  # what it is given, see :func:`_leaves`
+    flat: bool  # whether no argument has others inside
+    watched: bool  # whether edges have to do with an argument or a result, so that sizes matter
+    tracked: bool  # whether rows, or edges that are asked for later, are among them
+    rewritten: bool  # whether a callback does the call, and says what is known of the results
+    light: bool = False  # whether what is done to rows takes hardly any operations
+    indexed: bool = False  # whether integers are among the arguments
+    kinds: tuple[type[Trace] | None, ...] = ()  # what is known of each result: rows, edges or nothing
 
 
 class Program(NamedTuple):

@@ -17,83 +17,54 @@ NO_ROW = -1
 
 
 class Edges(NamedTuple):
-    """What is known of an integer tensor made of columns of the user's ``edge_index``.
+    """What is known of an integer tensor made of columns of the user's ``edge_index``."""
 
-    Attributes:
-        ids: The edge of each column (-1: none), broadcastable to the tensor.
-        ends: The user's edges, ``[2, E]``: source and target of each.
-    """
-
-    ids: Tensor
-    ends: Tensor
+    ids: Tensor  # the edge of each column (-1: none), broadcastable to the tensor
+    ends: Tensor  # the user's edges, ``[2, E]``: source and target of each
 
 
 class Broken(NamedTuple):
-    """Why a tensor is no polynomial of the variables.
+    """Why a tensor is no polynomial of the variables."""
 
-    Attributes:
-        operation: The operation that is to blame.
-        place: The module in which it ran.
-        scale: Whether the tensor is a size (a norm, a standard deviation), which may be frozen where others are
-            multiplied or divided by it.
-    """
-
-    operation: str
-    place: str
+    operation: str  # the operation that is to blame
+    place: str  # the module in which it ran
+    # whether the tensor is a size (a norm, a standard deviation), which may be frozen where others are multiplied
+    # or divided by it
     scale: bool
 
 
 class Rows(NamedTuple):
-    """What is known of a tensor that depends on the edges.
+    """What is known of a tensor that depends on the edges."""
 
-    Attributes:
-        ids: The row of each entry (-1: no edge reaches it), broadcastable to the tensor. Dimensions of
-            size one are channels: their entries belong to the same row.
-        sources: The blocks that the ids come from.
-        degree: The largest number of variable factors (edges and gates) in a scalar product.
-        gates: The largest number of gates alone in a scalar product.
-        frozen: The largest number of frozen factors (scales, winners, attention) in a scalar product without variables;
-            -1 if every product has a variable.
-        broken: Why the tensor is no polynomial; ``None`` if it is one.
-        marks: What edges have to do with it, see :mod:`captum_goat.tracking.unseen`.
-    """
-
+    # the row of each entry (-1: no edge reaches it), broadcastable to the tensor. Dimensions of size one are
+    # channels: their entries belong to the same row
     ids: Tensor
-    sources: frozenset[int]
-    degree: int
-    gates: int
+    sources: frozenset[int]  # the blocks that the ids come from
+    degree: int  # the largest number of variable factors (edges and gates) in a scalar product
+    gates: int  # the largest number of gates alone in a scalar product
+    # the largest number of frozen factors (scales, winners, attention) in a scalar product without variables; -1
+    # if every product has a variable
     frozen: int = 0
-    broken: Broken | None = None
-    marks: frozenset[str] = frozenset()
+    broken: Broken | None = None  # why the tensor is no polynomial; ``None`` if it is one
+    marks: frozenset[str] = frozenset()  # what edges have to do with it, see :mod:`captum_goat.tracking.unseen`
 
 
 class Unsupported(NamedTuple):
-    """What is known of a result of which not even the rows are known.
+    """What is known of a result of which not even the rows are known."""
 
-    Attributes:
-        operation: The operation that made it.
-        place: The module in which it ran.
-        by_hand: Whether it is the result of message passing that no layer does.
-    """
-
-    operation: str
-    place: str
-    by_hand: bool = False
+    operation: str  # the operation that made it
+    place: str  # the module in which it ran
+    by_hand: bool = False  # whether it is the result of message passing that no layer does
 
 
 class Unmasked(NamedTuple):
-    """What is known of constants in which edges have had a part.
+    """What is known of constants in which edges have had a part."""
 
-    Attributes:
-        kind: ``"gathered"`` from nodes at the edges, ``"summed"`` up over edges after that, ``"structure"``, made of
-            the edges themselves; or ``"masked"`` messages.
-        operation: The operation that made them.
-        layer: The layer in which they were summed up.
-    """
-
+    # ``"gathered"`` from nodes at the edges, ``"summed"`` up over edges after that, ``"structure"``, made of the
+    # edges themselves; or ``"masked"`` messages
     kind: str
-    operation: str
-    layer: str = ""
+    operation: str  # the operation that made them
+    layer: str = ""  # the layer in which they were summed up
 
 
 Trace = Edges | Rows | Unsupported | Unmasked
@@ -103,27 +74,19 @@ class Block(NamedTuple):
     """Rows made by one operation.
 
     Elements are what an output is attributed to: the edges, and then the rows of attributed inputs.
-
-    Attributes:
-        offset: The id of the first row.
-        size: The number of rows.
-        child: Positions in this block, one entry per row read.
-        parent: Ids of the rows read.
-        sources: The blocks that ``parent`` comes from.
-        element: For masked messages the edge that each row crosses, for inputs the element that each row is (-1: none);
-            else ``None``.
-        crosses: Whether the rows are masked messages.
-        node: For masked messages the node that each is sent to, for sums of them the node that each row stands for;
-            else ``None``.
     """
 
-    offset: int
-    size: int
-    child: Tensor
-    parent: Tensor
-    sources: frozenset[int]
+    offset: int  # the id of the first row
+    size: int  # the number of rows
+    child: Tensor  # positions in this block, one entry per row read
+    parent: Tensor  # ids of the rows read
+    sources: frozenset[int]  # the blocks that ``parent`` comes from
+    # for masked messages the edge that each row crosses, for inputs the element that each row is (-1: none); else
+    # ``None``
     element: Tensor | None = None
-    crosses: bool = False
+    crosses: bool = False  # whether the rows are masked messages
+    # for masked messages the node that each is sent to, for sums of them the node that each row stands for; else
+    # ``None``
     node: Tensor | None = None
 
 
