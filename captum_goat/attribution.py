@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from captum.attr import Attribution
@@ -17,6 +17,9 @@ from captum_goat.inputs.attributed_inputs import flattened, restored
 from captum_goat.inputs.targets import Choice
 from captum_goat.method.explain import Programs, recorded_explanations
 from captum_goat.wrapped_model import ExplainedModel
+
+# A tensor, or several: in the order of the model's arguments, or by node or edge type.
+Inputs: TypeAlias = Tensor | tuple[Any, ...] | dict[Any, Tensor]
 
 
 class PredictedAttributions(NamedTuple):
@@ -36,10 +39,8 @@ class PredictedAttributions(NamedTuple):
 
 
 class _Explained(NamedTuple):
-    """Attributions and completeness errors, per target, and the model's output."""
-
-    attributions: list[tuple[Tensor, ...]]
-    deltas: list[Tensor]
+    attributions: list[tuple[Tensor, ...]]  # of each target
+    deltas: list[Tensor]  # the completeness errors of each target
     output: Tensor
 
 
@@ -135,11 +136,11 @@ class GOAtAttribution(Attribution):
     @log_usage()
     def attribute(
         self,
-        inputs: Tensor | tuple[Any, ...] | dict[Any, Tensor],
+        inputs: Inputs,
         target: Any = None,
         additional_forward_args: Any = None,
         return_convergence_delta: bool = False,
-        feature_mask: Tensor | tuple[Any, ...] | dict[Any, Tensor] | None = None,
+        feature_mask: Inputs | None = None,
     ) -> Any:
         r"""Attribute the target's output to the edges, the node features, or both.
 
@@ -173,14 +174,14 @@ class GOAtAttribution(Attribution):
             ValueError: If the model is in training mode or the arguments do not fit together.
             UnsupportedModelError: If the model does something that cannot be explained exactly.
         """
-        explained = self._explain(inputs, Choice([target]), additional_forward_args, feature_mask)
-        result = restored(inputs, explained.attributions[0])
-        return (result, explained.deltas[0]) if return_convergence_delta else result
+        attributions, deltas, _ = self._explain(inputs, Choice([target]), additional_forward_args, feature_mask)
+        result = restored(inputs, attributions[0])
+        return (result, deltas[0]) if return_convergence_delta else result
 
     @log_usage()
     def attribute_all(
         self,
-        inputs: Tensor | tuple[Any, ...] | dict[Any, Tensor],
+        inputs: Inputs,
         targets: Sequence[Any] | None = None,
         additional_forward_args: Any = None,
         return_convergence_delta: bool = False,
@@ -211,16 +212,14 @@ class GOAtAttribution(Attribution):
             torch.Size([4, 3])
         """
         choice = Choice("all" if targets is None else targets)
-        explained = self._explain(inputs, choice, additional_forward_args)
-        per_input = zip(*explained.attributions, strict=True)
-        result = restored(inputs, [torch.stack(attributions, dim=-1) for attributions in per_input])
-        return (result, torch.stack(explained.deltas, dim=-1)) if return_convergence_delta else result
+        attributions, deltas, _ = self._explain(inputs, choice, additional_forward_args)
+        stacked = [torch.stack(per_target, dim=-1) for per_target in zip(*attributions, strict=True)]
+        result = restored(inputs, stacked)
+        return (result, torch.stack(deltas, dim=-1)) if return_convergence_delta else result
 
     @log_usage()
-    def attribute_predicted(
-        self, inputs: Tensor | tuple[Any, ...] | dict[Any, Tensor], additional_forward_args: Any = None
-    ) -> PredictedAttributions:
-        r"""Attribute the class that the model predicts, without a pass of its own to find out which one it is.
+    def attribute_predicted(self, inputs: Inputs, additional_forward_args: Any = None) -> PredictedAttributions:
+        r"""Attribute the class that the model predicts, without an extra forward pass to find it.
 
         Args:
             inputs: As for :meth:`attribute`.
@@ -242,10 +241,9 @@ class GOAtAttribution(Attribution):
             >>> predicted.attributions.shape, bool(predicted.targets == predicted.output.argmax())
             (torch.Size([4]), True)
         """
-        explained = self._explain(inputs, Choice("predicted"), additional_forward_args)
-        output = explained.output
+        attributions, deltas, output = self._explain(inputs, Choice("predicted"), additional_forward_args)
         targets = output.argmax(dim=1) if output.dim() > 1 else torch.zeros_like(output, dtype=torch.long)
-        return PredictedAttributions(restored(inputs, explained.attributions[0]), targets, output, explained.deltas[0])
+        return PredictedAttributions(restored(inputs, attributions[0]), targets, output, deltas[0])
 
     @restores_state
     def _explain(self, inputs: Any, choice: Choice, arguments: Any, feature_mask: Any = None) -> _Explained:
@@ -272,9 +270,9 @@ class GOAtAttribution(Attribution):
     @restores_state
     def compute_convergence_delta(
         self,
-        attributions: Tensor | tuple[Any, ...] | dict[Any, Tensor],
-        start_point: Tensor | tuple[Any, ...] | dict[Any, Tensor] | float | None,
-        end_point: Tensor | tuple[Any, ...] | dict[Any, Tensor],
+        attributions: Inputs,
+        start_point: Inputs | float | None,
+        end_point: Inputs,
         target: Any = None,
         additional_forward_args: Any = None,
     ) -> Tensor:
@@ -307,18 +305,12 @@ class GOAtAttribution(Attribution):
         at_end, at_start = (recorded_explanations(request, Choice([target])) for request in (last, first))
         parts = zip(at_end, last.parts(scores, len(at_end)), strict=True)
         sums = torch.cat([explanation.sums(*part) for explanation, part in parts])
-        end_value, start_value = (torch.cat([one.values() for one in found]) for found in (at_end, at_start))
+        end_value, start_value = (torch.cat([one.values() for one in recorded]) for recorded in (at_end, at_start))
         return sums - (end_value - start_value)
 
     @restores_state
     def explained_values(self, inputs: Any, target: Any = None, additional_forward_args: Any = None) -> Tensor:
-        """Return the numbers that :meth:`attribute` would explain, one per graph or mask.
-
-        Args:
-            inputs: As for :meth:`attribute`.
-            target: As for :meth:`attribute`.
-            additional_forward_args: As for :meth:`attribute`.
-        """
+        """Return the numbers that :meth:`attribute` with the same arguments would explain, one per graph or mask."""
         with outside_inference_mode():
             request = self._explained.request(inputs, additional_forward_args)
             switch_off_autocast(request.device)
@@ -342,11 +334,11 @@ class GOAtAttribution(Attribution):
 
     @property
     def multiplies_by_inputs(self) -> bool:
-        """Whether attributions have the inputs as a factor: they do."""
+        """Whether attributions have the inputs as a factor; always true."""
         return True
 
     def has_convergence_delta(self) -> bool:
-        """Return whether there is a completeness error to return: there is."""
+        """Return whether :meth:`attribute` can return a completeness error; always true."""
         return True
 
     @classmethod

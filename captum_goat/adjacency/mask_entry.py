@@ -24,31 +24,23 @@ from captum_goat.tracking import EdgeTracker, Messages, RowTracker
 
 
 class Watcher(Protocol):
-    """What watches a pass into which a mask is put.
+    """What watches a pass into which a mask is put."""
 
-    Attributes:
-        integrates: Whether the pass is the end of a path over which is integrated, whose start is then needed.
-    """
-
-    integrates: bool
+    integrates: bool  # whether the pass is the end of a path of integration, whose start is then needed
 
     def before_masking(self, messages: Tensor) -> None:
         """Look at messages before the mask enters."""
 
     def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
-        """Say of masked messages which edges they cross, and to which nodes they go."""
+        """Note which edges masked messages cross, and to which nodes they go."""
 
     def after_presence(self, factor: Tensor, edges: Tensor) -> None:
-        """Say of a factor of summands which edges it is the presence of."""
+        """Note which edges a factor of summands is the presence of."""
 
 
 @dataclass(frozen=True)
 class MessageSites:
-    """Where a mask entered a pass, in call order: calls of message functions.
-
-    Attributes:
-        sites: The calls.
-    """
+    """Where a mask entered a pass, in call order: calls of message functions."""
 
     sites: tuple[Messages | Presence, ...] = ()
 
@@ -73,11 +65,9 @@ class MessageSites:
     def replayed(
         self, factors: Sequence[Tensor], check: Callable[[], None]
     ) -> tuple[dict[str, Any], Callable[[], None]]:
-        """Return the hooks by which factors enter at the sites, and what raises if some of them did not.
+        """Return the hooks by which one factor per site enters, and what raises if some of them did not.
 
-        Args:
-            factors: One factor per site.
-            check: Called before one enters.
+        Before each of them ``check`` is called.
         """
         remaining = iter(factors)
 
@@ -96,13 +86,9 @@ class MessageSites:
 
 @dataclass(frozen=True)
 class PresenceSites(MessageSites):
-    """Where the presence of edges entered a pass, in call order: sums over edges.
+    """Where the presence of edges entered a pass, in call order: sums over edges."""
 
-    Attributes:
-        enters: Whether presence entered, for every sum at places that an index names.
-    """
-
-    enters: tuple[bool, ...] = ()
+    enters: tuple[bool, ...] = ()  # whether presence entered, for every sum at places that an index names
 
     @property
     def is_polynomial(self) -> bool:
@@ -122,7 +108,7 @@ class PresenceSites(MessageSites):
     def replayed(
         self, factors: Sequence[Tensor], check: Callable[[], None]
     ) -> tuple[dict[str, Any], Callable[[], None]]:
-        """Return the hooks by which factors enter at the sites, and what raises if some of them did not."""
+        """Return the hooks by which one factor per site enters, and what raises if some of them did not."""
         remaining, sums = iter(factors), iter(self.enters)
 
         def on_sum(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -150,9 +136,6 @@ class AtMessages:
         mask: The mask, ``[E]``.
         watcher: What watches the pass.
         factor: Returns what messages are multiplied by; ``None`` for the mask's own numbers.
-
-    Attributes:
-        over_edges: Whether the presence of edges entered the last sum.
     """
 
     can_batch = True  # whether replays can run as replicas under torch.vmap
@@ -165,7 +148,7 @@ class AtMessages:
         watcher: Watcher,
         factor: Callable[[Messages], Tensor] | None = None,
     ) -> None:
-        self.over_edges = False
+        self.over_edges = False  # whether the presence of edges entered the last sum
         self._factor = factor
         self._tracker, self._mask, self._watcher = tracker, mask, watcher
         self._edges = EdgeTracker(tracker, edge_sets)
@@ -191,11 +174,7 @@ class AtMessages:
         return messages * (call.factor(self._mask) if self._factor is None else self._factor(call))
 
     def sites(self) -> MessageSites:
-        """Return where the mask entered.
-
-        Raises:
-            UnsupportedModelError: If it entered nowhere, because no message passing was seen.
-        """
+        """Return where the mask entered; raise UnsupportedModelError if no message passing was seen."""
         self._edges.check_seen()
         return MessageSites(tuple(self._sites))
 
@@ -208,14 +187,7 @@ class AtMessages:
     def check_base(
         graph: GraphInputs, masked: Tensor, before: Tensor, output_of: Callable[[GraphInputs], Tensor]
     ) -> None:
-        """Check that the output with all edges masked is that without them, if the mask means that.
-
-        Args:
-            graph: The graph.
-            masked: The output with all edges masked to 0.
-            before: The output with all edges.
-            output_of: Runs the model on another graph.
-        """
+        """Check that the output with all edges masked is that without them, if the mask means that."""
 
     @staticmethod
     def owners(owner: Tensor, edge_sets: Sequence[Tensor]) -> Tensor:
@@ -266,12 +238,9 @@ class AtAdjacency(AtMessages):
     @staticmethod
     @torch.no_grad()
     def check_deletion(graph: GraphInputs) -> bool:
-        """Raise UnsupportedModelError if the model with some edges masked to 0 is not what it is without them.
+        """Raise UnsupportedModelError if the output with a random half of the edges masked is not that without them.
 
-        Half of the edges, chosen at random, are masked, and deleted.
-
-        Returns:
-            Whether the check proves something: edges are deleted and others left, and that changes the output.
+        Returns whether the check proves something: edges are deleted and others left, and that changes the output.
         """
         count = sum(edges.size(1) for edges in graph.edge_sets)
         order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
@@ -314,35 +283,15 @@ Entry = type[AtMessages]
 ENTRIES: dict[str, Entry] = {"message": AtMessages, "adjacency": AtAdjacency}
 
 
-class _CopiesWatcher:
-    """Follows copies of a graph, to check that they do not reach each other."""
-
-    integrates = False
-
-    def __init__(self, tracker: RowTracker, copies: CopiedEdges) -> None:
-        self._copies = copies
-        self.before_masking = tracker.check_by_layers
-        self.after_presence = copies.mark_presence
-
-    def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
-        self._copies.mark(masked, messages, call)
-
-
 def masked_output(graph: GraphInputs, mask: Tensor, entry: Entry = AtMessages, count: int = 1) -> Tensor:
-    """Call a model with a mask ``[E]`` on its edges.
-
-    Args:
-        graph: The graph, or copies of it side by side.
-        mask: The mask.
-        entry: How the mask enters.
-        count: The number of copies.
+    """Call a model with a mask ``[E]`` on the edges of a graph, or of ``count`` copies of it side by side.
 
     Raises:
         ValueError: If the output for one copy depends on the edges of another one.
     """
     tracker = RowTracker({module: name for name, module in graph.model.named_modules()})
     copies = CopiedEdges(tracker, graph.edge_sets, count)
-    masks = entry(tracker, graph.edge_sets, mask, _CopiesWatcher(tracker, copies))
+    masks = entry(tracker, graph.edge_sets, mask, copies)
     output = tensor_output(intercepted(graph, graph.model, tracker=tracker, **masks.hooks()))
     masks.sites()
     tracker.check_by_layers(output)

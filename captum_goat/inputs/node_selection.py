@@ -1,4 +1,4 @@
-"""Nodes that users choose by number or by mask."""
+"""Nodes that users choose by index or by mask."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from torch import Tensor
 
 
 def node_numbers(nodes: Any, num_nodes: int, device: torch.device | None = None) -> Tensor:
-    """Return the chosen nodes as numbers ``[K]``.
-
-    Args:
-        nodes: Numbers, a mask ``[N]`` such as ``data.test_mask``, or ``None`` for all.
-        num_nodes: The number of nodes of the graph.
-        device: Where the numbers are needed.
+    """Return the chosen nodes as integers ``[K]``, given integers, a mask ``[N]``, or ``None`` for all.
 
     Raises:
         ValueError: If no node is chosen, or one that the graph does not have.
