@@ -46,13 +46,13 @@ class MessageSites:
 
     @property
     def is_polynomial(self) -> bool:
-        """Whether a replay is a polynomial of the factors."""
-        return True
+        """Whether a replay is a polynomial of the factors: none of them enters a normalisation."""
+        return all(site.linear for site in self.sites if isinstance(site, Presence))
 
     @property
     def dtypes(self) -> list[torch.dtype]:
-        """The dtypes in which edges are counted."""
-        return []
+        """The dtypes of sums in which edges are counted."""
+        return [site.dtype for site in self.sites if isinstance(site, Presence)]
 
     def factors(self, mask: Tensor, t: float = 1.0) -> list[Tensor]:
         """Return what the mask is at every site, scaled by t."""
@@ -60,7 +60,8 @@ class MessageSites:
 
     def without_starts(self) -> MessageSites:
         """Return the sites with 0 as the start of every path (see :class:`Presence`)."""
-        return self
+        sites = (site._replace(start=None) if isinstance(site, Presence) else site for site in self.sites)
+        return replace(self, sites=tuple(sites))
 
     def replayed(
         self, factors: Sequence[Tensor], check: Callable[[], None]
@@ -89,21 +90,6 @@ class PresenceSites(MessageSites):
     """Where the presence of edges entered a pass, in call order: sums over edges."""
 
     enters: tuple[bool, ...] = ()  # whether presence entered, for every sum at places that an index names
-
-    @property
-    def is_polynomial(self) -> bool:
-        """Whether presence enters sums of messages only, no normalisations."""
-        return all(isinstance(site, Presence) and site.linear for site in self.sites)
-
-    @property
-    def dtypes(self) -> list[torch.dtype]:
-        """The dtypes of the sums."""
-        return [site.dtype for site in self.sites]
-
-    def without_starts(self) -> MessageSites:
-        """Return the sites with 0 as the start of every path."""
-        sites = (site._replace(start=None) if isinstance(site, Presence) else site for site in self.sites)
-        return replace(self, sites=tuple(sites))
 
     def replayed(
         self, factors: Sequence[Tensor], check: Callable[[], None]
@@ -256,8 +242,8 @@ class AtAdjacency(AtMessages):
         graph: GraphInputs, masked: Tensor, before: Tensor, output_of: Callable[[GraphInputs], Tensor]
     ) -> None:
         """Raise UnsupportedModelError if the output with all edges masked to 0 is not that without them."""
-        none = torch.zeros(sum(edges.size(1) for edges in graph.edge_sets), dtype=torch.bool, device=masked.device)
-        graph = with_edges(graph, none)
+        count = sum(edges.size(1) for edges in graph.edge_sets)
+        graph = with_edges(graph, torch.zeros(count, dtype=torch.bool, device=masked.device))
         with running_without_edges(graph):
             deleted = output_of(graph)
         check_same(graph, masked, deleted, before)

@@ -50,9 +50,8 @@ class ReceptiveFields:
     ) -> None:
         self._graph, self._repeated, self._own_features = graph, repeated, own_features
         self._fine = elements
-        self._group_of = _groups(graph, elements, wanted)
-        self._elements = elements = _grouped(elements, self._group_of)
-        self._count = max(elements.weights.numel(), 1)
+        self._group_of, self._elements = _grouped_elements(graph, elements, wanted)
+        self._count = max(self._elements.weights.numel(), 1)
         # With hops told apart, element e in hop k (counted from 0) is the entry ``k * count + e``.
         hops = 1 + sum(block.crosses for block in graph.blocks) if repeated else 1
         self._sets = FieldSets(self._count, self._count * hops, elements.weights.device)
@@ -203,16 +202,14 @@ class ReceptiveFields:
         return child, self._fields[source][parent]
 
 
-def _groups(graph: RowGraph, elements: Elements, wanted: Iterable[int]) -> Tensor:
-    """Return the group of each element: edges that go together are one, every input's row is one of its own."""
-    device = elements.weights.device
+def _grouped_elements(graph: RowGraph, elements: Elements, wanted: Iterable[int]) -> tuple[Tensor, Elements]:
+    """Return the group of each element, and the groups as elements.
+
+    Edges that go together are one group; every input's row is one of its own.
+    """
+    device, num_inputs = elements.weights.device, elements.weights.numel() - elements.num_edges
     of_edges = edge_groups(graph, elements.num_edges, wanted, device)
-    others = torch.arange(elements.weights.numel() - elements.num_edges, device=device)
-    return torch.cat([of_edges, others + (of_edges.max() + 1 if of_edges.numel() else 0)])
-
-
-def _grouped(elements: Elements, group_of: Tensor) -> Elements:
-    """Return groups as elements."""
-    num_groups = int(group_of.max()) + 1 if group_of.numel() else 0
-    weights = elements.weights.new_zeros(num_groups).index_add_(0, group_of, elements.weights)
-    return Elements(num_groups - (elements.weights.numel() - elements.num_edges), weights)
+    num_edge_groups = int(of_edges.max()) + 1 if of_edges.numel() else 0
+    group_of = torch.cat([of_edges, torch.arange(num_inputs, device=device) + num_edge_groups])
+    weights = elements.weights.new_zeros(num_edge_groups + num_inputs).index_add_(0, group_of, elements.weights)
+    return group_of, Elements(num_edge_groups, weights)

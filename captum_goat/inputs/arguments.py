@@ -39,11 +39,7 @@ def named_arguments(
 ) -> tuple[dict[str, Any], int]:
     """Return the arguments of a call by name, in order, and how many of them are passed by position.
 
-    Args:
-        model: The model.
-        args: Its arguments without the first ones; or one graph that has them.
-        kwargs: Its keyword arguments.
-        leading: How many first arguments are left out of ``args``.
+    The first ``leading`` arguments are not in ``args``, which may also be one graph that has the others.
     """
     if args and all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in args):
         args = (Data.from_dict(dict(args)),)  # some methods of Captum take a Data object for a sequence
@@ -94,7 +90,7 @@ def attributes_for(model: Module, data: Data) -> list[str]:
     if missing := [name for name in required if name not in everything]:
         raise ValueError(
             f"Expected graphs with {', '.join(missing)}, which {type(model).__name__}.forward needs (got "
-            f"{', '.join(everything)}). Pass arguments=..., a function of a graph that returns the model's arguments."
+            f"{', '.join(everything)}). Pass arguments=..., a function that returns the model's arguments for a graph."
         )
     return taken
 
@@ -189,13 +185,7 @@ def _one_tensor_each(edges: dict[Any, Tensor]) -> dict[Any, Tensor]:
 
 
 def without_expansion(arguments: dict[str, Any], edges: EdgeSet | None, count: int) -> dict[str, Any]:
-    """Return the arguments as they were before Captum repeated them for ``count`` masks, if it did.
-
-    Args:
-        arguments: The arguments of a model.
-        edges: A set of edges among them; ``None`` if there is none.
-        count: How many masks there are.
-    """
+    """Return the arguments, with ``edges`` among them, as they were before Captum repeated them for ``count`` masks."""
     if edges is None:
         return arguments
     if edges.key is None:

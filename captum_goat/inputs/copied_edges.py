@@ -11,16 +11,11 @@ from captum_goat.tracking import Messages, Rows, RowTracker, Unmasked, Unsupport
 
 
 class CopiedEdges:
-    """Watch the masks of copies of a graph from the messages to the output.
+    """Watch the masks of ``count`` copies of a graph from the messages to the output.
 
-    An integer argument may hold numbers of nodes, which have to be shifted from copy to copy, or anything else, which
-    must not be. Its name may mislead, and so may its values. But one that was copied in the wrong way makes the output
-    for one copy read rows of another one, which is seen here.
-
-    Args:
-        tracker: The tracker that is entered while the model runs.
-        edge_sets: The edges, ``[2, copies * E]`` each, the first copy first.
-        count: The number of copies; for one there is nothing to follow.
+    An integer argument may hold node indices, which have to be shifted from copy to copy, or anything else, which must
+    not be. Its name and values may mislead. But an argument that was copied in the wrong way makes the output for one
+    copy read rows of another one, which is seen here.
     """
 
     integrates = False
