@@ -63,20 +63,20 @@ class GOAtAttribution(Attribution):
     .. math:: \sum_e \mathrm{attribution}_e = f(G) - f(G \text{ without edges}).
 
     The products are never enumerated: a few forward and backward passes give the exact result (see
-    :mod:`captum_goat.method.share`). An edge's field membership is a matter of the graph's structure: an edge that
-    is masked to 0 still takes part in the sharing of gates. A softmax or sigmoid that is the model's very last step is
-    left out: logits are attributed.
+    :mod:`captum_goat.method.share`). Receptive fields depend on the graph alone, not on the mask: an edge of mask 0
+    still takes part in the sharing of gates. A softmax or sigmoid that is the model's last step is left out: logits are
+    attributed.
 
     Node features are attributed with ``mask_type="node"`` (edges are then constants) or ``"node_and_edge"`` (both are
     variables and share every product). The baseline is then the graph with all features 0, and without edges for
-    ``"node_and_edge"``. The gates' shares go to the non-zero features: with ``"node"`` of every node that reaches the
-    gate, with ``"node_and_edge"`` of the gate's own node (for a gate after pooling: of the nodes that bring more than
-    biases into the pool), beside the edges that reach it. A model without message passing is explained on its inputs,
-    whose rows are examples: each row's gates are shared among that row's non-zero inputs.
+    ``"node_and_edge"``. The gates' shares go to non-zero features: with ``"node"`` of every node that reaches the gate;
+    with ``"node_and_edge"`` of the gate's own node (after pooling: of the nodes that bring more than biases into the
+    pool), beside the edges that reach it. A model without message passing is explained on its inputs, whose rows are
+    examples: each row's gates are shared among that row's non-zero inputs.
 
     A model in half precision is explained with the gates of its own forward pass. Rounding flips some whose inputs are
-    close to 0, so the attributions differ from those of ``model.float()`` by up to some per cent (``float16``) or tens
-    of per cent (``bfloat16``) of the largest one.
+    close to 0, so the attributions differ from those of ``model.float()`` by a few per cent (``float16``) or tens of
+    per cent (``bfloat16``) of the largest one.
 
     Reference: Lu, Mills, He, Liu, Niu: *GOAt: Explaining Graph Neural Networks via Graph Output Attribution*, ICLR
     2024.
@@ -90,14 +90,14 @@ class GOAtAttribution(Attribution):
         mask_type: What is attributed, in PyG's words: ``"edge"``, the default for models with message passing;
             ``"node"``; or ``"node_and_edge"``.
         at: Where an edge mask enters, as for :class:`~captum_goat.EdgeMaskedModel`: ``"message"``, the default and the
-            paper's meaning, after degree normalisation; or ``"adjacency"``, as the presence of the edges, so that
-            attributions add up to what deleting all edges does. Then every edge also shares by what it does to the
-            degrees, and the integral is that of a smooth function: from 8 on, the number of points is doubled until the
-            completeness error is below ``eps ** 0.75`` (2e-12 in double, 6e-6 in single precision) of the sum of sizes.
-            With 128 it must be what ``"message"`` allows, too. Gates are shared by the edges whose messages reach them.
+            paper's meaning, after degree normalisation; or ``"adjacency"``, as the presence of the edges: attributions
+            add up to what deleting all edges does, and edges also share by what they do to degrees. The integrand is
+            then smooth, and no polynomial: from 8 on, the number of points is doubled until the completeness error is
+            below ``eps ** 0.75`` (2e-12 in double, 6e-6 in single precision) of the sum of absolute values; with 128
+            points it must be what ``"message"`` allows. Gates are shared by the edges whose messages reach them.
         gates: ``"equal"`` shares a gate equally among its edges, as the paper does; ``"proportional"`` in proportion to
-            the sizes of the edges' own shares. Measured by fidelity, it did mostly better on BA-2Motifs, and on
-            normalised GCNs with ``at="adjacency"``, and worse on other models of molecules.
+            the absolute values of the edges' own shares. Measured by fidelity, the latter did mostly better on
+            BA-2Motifs and on normalised GCNs with ``at="adjacency"``, and worse on other models of molecules.
 
     Examples::
 
@@ -145,15 +145,14 @@ class GOAtAttribution(Attribution):
         r"""Attribute the target's output to the edges, the node features, or both.
 
         Args:
-            inputs: The edge mask, usually ones. ``[E]``: the graph, or batch of graphs, as it stands; every edge is
-                attributed to its own graph's target. ``[B, E]``: B masks of one graph. Any real numbers will do.
+            inputs: The edge mask, usually ones; other numbers are possible. ``[E]``: one mask of a graph or batch of
+                graphs; every edge is attributed to its own graph's target. ``[B, E]``: B masks of one graph.
                 With ``mask_type="node"`` the features ``x``, ``[N, F]`` or ``[B, N, F]``; with ``"node_and_edge"`` the
                 tuple ``(x, edge_mask)``. For a model without message passing its inputs, one row per example.
                 A heterogeneous graph has one mask per edge type: a dictionary ``{edge_type: mask}``, or a tuple in the
-                order of ``edge_index_dict``; and features per node type, a dictionary ``{node_type: x}``, or a tuple
-                if the graph comes as ``HeteroData``, which has an order. A model with several ``edge_index`` tensors
-                has one mask for each, in the order of its arguments, or a dictionary by their names. All sets of edges
-                share the output between them.
+                order of ``edge_index_dict``; and features per node type: a dictionary ``{node_type: x}``, or, with
+                ``HeteroData``, a tuple. A model with several ``edge_index`` tensors has one mask for each, in the order
+                of its arguments, or a dictionary by their names. All sets of edges share the output between them.
             target: What to explain: an int, or one per graph (or per mask) in a list or tensor; ``None`` for outputs
                 with one number per graph; tuples for outputs with more dimensions, as in Captum. For models with one
                 output row per node ``(node, class)``, or a list of such tuples, one per mask.
@@ -161,10 +160,9 @@ class GOAtAttribution(Attribution):
                 ``(edge_index, batch, ...)`` where ``x`` is an input; for heterogeneous graphs ``(x_dict,
                 edge_index_dict, ...)`` and ``(edge_index_dict, ...)``. Or one ``Data``, ``HeteroData`` or ``Batch``.
             return_convergence_delta: Whether to return the completeness error too.
-            feature_mask: The feature of each edge, as integers from 0 on: edges with the same number are one
-                feature, and each of them is given the feature's attribution, the sum of its edges'. See
-                :func:`~captum_goat.undirected_feature_mask`. For several inputs one each, in the same form; the same
-                number in two of them is the same feature.
+            feature_mask: The feature of each edge, as integers from 0 on, of the form of ``inputs``: edges with the
+                same number are one feature, also in different inputs, and each of them is given the sum over the
+                feature. See :func:`~captum_goat.undirected_feature_mask`.
 
         Returns:
             The attributions, of the shape, dtype and device of ``inputs``, in the same form (tensor, tuple or
