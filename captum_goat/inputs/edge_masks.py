@@ -32,7 +32,7 @@ def check_mask(edge_mask: Any) -> None:
         got = f"{edge_mask.dtype} {list(edge_mask.shape)}" if is_tensor else type(edge_mask).__name__
         raise ValueError(
             f"Expected an edge mask of floating point numbers, [num_edges] or [num_masks, num_edges] (got {got}). "
-            f"torch.ones(edge_index.size(1)) is the usual one."
+            f"Pass torch.ones(edge_index.size(1)) to explain the graph as it is."
         )
 
 

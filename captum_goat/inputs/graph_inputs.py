@@ -82,8 +82,8 @@ class GraphInputs:
         for (name, value), version in zip(tensors, versions, strict=True):
             if value._version != version:
                 raise UnsupportedModelError(
-                    f"The model changes its argument '{name}' in place, so every call would see another one. Let its "
-                    f"forward work on a copy."
+                    f"The model changes its argument '{name}' in place, so the next call would see other values. Let "
+                    f"its forward work on a copy."
                 )
         return output
 
@@ -111,7 +111,7 @@ class GraphInputs:
         places += [(f"the model's '{name}'", tensor) for name, tensor in own]
         wrong = dict.fromkeys(name for name, tensor in places if not tensor.isfinite().all())
         if wrong:
-            raise ValueError(f"Expected finite numbers (got some that are infinite or nan in {', '.join(wrong)}).")
+            raise ValueError(f"Expected finite numbers (got infinite or nan entries in {', '.join(wrong)}).")
 
     def _packed(self, leading: Sequence[Tensor]) -> tuple[Any, ...]:
         """Return attributed features as first arguments of the model."""

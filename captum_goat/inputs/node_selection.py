@@ -22,7 +22,7 @@ def node_numbers(nodes: Any, num_nodes: int, device: torch.device | None = None)
         raise ValueError(f"Expected nodes as integers or as a mask (got {nodes!r}).") from error
     if chosen.dtype == torch.bool:
         if chosen.shape != (num_nodes,):
-            raise ValueError(f"Expected a mask of {num_nodes} nodes, or their numbers (got {list(chosen.shape)}).")
+            raise ValueError(f"Expected a mask of {num_nodes} nodes, or node indices (got {list(chosen.shape)}).")
         chosen = chosen.nonzero()
     if not chosen.numel():
         raise ValueError("Expected one node or more (got none).")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -87,15 +87,11 @@ class Request:
 
     def parts(self, scores: Sequence[Tensor], count: int) -> list[tuple[Tensor, tuple[Tensor, ...]]]:
         """Return scores of the inputs' shapes as edges and features of each of ``count`` parts of the examples."""
-        features, masks = scores[: len(self.inputs.features)], scores[len(self.inputs.features) :]
-        if self.count is not None:
-            features = [feature.flatten(0, 1) for feature in features]
-        chunks = [feature.chunk(count) for feature in features]
-        edges = [mask.reshape(count, mask.numel() // count) for mask in masks] or [features[0].new_empty(count, 0)]
-        return [
-            (part, tuple(chunk[number] for chunk in chunks))
-            for number, part in enumerate(torch.cat(edges, dim=1).unbind())
-        ]
+        number = len(self.inputs.features)
+        inputs = replace(self.inputs, features=tuple(scores[:number]), masks=tuple(scores[number:]))
+        scored = replace(self, inputs=inputs)
+        parts = scored.singles if count > 1 else [scored.whole]
+        return [(features[0].new_empty(0) if edges is None else edges, features) for edges, features in parts]
 
     def grouped(self, attributions: tuple[Tensor, ...], feature_masks: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return attributions in which every entry has the sum over its feature."""

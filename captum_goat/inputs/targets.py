@@ -118,7 +118,7 @@ def _as_table(target: Any, output: Tensor) -> Tensor:
 def _inside(table: Tensor, sizes: list[int] | torch.Size, target: Any) -> list[Tensor]:
     limits = torch.tensor(list(sizes), dtype=torch.long, device=table.device)
     if ((table < -limits) | (table >= limits)).any():
-        raise IndexError(f"Expected a target inside of the output's size {list(sizes)} (got {target!r}).")
+        raise IndexError(f"Expected a target within the output's shape {list(sizes)} (got {target!r}).")
     return list(torch.where(table < 0, table + limits, table).unbind(1))
 
 
