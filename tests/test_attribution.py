@@ -314,11 +314,11 @@ def test_numbers_that_are_not_finite_are_named(value: float, at: Any, kind: str)
     wrong[edge_index[0, 0], 2] = value
     with pytest.raises(ValueError, match=r"Expected finite numbers \(got infinite or nan entries in 'x'\)"):
         GOAtAttribution(model, at=at).attribute(mask, 0, (wrong, edge_index))
-    with pytest.raises(ValueError, match="nan in the edge mask"):
+    with pytest.raises(ValueError, match="nan entries in the edge mask"):
         GOAtAttribution(model, at=at).attribute(mask * value, 0, (x, edge_index))
     with torch.no_grad():
         model.out.bias[0] = value
-    with pytest.raises(ValueError, match=r"nan in the model's 'out\.bias'"):
+    with pytest.raises(ValueError, match=r"nan entries in the model's 'out\.bias'"):
         GOAtAttribution(model, at=at).attribute(mask, 0, (x, edge_index))
 
 
