@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from captum.attr import Attribution
@@ -19,6 +19,9 @@ from captum_goat.method.explain import recorded_explanations
 from captum_goat.method.record import KnownModel
 from captum_goat.tracking.program import ProgramStore
 from captum_goat.wrapped_model import ExplainedModel
+
+# A tensor, or several: in the order of the model's arguments, or by node or edge type.
+Inputs: TypeAlias = Tensor | tuple[Any, ...] | dict[Any, Tensor]
 
 
 class PredictedAttributions(NamedTuple):
@@ -38,10 +41,8 @@ class PredictedAttributions(NamedTuple):
 
 
 class _Explained(NamedTuple):
-    """Attributions and completeness errors, per target, and the model's output."""
-
-    attributions: list[tuple[Tensor, ...]]
-    deltas: list[Tensor]
+    attributions: list[tuple[Tensor, ...]]  # of each target
+    deltas: list[Tensor]  # the completeness errors of each target
     output: Tensor
 
 
@@ -64,20 +65,20 @@ class GOAtAttribution(Attribution):
     .. math:: \sum_e \mathrm{attribution}_e = f(G) - f(G \text{ without edges}).
 
     The products are never enumerated: a few forward and backward passes give the exact result (see
-    :mod:`captum_goat.method.share`). An edge's field membership is a matter of the graph's structure: an edge that
-    is masked to 0 still takes part in the sharing of gates. A softmax or sigmoid that is the model's very last step is
-    left out: logits are attributed.
+    :mod:`captum_goat.method.share`). Receptive fields depend on the graph alone, not on the mask: an edge of mask 0
+    still takes part in the sharing of gates. A softmax or sigmoid that is the model's last step is left out: logits are
+    attributed.
 
     Node features are attributed with ``mask_type="node"`` (edges are then constants) or ``"node_and_edge"`` (both are
     variables and share every product). The baseline is then the graph with all features 0, and without edges for
-    ``"node_and_edge"``. The gates' shares go to the non-zero features: with ``"node"`` of every node that reaches the
-    gate, with ``"node_and_edge"`` of the gate's own node (for a gate after pooling: of the nodes that bring more than
-    biases into the pool), beside the edges that reach it. A model without message passing is explained on its inputs,
-    whose rows are examples: each row's gates are shared among that row's non-zero inputs.
+    ``"node_and_edge"``. The gates' shares go to non-zero features: with ``"node"`` of every node that reaches the gate;
+    with ``"node_and_edge"`` of the gate's own node (after pooling: of the nodes that bring more than biases into the
+    pool), beside the edges that reach it. A model without message passing is explained on its inputs, whose rows are
+    examples: each row's gates are shared among that row's non-zero inputs.
 
     A model in half precision is explained with the gates of its own forward pass. Rounding flips some whose inputs are
-    close to 0, so the attributions differ from those of ``model.float()`` by up to some per cent (``float16``) or tens
-    of per cent (``bfloat16``) of the largest one.
+    close to 0, so the attributions differ from those of ``model.float()`` by a few per cent (``float16``) or tens of
+    per cent (``bfloat16``) of the largest one.
 
     Reference: Lu, Mills, He, Liu, Niu: *GOAt: Explaining Graph Neural Networks via Graph Output Attribution*, ICLR
     2024.
@@ -91,14 +92,14 @@ class GOAtAttribution(Attribution):
         mask_type: What is attributed, in PyG's words: ``"edge"``, the default for models with message passing;
             ``"node"``; or ``"node_and_edge"``.
         at: Where an edge mask enters, as for :class:`~captum_goat.EdgeMaskedModel`: ``"message"``, the default and the
-            paper's meaning, after degree normalisation; or ``"adjacency"``, as the presence of the edges, so that
-            attributions add up to what deleting all edges does. Then every edge also shares by what it does to the
-            degrees, and the integral is that of a smooth function: from 8 on, the number of points is doubled until the
-            completeness error is below ``eps ** 0.75`` (2e-12 in double, 6e-6 in single precision) of the sum of sizes.
-            With 128 it must be what ``"message"`` allows, too. Gates are shared by the edges whose messages reach them.
+            paper's meaning, after degree normalisation; or ``"adjacency"``, as the presence of the edges: attributions
+            add up to what deleting all edges does, and edges also share by what they do to degrees. The integrand is
+            then smooth, and no polynomial: from 8 on, the number of points is doubled until the completeness error is
+            below ``eps ** 0.75`` (2e-12 in double, 6e-6 in single precision) of the sum of absolute values; with 128
+            points it must be what ``"message"`` allows. Gates are shared by the edges whose messages reach them.
         gates: ``"equal"`` shares a gate equally among its edges, as the paper does; ``"proportional"`` in proportion to
-            the sizes of the edges' own shares. Measured by fidelity, it did mostly better on BA-2Motifs, and on
-            normalised GCNs with ``at="adjacency"``, and worse on other models of molecules.
+            the absolute values of the edges' own shares. Measured by fidelity, the latter did mostly better on
+            BA-2Motifs and on normalised GCNs with ``at="adjacency"``, and worse on other models of molecules.
 
     Examples::
 
@@ -137,24 +138,23 @@ class GOAtAttribution(Attribution):
     @log_usage()
     def attribute(
         self,
-        inputs: Tensor | tuple[Any, ...] | dict[Any, Tensor],
+        inputs: Inputs,
         target: Any = None,
         additional_forward_args: Any = None,
         return_convergence_delta: bool = False,
-        feature_mask: Tensor | tuple[Any, ...] | dict[Any, Tensor] | None = None,
+        feature_mask: Inputs | None = None,
     ) -> Any:
         r"""Attribute the target's output to the edges, the node features, or both.
 
         Args:
-            inputs: The edge mask, usually ones. ``[E]``: the graph, or batch of graphs, as it stands; every edge is
-                attributed to its own graph's target. ``[B, E]``: B masks of one graph. Any real numbers will do.
+            inputs: The edge mask, usually ones; other numbers are possible. ``[E]``: one mask of a graph or batch of
+                graphs; every edge is attributed to its own graph's target. ``[B, E]``: B masks of one graph.
                 With ``mask_type="node"`` the features ``x``, ``[N, F]`` or ``[B, N, F]``; with ``"node_and_edge"`` the
                 tuple ``(x, edge_mask)``. For a model without message passing its inputs, one row per example.
                 A heterogeneous graph has one mask per edge type: a dictionary ``{edge_type: mask}``, or a tuple in the
-                order of ``edge_index_dict``; and features per node type, a dictionary ``{node_type: x}``, or a tuple
-                if the graph comes as ``HeteroData``, which has an order. A model with several ``edge_index`` tensors
-                has one mask for each, in the order of its arguments, or a dictionary by their names. All sets of edges
-                share the output between them.
+                order of ``edge_index_dict``; and features per node type: a dictionary ``{node_type: x}``, or, with
+                ``HeteroData``, a tuple. A model with several ``edge_index`` tensors has one mask for each, in the order
+                of its arguments, or a dictionary by their names. All sets of edges share the output between them.
             target: What to explain: an int, or one per graph (or per mask) in a list or tensor; ``None`` for outputs
                 with one number per graph; tuples for outputs with more dimensions, as in Captum. For models with one
                 output row per node ``(node, class)``, or a list of such tuples, one per mask.
@@ -162,10 +162,9 @@ class GOAtAttribution(Attribution):
                 ``(edge_index, batch, ...)`` where ``x`` is an input; for heterogeneous graphs ``(x_dict,
                 edge_index_dict, ...)`` and ``(edge_index_dict, ...)``. Or one ``Data``, ``HeteroData`` or ``Batch``.
             return_convergence_delta: Whether to return the completeness error too.
-            feature_mask: The feature of each edge, as integers from 0 on: edges with the same number are one
-                feature, and each of them is given the feature's attribution, the sum of its edges'. See
-                :func:`~captum_goat.undirected_feature_mask`. For several inputs one each, in the same form; the same
-                number in two of them is the same feature.
+            feature_mask: The feature of each edge, as integers from 0 on, of the form of ``inputs``: edges with the
+                same number are one feature, also in different inputs, and each of them is given the sum over the
+                feature. See :func:`~captum_goat.undirected_feature_mask`.
 
         Returns:
             The attributions, of the shape, dtype and device of ``inputs``, in the same form (tensor, tuple or
@@ -175,14 +174,14 @@ class GOAtAttribution(Attribution):
             ValueError: If the model is in training mode or the arguments do not fit together.
             UnsupportedModelError: If the model does something that cannot be explained exactly.
         """
-        explained = self._explain(inputs, Choice([target]), additional_forward_args, feature_mask)
-        result = restored(inputs, explained.attributions[0])
-        return (result, explained.deltas[0]) if return_convergence_delta else result
+        attributions, deltas, _ = self._explain(inputs, Choice([target]), additional_forward_args, feature_mask)
+        result = restored(inputs, attributions[0])
+        return (result, deltas[0]) if return_convergence_delta else result
 
     @log_usage()
     def attribute_all(
         self,
-        inputs: Tensor | tuple[Any, ...] | dict[Any, Tensor],
+        inputs: Inputs,
         targets: Sequence[Any] | None = None,
         additional_forward_args: Any = None,
         return_convergence_delta: bool = False,
@@ -213,16 +212,14 @@ class GOAtAttribution(Attribution):
             torch.Size([4, 3])
         """
         choice = Choice("all" if targets is None else targets)
-        explained = self._explain(inputs, choice, additional_forward_args)
-        per_input = zip(*explained.attributions, strict=True)
-        result = restored(inputs, [torch.stack(attributions, dim=-1) for attributions in per_input])
-        return (result, torch.stack(explained.deltas, dim=-1)) if return_convergence_delta else result
+        attributions, deltas, _ = self._explain(inputs, choice, additional_forward_args)
+        stacked = [torch.stack(per_target, dim=-1) for per_target in zip(*attributions, strict=True)]
+        result = restored(inputs, stacked)
+        return (result, torch.stack(deltas, dim=-1)) if return_convergence_delta else result
 
     @log_usage()
-    def attribute_predicted(
-        self, inputs: Tensor | tuple[Any, ...] | dict[Any, Tensor], additional_forward_args: Any = None
-    ) -> PredictedAttributions:
-        r"""Attribute the class that the model predicts, without a pass of its own to find out which one it is.
+    def attribute_predicted(self, inputs: Inputs, additional_forward_args: Any = None) -> PredictedAttributions:
+        r"""Attribute the class that the model predicts, without an extra forward pass to find it.
 
         Args:
             inputs: As for :meth:`attribute`.
@@ -244,10 +241,9 @@ class GOAtAttribution(Attribution):
             >>> predicted.attributions.shape, bool(predicted.targets == predicted.output.argmax())
             (torch.Size([4]), True)
         """
-        explained = self._explain(inputs, Choice("predicted"), additional_forward_args)
-        output = explained.output
+        attributions, deltas, output = self._explain(inputs, Choice("predicted"), additional_forward_args)
         targets = output.argmax(dim=1) if output.dim() > 1 else torch.zeros_like(output, dtype=torch.long)
-        return PredictedAttributions(restored(inputs, explained.attributions[0]), targets, output, explained.deltas[0])
+        return PredictedAttributions(restored(inputs, attributions[0]), targets, output, deltas[0])
 
     @restores_state
     def _explain(self, inputs: Any, choice: Choice, arguments: Any, feature_mask: Any = None) -> _Explained:
@@ -274,9 +270,9 @@ class GOAtAttribution(Attribution):
     @restores_state
     def compute_convergence_delta(
         self,
-        attributions: Tensor | tuple[Any, ...] | dict[Any, Tensor],
-        start_point: Tensor | tuple[Any, ...] | dict[Any, Tensor] | float | None,
-        end_point: Tensor | tuple[Any, ...] | dict[Any, Tensor],
+        attributions: Inputs,
+        start_point: Inputs | float | None,
+        end_point: Inputs,
         target: Any = None,
         additional_forward_args: Any = None,
     ) -> Tensor:
@@ -309,18 +305,12 @@ class GOAtAttribution(Attribution):
         at_end, at_start = (recorded_explanations(request, Choice([target])) for request in (last, first))
         parts = zip(at_end, last.parts(scores, len(at_end)), strict=True)
         sums = torch.cat([explanation.sums(*part) for explanation, part in parts])
-        end_value, start_value = (torch.cat([one.values() for one in found]) for found in (at_end, at_start))
+        end_value, start_value = (torch.cat([one.values() for one in recorded]) for recorded in (at_end, at_start))
         return sums - (end_value - start_value)
 
     @restores_state
     def explained_values(self, inputs: Any, target: Any = None, additional_forward_args: Any = None) -> Tensor:
-        """Return the numbers that :meth:`attribute` would explain, one per graph or mask.
-
-        Args:
-            inputs: As for :meth:`attribute`.
-            target: As for :meth:`attribute`.
-            additional_forward_args: As for :meth:`attribute`.
-        """
+        """Return the numbers that :meth:`attribute` with the same arguments would explain, one per graph or mask."""
         with outside_inference_mode():
             request = self._explained.request(inputs, additional_forward_args)
             switch_off_autocast(request.device)
@@ -344,11 +334,11 @@ class GOAtAttribution(Attribution):
 
     @property
     def multiplies_by_inputs(self) -> bool:
-        """Whether attributions have the inputs as a factor: they do."""
+        """Whether attributions have the inputs as a factor; always true."""
         return True
 
     def has_convergence_delta(self) -> bool:
-        """Return whether there is a completeness error to return: there is."""
+        """Return whether :meth:`attribute` can return a completeness error; always true."""
         return True
 
     @classmethod

@@ -117,22 +117,22 @@ class EdgeMaskedModel(Module):
         graph = GraphInputs.of(self.model, args, kwargs, names or sizes, count=count)
         if not self._checked:
             self._checked = ENTRIES[self.at].check_deletion(graph)
-        return self._output(graph, torch.cat(masks)) if masks[0].dim() == 1 else self._many(graph, masks)
+        if masks[0].dim() == 1:
+            return self._output(graph, torch.cat(masks))
+        output = self._outputs(graph, masks)
+        return output.squeeze(1) if output.dim() > 1 and output.size(1) == 1 else output
 
     def _output(self, graph: GraphInputs, mask: Tensor, count: int = 1) -> Tensor:
         return masked_output(graph, mask, ENTRIES[self.at], count, self._programs)
 
-    def _many(self, graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
-        if len(masks[0]) == 1:
-            output = self._output(graph, torch.cat(masks, dim=1)[0]).unsqueeze(0)
-        else:
-            output = self._side_by_side(graph, masks)
-        return output.squeeze(1) if output.dim() > 1 and output.size(1) == 1 else output
-
-    def _side_by_side(self, graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
+    def _outputs(self, graph: GraphInputs, masks: tuple[Tensor, ...]) -> Tensor:
+        """Return the outputs for masks ``[B, E]``, ``[B, rows, ...]``."""
         count, rows = len(masks[0]), torch.cat(masks, dim=1)
         # Alone first, and with gradients: hooks of DeepLift and GuidedBackprop see both calls and keep the latter.
-        last = self._output(graph, rows[-1]).detach()
+        last = self._output(graph, rows[-1])
+        if count == 1:
+            return last.unsqueeze(0)
+        last = last.detach()
         with fallback_to_single_runs():
             together = self._output(graph.copies(count), torch.cat([mask.reshape(-1) for mask in masks]), count)
             if copies_agree(together.detach(), last, count):
@@ -149,11 +149,7 @@ def check_at(at: Any) -> None:
 def with_bound(
     bound: tuple[Any, ...] | None, arguments: tuple[Any, ...], kwargs: dict[str, Any] | None = None
 ) -> tuple[Any, ...]:
-    """Return the arguments of a model: those that were bound beforehand, or else those of a call.
-
-    Raises:
-        ValueError: If there are both.
-    """
+    """Return the bound arguments of a model, or else those of a call; raise ValueError if there are both."""
     if bound is None:
         return arguments
     if arguments or kwargs:

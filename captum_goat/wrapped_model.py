@@ -19,23 +19,14 @@ _MASK_TYPES = ("edge", "node", "node_and_edge")
 
 
 class ExplainedModel(NamedTuple):
-    """A model, what is attributed, and what is done to its output.
+    """A model, what is attributed, and what is done to its output."""
 
-    Attributes:
-        model: The user's own model.
-        mask_type: ``"edge"``, ``"node"``, ``"node_and_edge"``, or ``None`` where the arguments must tell.
-        finish: Applied to the model's output for one graph.
-        metadata: The node and edge types in whose order inputs are given; ``None`` where the arguments must tell.
-        at: Where an edge mask enters: ``"message"`` or ``"adjacency"``.
-        bound: The model's arguments, where the graph was bound beforehand.
-    """
-
-    model: Module
-    mask_type: str | None
-    finish: Callable[[Any], Any] | None
-    metadata: Metadata | None = None
-    at: str = "message"
-    bound: tuple[Any, ...] | None = None
+    model: Module  # the user's own
+    mask_type: str | None  # "edge", "node", "node_and_edge", or None where the arguments must tell
+    finish: Callable[[Any], Any] | None  # applied to the model's output for one graph
+    metadata: Metadata | None = None  # the types in whose order inputs are given; None where the arguments must tell
+    at: str = "message"  # where an edge mask enters: "message" or "adjacency"
+    bound: tuple[Any, ...] | None = None  # the model's arguments, if the graph was bound beforehand
 
     @classmethod
     def of(cls, forward_func: Any, mask_type: str | None = None, at: str | None = None) -> ExplainedModel:
@@ -58,12 +49,12 @@ class ExplainedModel(NamedTuple):
                 raise ValueError(f"Expected at='{forward_func.at}', as that of the EdgeMaskedModel (got {at!r}).")
             forward_func, own, at, bound = forward_func.model, "edge", forward_func.at, forward_func.bound
         if None not in (own, mask_type) and own != mask_type:
-            raise ValueError(f"Expected mask_type '{own}' for this wrapper of a model (got {mask_type!r}).")
+            raise ValueError(f"Expected mask_type '{own}', as that of the wrapped model (got {mask_type!r}).")
         model = getattr(forward_func, "_orig_mod", forward_func)
         if not isinstance(model, Module):
             raise TypeError(
                 f"Expected a torch.nn.Module, an EdgeMaskedModel or torch_geometric's to_captum_model(model, 'edge') "
-                f"(got {type(forward_func).__name__}). GOAt looks into the model, so a plain function will not do."
+                f"(got {type(forward_func).__name__}). GOAt looks into the model, which it cannot do with a function."
             )
         has_messages = any(isinstance(module, MessagePassing) for module in model.modules())
         kind = own or mask_type or ("edge" if has_messages else None)
@@ -72,17 +63,11 @@ class ExplainedModel(NamedTuple):
         return cls(model, kind, finish, metadata, at or "message", bound)
 
     def request(self, inputs: Any, arguments: Any) -> Request:
-        """Read the arguments of ``attribute``.
-
-        Args:
-            inputs: What is attributed.
-            arguments: The model's other arguments: a tuple of them, a single one, or ``None``.
-        """
+        """Read the arguments of ``attribute``."""
         self.check_evaluating()
         arguments = arguments if isinstance(arguments, tuple) else () if arguments is None else (arguments,)
         arguments = with_bound(self.bound, arguments)
-        options: dict[str, Any] = {"mask_type": self.mask_type, "metadata": self.metadata, "at": self.at}
-        return Request.of(self.model, inputs, arguments, finish=self.finish, **options)
+        return Request.of(self.model, inputs, arguments, self.mask_type, self.metadata, self.finish, self.at)
 
     def check_evaluating(self) -> None:
         """Raise ValueError if the model is in training mode."""
@@ -96,8 +81,8 @@ class ExplainedModel(NamedTuple):
 
 
 def _captum_finish(wrapper: CaptumModel) -> Callable[[Any], Any] | None:
-    index, binary = wrapper.output_idx, wrapper.model_config is not None
-    binary = binary and wrapper.model_config.mode.value == "binary_classification"
+    index, config = wrapper.output_idx, wrapper.model_config
+    binary = config is not None and config.mode.value == "binary_classification"
     if index is None and not binary:
         return None
 

@@ -288,7 +288,7 @@ def test_errors_of_other_kinds() -> None:
     x, edge_index = graph()
     model = make_gnn()
     mask = ones(edge_index)
-    with pytest.raises(IndexError, match="inside of the output's size"):
+    with pytest.raises(IndexError, match="within the output's shape"):
         GOAtAttribution(model).attribute(mask, 3, (x, edge_index))
     with pytest.raises(ValueError, match=r"\(node, class\)"):
         GOAtAttribution(make_gnn(pool=None)).attribute(mask, 1, (x, edge_index))
@@ -312,13 +312,13 @@ def test_numbers_that_are_not_finite_are_named(value: float, at: Any, kind: str)
     x, edge_index = graph()
     model, mask, wrong = make_gnn(kind), ones(edge_index), x.clone()
     wrong[edge_index[0, 0], 2] = value
-    with pytest.raises(ValueError, match=r"Expected finite numbers \(got some that are infinite or nan in 'x'\)"):
+    with pytest.raises(ValueError, match=r"Expected finite numbers \(got infinite or nan entries in 'x'\)"):
         GOAtAttribution(model, at=at).attribute(mask, 0, (wrong, edge_index))
-    with pytest.raises(ValueError, match="nan in the edge mask"):
+    with pytest.raises(ValueError, match="nan entries in the edge mask"):
         GOAtAttribution(model, at=at).attribute(mask * value, 0, (x, edge_index))
     with torch.no_grad():
         model.out.bias[0] = value
-    with pytest.raises(ValueError, match=r"nan in the model's 'out\.bias'"):
+    with pytest.raises(ValueError, match=r"nan entries in the model's 'out\.bias'"):
         GOAtAttribution(model, at=at).attribute(mask, 0, (x, edge_index))
 
 

@@ -67,5 +67,5 @@ def test_other_targets_are_refused(target: object, copies: int | None, message: 
 
 @pytest.mark.parametrize("target", [3, -4, (4, 0), [0, 1, 2, 3]])
 def test_targets_outside_are_refused(target: object) -> None:
-    with pytest.raises(IndexError, match="inside of the output's size"):
+    with pytest.raises(IndexError, match="within the output's shape"):
         find_target(OUTPUT, target)

@@ -20,7 +20,7 @@ from captum_goat.tracking import UnsupportedModelError
 
 @contextmanager
 def running_without_edges(graph: GraphInputs) -> Iterator[None]:
-    """Say of whatever a model raises that it does so without edges."""
+    """Turn whatever a model raises into an error that says that it runs without some edges."""
     try:
         yield
     except UnsupportedModelError:
@@ -33,13 +33,9 @@ def running_without_edges(graph: GraphInputs) -> Iterator[None]:
 
 
 def check_same(graph: GraphInputs, masked: Tensor, deleted: Tensor, before: Tensor) -> None:
-    """Check that an output with edges masked to 0 is the one with them deleted.
+    """Check that the output with edges masked to 0 is the one with them deleted.
 
-    Args:
-        graph: The graph.
-        masked: The output with edges masked.
-        deleted: The output with the same edges deleted.
-        before: The output with all edges, which tells how large a difference may be.
+    The output with all edges, ``before``, tells how large a difference may be.
 
     Raises:
         ValueError: If they differ where some of the inputs are not finite.
@@ -49,7 +45,7 @@ def check_same(graph: GraphInputs, masked: Tensor, deleted: Tensor, before: Tens
         graph.check_finite()
         raise UnsupportedModelError(
             f"With some of the edges masked to 0, the output of {type(graph.model).__name__} is not what it is without "
-            f"them, so something in it depends on the edges by other ways than sums over them. Use at='message'."
+            f"them, so something in it depends on the edges in other ways than by sums over them. Use at='message'."
         )
 
 
@@ -57,7 +53,8 @@ def nearly_equal(one: Tensor, other: Tensor, *more: Tensor) -> bool:
     """Return whether two outputs are equal up to rounding, relative to the largest numbers in them or in ``more``."""
     if one.shape != other.shape:
         return False
-    largest = max(float(each.nan_to_num(0.0, 0.0, 0.0).abs().max()) if each.numel() else 0.0 for each in (one, *more))
+    sizes = [output.nan_to_num(0.0, 0.0, 0.0).abs().max() for output in (one, *more) if output.numel()]
+    largest = max(map(float, sizes), default=0.0)
     near = torch.finfo(one.dtype).eps ** 0.5
     return torch.allclose(one, other, rtol=near, atol=near * largest, equal_nan=True)
 
@@ -65,14 +62,15 @@ def nearly_equal(one: Tensor, other: Tensor, *more: Tensor) -> bool:
 def with_edges(graph: GraphInputs, kept: Tensor) -> GraphInputs:
     """Return a graph with some of its edges only, bool ``[E]``, and what belongs to them."""
     arguments = dict(graph.arguments)
-    for each, keep in zip(graph.edges, kept.split([each.size(1) for each in graph.edge_sets]), strict=True):
-        value = arguments[each.name]
+    sizes = [edge_index.size(1) for edge_index in graph.edge_sets]
+    for (place, key), keep in zip(graph.edges, kept.split(sizes), strict=True):
+        value = arguments[place]
         if isinstance(value, BaseData):
-            arguments[each.name] = _data_with(value, each.key, keep)
-        elif each.key is not None:
+            arguments[place] = _data_with(value, key, keep)
+        elif key is not None:
             for name, entry in arguments.items():
-                if isinstance(entry, dict) and isinstance(entry.get(each.key), Tensor):
-                    arguments[name] = entry | {each.key: _chosen(entry[each.key], name == each.name, keep)}
+                if isinstance(entry, dict) and isinstance(entry.get(key), Tensor):
+                    arguments[name] = entry | {key: _chosen(entry[key], name == place, keep)}
         else:
             same = {name for name, entry in arguments.items() if entry is value}
             of_edges = {name for name in arguments if len(graph.edges) == 1 and _is_of_edges(graph, name, keep)}
@@ -85,7 +83,7 @@ def _is_of_edges(graph: GraphInputs, name: str, keep: Tensor) -> bool:
     value = graph.arguments[name]
     if not isinstance(value, Tensor) or value.dim() == 0 or value.size(0) != keep.numel():
         return False
-    first = next(each for each in graph.arguments.values() if isinstance(each, Tensor))
+    first = next(argument for argument in graph.arguments.values() if isinstance(argument, Tensor))
     return "edge" in name or keep.numel() not in (first.size(0), graphs_in(graph.arguments.get("batch")))
 
 
@@ -97,8 +95,8 @@ def _data_with(data: BaseData, key: Any, keep: Tensor) -> BaseData:
     data = copy(data)
     store = data[key] if isinstance(data, HeteroData) else data
     name = "edge_index" if isinstance(data, HeteroData) else key
-    for each in list(store.keys()):
-        if each != name and isinstance(store[each], Tensor) and store.is_edge_attr(each):
-            store[each] = store[each][keep]
+    for other in list(store.keys()):
+        if other != name and isinstance(store[other], Tensor) and store.is_edge_attr(other):
+            store[other] = store[other][keep]
     store[name] = store[name][:, keep]
     return data

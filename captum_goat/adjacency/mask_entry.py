@@ -22,7 +22,7 @@ from captum_goat.hooks.model_state import modules_of
 from captum_goat.inputs.copied_edges import CopiedEdges
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.rules.frozen_calls import changed_steps
-from captum_goat.tracking import EdgeTracker, Messages, RowTracker
+from captum_goat.tracking import EdgeTracker, Messages, RowTracker, UnsupportedModelError
 from captum_goat.tracking.program import (
     GivenRows,
     OtherProgramError,
@@ -37,43 +37,35 @@ _logger = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
-    """What watches a pass into which a mask is put.
+    """What watches a pass into which a mask is put."""
 
-    Attributes:
-        integrates: Whether the pass is the end of a path over which is integrated, whose start is then needed.
-    """
-
-    integrates: bool
+    integrates: bool  # whether the pass is the end of a path of integration, whose start is then needed
 
     def before_masking(self, messages: Tensor) -> None:
         """Look at messages before the mask enters."""
 
     def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
-        """Say of masked messages which edges they cross, and to which nodes they go."""
+        """Note which edges masked messages cross, and to which nodes they go."""
 
     def after_presence(self, factor: Tensor, edges: Tensor) -> None:
-        """Say of a factor of summands which edges it is the presence of."""
+        """Note which edges a factor of summands is the presence of."""
 
 
 @dataclass(frozen=True)
 class MessageSites:
-    """Where a mask entered a pass, in call order: calls of message functions.
-
-    Attributes:
-        sites: The calls.
-    """
+    """Where a mask entered a pass, in call order: calls of message functions."""
 
     sites: tuple[Messages | Presence, ...] = ()
 
     @property
     def is_polynomial(self) -> bool:
-        """Whether a replay is a polynomial of the factors."""
-        return True
+        """Whether a replay is a polynomial of the factors: none of them enters a normalisation."""
+        return all(site.linear for site in self.sites if isinstance(site, Presence))
 
     @property
     def dtypes(self) -> list[torch.dtype]:
-        """The dtypes in which edges are counted."""
-        return []
+        """The dtypes of sums in which edges are counted."""
+        return [site.dtype for site in self.sites if isinstance(site, Presence)]
 
     def factors(self, mask: Tensor, t: float = 1.0) -> list[Tensor]:
         """Return what the mask is at every site, scaled by t."""
@@ -81,16 +73,15 @@ class MessageSites:
 
     def without_starts(self) -> MessageSites:
         """Return the sites with 0 as the start of every path (see :class:`Presence`)."""
-        return self
+        sites = (site._replace(start=None) if isinstance(site, Presence) else site for site in self.sites)
+        return replace(self, sites=tuple(sites))
 
     def replayed(
         self, factors: Sequence[Tensor], check: Callable[[], None]
     ) -> tuple[dict[str, Any], Callable[[], None]]:
-        """Return the hooks by which factors enter at the sites, and what raises if some of them did not.
+        """Return the hooks by which one factor per site enters, and what raises if some of them did not.
 
-        Args:
-            factors: One factor per site.
-            check: Called before one enters.
+        Before each of them ``check`` is called.
         """
         remaining = iter(factors)
 
@@ -109,33 +100,14 @@ class MessageSites:
 
 @dataclass(frozen=True)
 class PresenceSites(MessageSites):
-    """Where the presence of edges entered a pass, in call order: sums over edges.
+    """Where the presence of edges entered a pass, in call order: sums over edges."""
 
-    Attributes:
-        enters: Whether presence entered, for every sum at places that an index names.
-    """
-
-    enters: tuple[bool, ...] = ()
-
-    @property
-    def is_polynomial(self) -> bool:
-        """Whether presence enters sums of messages only, no normalisations."""
-        return all(isinstance(site, Presence) and site.linear for site in self.sites)
-
-    @property
-    def dtypes(self) -> list[torch.dtype]:
-        """The dtypes of the sums."""
-        return [site.dtype for site in self.sites]
-
-    def without_starts(self) -> MessageSites:
-        """Return the sites with 0 as the start of every path."""
-        sites = (site._replace(start=None) if isinstance(site, Presence) else site for site in self.sites)
-        return replace(self, sites=tuple(sites))
+    enters: tuple[bool, ...] = ()  # whether presence entered, for every sum at places that an index names
 
     def replayed(
         self, factors: Sequence[Tensor], check: Callable[[], None]
     ) -> tuple[dict[str, Any], Callable[[], None]]:
-        """Return the hooks by which factors enter at the sites, and what raises if some of them did not."""
+        """Return the hooks by which one factor per site enters, and what raises if some of them did not."""
         remaining, sums = iter(factors), iter(self.enters)
 
         def on_sum(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -164,9 +136,6 @@ class AtMessages:
         watcher: What watches the pass.
         factor: Returns what messages are multiplied by; ``None`` for the mask's own numbers.
         apart: Calls a function that only looks at edges and rows where other tensors are replicas.
-
-    Attributes:
-        over_edges: Whether the presence of edges entered the last sum.
     """
 
     can_batch = True  # whether replays can run as replicas under torch.vmap
@@ -180,7 +149,7 @@ class AtMessages:
         factor: Callable[[Messages], Tensor] | None = None,
         apart: Callable[[Callable[[], Any]], Any] = at_once,
     ) -> None:
-        self.over_edges = False
+        self.over_edges = False  # whether the presence of edges entered the last sum
         self._factor = factor
         self._apart = apart
         self._tracker, self._mask, self._watcher = tracker, mask, watcher
@@ -207,11 +176,7 @@ class AtMessages:
         return messages * (call.factor(self._mask) if self._factor is None else self._factor(call))
 
     def sites(self) -> MessageSites:
-        """Return where the mask entered.
-
-        Raises:
-            UnsupportedModelError: If it entered nowhere, because no message passing was seen.
-        """
+        """Return where the mask entered; raise UnsupportedModelError if no message passing was seen."""
         self._edges.check_seen()
         return MessageSites(tuple(self._sites))
 
@@ -224,14 +189,7 @@ class AtMessages:
     def check_base(
         graph: GraphInputs, masked: Tensor, before: Tensor, output_of: Callable[[GraphInputs], Tensor]
     ) -> None:
-        """Check that the output with all edges masked is that without them, if the mask means that.
-
-        Args:
-            graph: The graph.
-            masked: The output with all edges masked to 0.
-            before: The output with all edges.
-            output_of: Runs the model on another graph.
-        """
+        """Check that the output with all edges masked is that without them, if the mask means that."""
 
     @staticmethod
     def owners(owner: Tensor, edge_sets: Sequence[Tensor]) -> Tensor:
@@ -282,12 +240,9 @@ class AtAdjacency(AtMessages):
     @staticmethod
     @torch.no_grad()
     def check_deletion(graph: GraphInputs) -> bool:
-        """Raise UnsupportedModelError if the model with some edges masked to 0 is not what it is without them.
+        """Raise UnsupportedModelError if the output with a random half of the edges masked is not that without them.
 
-        Half of the edges, chosen at random, are masked, and deleted.
-
-        Returns:
-            Whether the check proves something: edges are deleted and others left, and that changes the output.
+        Returns whether the check proves something: edges are deleted and others left, and that changes the output.
         """
         count = sum(edges.size(1) for edges in graph.edge_sets)
         order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
@@ -303,8 +258,8 @@ class AtAdjacency(AtMessages):
         graph: GraphInputs, masked: Tensor, before: Tensor, output_of: Callable[[GraphInputs], Tensor]
     ) -> None:
         """Raise UnsupportedModelError if the output with all edges masked to 0 is not that without them."""
-        none = torch.zeros(sum(edges.size(1) for edges in graph.edge_sets), dtype=torch.bool, device=masked.device)
-        graph = with_edges(graph, none)
+        count = sum(edges.size(1) for edges in graph.edge_sets)
+        graph = with_edges(graph, torch.zeros(count, dtype=torch.bool, device=masked.device))
         with running_without_edges(graph):
             deleted = output_of(graph)
         check_same(graph, masked, deleted, before)
@@ -345,20 +300,6 @@ class _Unwatched:
         """Do nothing."""
 
 
-class _CopiesWatcher:
-    """Follows copies of a graph, to check that they do not reach each other."""
-
-    integrates = False
-
-    def __init__(self, tracker: RowTracker, copies: CopiedEdges) -> None:
-        self._copies = copies
-        self.before_masking = tracker.check_by_layers
-        self.after_presence = copies.mark_presence
-
-    def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
-        self._copies.mark(masked, messages, call)
-
-
 def masked_output(
     graph: GraphInputs,
     mask: Tensor,
@@ -366,14 +307,7 @@ def masked_output(
     count: int = 1,
     programs: ProgramStore[Program] | None = None,
 ) -> Tensor:
-    """Call a model with a mask ``[E]`` on its edges.
-
-    Args:
-        graph: The graph, or copies of it side by side.
-        mask: The mask.
-        entry: How the mask enters.
-        count: The number of copies.
-        programs: What is known of the model.
+    """Call a model with a mask ``[E]`` on the edges of a graph, or of ``count`` copies of it side by side.
 
     Raises:
         ValueError: If the output for one copy depends on the edges of another one.
@@ -388,7 +322,7 @@ def masked_output(
         try:
             output = tensor_output(intercepted(graph, graph.model, steps=run, **masks.hooks()))
             run.check_done()
-        except OtherProgramError as error:
+        except (OtherProgramError, UnsupportedModelError) as error:  # what is the model's fault comes again
             _logger.debug("A program of %s did not fit: %r", type(graph.model).__name__, error)
             continue
         programs.hit()
@@ -412,7 +346,7 @@ def _followed_output(
     """Call a model with a mask, and follow the edges operation by operation."""
     tracker = RowTracker({module: name for name, module in modules_of(graph.model).items()})
     copies = CopiedEdges(tracker, graph.edge_sets, count)
-    masks = entry(tracker, graph.edge_sets, mask, _CopiesWatcher(tracker, copies))
+    masks = entry(tracker, graph.edge_sets, mask, copies)
     steps = None if on_program is None else ProgramRecorder(graph.tensors, tracker)
     output = tensor_output(intercepted(graph, graph.model, tracker=tracker, steps=steps, **masks.hooks()))
     masks.sites()

@@ -33,28 +33,19 @@ _ARGUMENTS = {
     "bincount": ("index",),
 }
 _OTHER_NAMES = {"input": "into", "src": "source", "value": "source", "values": "source", "indices": "index"}
-SUMMING: frozenset[Any] = frozenset({Tensor.__setitem__, *(each for name in _ARGUMENTS for each in spellings(name))})
+SUMMING: frozenset[Any] = frozenset({Tensor.__setitem__, *spellings(*_ARGUMENTS)})
 
 
 class Gathering(NamedTuple):
-    """A call that brings values together at places which an index names.
+    """A call that brings values together at places which an index names."""
 
-    Attributes:
-        kind: ``"sum"``; ``"max"``, the maximum that a softmax subtracts; ``"put"``, values that replace others; else
-            the name of what cannot be done with presence.
-        into: Where the values go.
-        index: The places.
-        source: The values.
-        dim: The dimension along which the places are counted.
-        call: Makes the call with other values.
-    """
-
+    # "sum"; "max", which a softmax subtracts; "put", values that replace others; else what presence cannot enter
     kind: str
-    into: Any
-    index: Any
-    source: Any
-    dim: int
-    call: Callable[[Any], Any]
+    into: Any  # where the values go
+    index: Any  # the places
+    source: Any  # the values
+    dim: int  # the dimension along which the places are counted
+    call: Callable[[Any], Any]  # makes the call with other values
 
     @classmethod
     def of(cls, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gathering:
@@ -94,7 +85,7 @@ def _kind(name: str, given: dict[str, Any]) -> str:
 
 
 def in_softmax() -> bool:
-    """Return whether torch_geometric's softmax has made the call that is looked at."""
+    """Return whether torch_geometric's softmax is among the callers."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(12):
         if frame is None or frame.f_code is SOFTMAX:
@@ -110,18 +101,12 @@ class Presence(NamedTuple):
     1 / degree has no limit where nothing is left to be summed up. So a sum for a normalisation that has no summands but
     edges starts at 1, where PyG's mean does too, or at its own value if that is less: presence grows as
     :math:`m\,(s + t\,(1 - s))`.
-
-    Attributes:
-        edges: The edge of each summand (-1: none, a constant), shaped to multiply the summands.
-        dtype: The dtype of the summands.
-        linear: Whether it is a sum of messages, else one for a normalisation.
-        start: The s of each summand; ``None`` for 0.
     """
 
-    edges: Tensor
-    dtype: torch.dtype
-    linear: bool
-    start: Tensor | None = None
+    edges: Tensor  # of each summand (-1: none, a constant), shaped to multiply the summands
+    dtype: torch.dtype  # of the summands
+    linear: bool  # whether it is a sum of messages, else one for a normalisation
+    start: Tensor | None = None  # the s of each summand; None for 0
 
     def factor(self, mask: Tensor, t: float = 1.0) -> Tensor:
         """Return the presence of each summand's edge at t (1 for constants)."""
@@ -148,11 +133,7 @@ class Presence(NamedTuple):
 
 
 class EdgeSums:
-    """Finds where the presence of edges enters while a model runs.
-
-    Args:
-        tracker: The tracker that is entered while the model runs.
-    """
+    """Find where the presence of edges enters while a model runs and a tracker is entered."""
 
     def __init__(self, tracker: RowTracker) -> None:
         self._tracker = tracker
@@ -163,7 +144,7 @@ class EdgeSums:
         self._waiting = True
 
     def around_propagate(self, step: int, explained: bool) -> None:
-        """Note that message passing begins (1) or ends (-1), and refuse messages that were not summed up."""
+        """Note that message passing begins (1) or ends (-1); refuse messages that were not summed up."""
         if step < 0 and explained and self._waiting:
             raise self._unknown("brings messages together by something else than sums and means")
         self._tracker.around_propagate(step, explained)
@@ -175,8 +156,8 @@ class EdgeSums:
             UnsupportedModelError: If edges are brought together by something else than a sum.
         """
         indices = call.index if isinstance(call.index, list | tuple) else [call.index]
-        indices = [each for each in indices if isinstance(each, Tensor) and each.dtype != torch.bool]
-        traces = [trace for each in indices if isinstance(trace := self._tracker.get(each), Edges)]
+        indices = [index for index in indices if isinstance(index, Tensor) and index.dtype != torch.bool]
+        traces = [trace for index in indices if isinstance(trace := self._tracker.get(index), Edges)]
         if not traces or self._tracker.set_aside:
             return None
         if call.kind not in ("sum", "max", "put"):
@@ -189,16 +170,11 @@ class EdgeSums:
             shape = [-1 if d == call.dim % source.dim() else 1 for d in range(source.dim())]
         elif call.index.shape != source.shape:
             raise self._unknown("sums up a part of what it has for the edges")
-        of_messages = call.kind == "sum" and not in_softmax() and self._is_messages(source)
+        trace = self._tracker.get(source)
+        marks = trace.marks if isinstance(trace, Rows) else {trace.kind} if isinstance(trace, Unmasked) else set()
+        of_messages = call.kind == "sum" and "masked" in marks and not in_softmax()
         self._waiting &= not of_messages
         return Presence(traces[0].ids.reshape(shape), source.dtype, linear=of_messages)
-
-    def _is_messages(self, source: Tensor) -> bool:
-        """Return whether values are messages, or made of them."""
-        trace = self._tracker.get(source)
-        if isinstance(trace, Rows):
-            return "masked" in trace.marks
-        return isinstance(trace, Unmasked) and trace.kind == "masked"
 
     def _unknown(self, what: str) -> UnsupportedModelError:
         return UnsupportedModelError(
@@ -224,22 +200,19 @@ def entered(call: Gathering, factor: Tensor) -> Any:
 
 
 def _replaced(into: Tensor, index: Tensor, values: Tensor, presence: Tensor) -> Tensor:
-    """Return what is to be put to each place: between what is there and a value, as far as the value's edge is present.
-
-    Of several values for the same place the last one stays, if its edge is present.
-    """
+    """Return what is put to each place: a mean of what is there and of the last value for it, weighted by presence."""
     bears_gradient = torch.zeros_like(presence, dtype=torch.bool)
     for number, turn in enumerate(_turns(index)):
         place = index[turn]
         before = into[place]
         into = into.index_put((place,), before + presence[turn] * (values[turn] - before))
         bears_gradient[turn] = number == 0  # once for each place, which all its values will be put to
-    found = into[index]
-    return found.where(bears_gradient, found.detach())
+    result = into[index]
+    return result.where(bears_gradient, result.detach())
 
 
 def _turns(index: Tensor) -> Iterator[Tensor]:
-    """Return positions in an index so that none of its places comes twice in a turn, first ones first."""
+    """Yield positions in an index, first ones first, so that no place comes twice in a turn."""
     order = torch.argsort(index, stable=True)
     while order.numel():
         first = torch.ones_like(order, dtype=torch.bool)

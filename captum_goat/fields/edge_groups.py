@@ -19,15 +19,13 @@ def edge_groups(graph: RowGraph, num_edges: int, exposed: Iterable[int], device:
     """Return the group of each edge.
 
     Two edges are in the same group if the same rows read their messages, in every layer. All that is made of these rows
-    then depends on both edges or on neither.
-
-    Args:
-        graph: Which rows read which.
-        num_edges: How many edges there are.
-        exposed: The blocks whose rows count themselves, not only what reads them.
-        device: Where the edges are.
+    then depends on both edges or on neither. Of ``exposed`` blocks the rows count themselves, not only their readers.
     """
-    exposed, readers = frozenset(exposed), _readers(graph)
+    exposed = frozenset(exposed)
+    readers: list[list[Block]] = [[] for _ in graph.blocks]  # the blocks that read each block
+    for block in graph.blocks:
+        for source in block.sources:
+            readers[source].append(block)
     hashes = hashed(torch.zeros(1, dtype=torch.long, device=device)).new_zeros(num_edges, 2)
     for number, block in enumerate(graph.blocks):
         if not block.crosses or block.element is None:
@@ -44,12 +42,3 @@ def edge_groups(graph: RowGraph, num_edges: int, exposed: Iterable[int], device:
             rows = (reader.offset + reader.child[here][known]) * len(graph.blocks) + number
             hashes.index_add_(0, edge[known], hashed(rows))
     return first_of_equals(hashes)[1]
-
-
-def _readers(graph: RowGraph) -> list[list[Block]]:
-    """Return the blocks that read each block."""
-    found: list[list[Block]] = [[] for _ in graph.blocks]
-    for block in graph.blocks:
-        for source in block.sources:
-            found[source].append(block)
-    return found

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 NO_SET = -1
-_MANY = 32  # what the unions of more sets than this are made of is remembered
+_MANY = 32  # unions of more sets than this remember what they are made of
 _MOST_SETS = 2**31
-_AT_ONCE = 2**24  # entries that are looked at in one go
+_AT_ONCE = 2**24  # entries that are processed together
 MOST_ENTRIES = 2**28  # that are kept, 8 bytes each
 
 
@@ -43,13 +43,7 @@ class FieldSets:
         return self._sizes.numel()
 
     def unite(self, groups: Tensor, sets: Tensor, num_groups: int) -> Tensor:
-        """Return the number of the union of each group's sets (-1: none).
-
-        Args:
-            groups: The group of each of ``sets``.
-            sets: Numbers of sets; -1 for none.
-            num_groups: How many groups there are.
-        """
+        """Return the number of the union of each group's sets (-1: none), given the group of each of the sets."""
         kept = sets >= 0
         pairs = torch.unique(groups[kept] * len(self) + sets[kept])
         groups, sets = pairs // len(self), pairs % len(self)
@@ -107,19 +101,14 @@ class FieldSets:
             self._contained = torch.unique(torch.cat([self._contained, keys, singles]))
 
     def changed(self, sets: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return the numbers of sets with other entries.
-
-        Args:
-            sets: Numbers of sets; -1 for none.
-            change: Returns what becomes of entries; -1 for those that are left out.
-        """
+        """Return the numbers of sets whose entries are changed; ``change`` returns -1 for entries to leave out."""
         distinct, inverse = torch.unique(sets, return_inverse=True)
         real = distinct >= 0
         group, entries = self.entries_of(distinct[real])
         entries = change(entries)
-        found = torch.full_like(distinct, NO_SET)
-        found[real] = self._add(group[entries >= 0], entries[entries >= 0], int(real.sum()))
-        return found[inverse]
+        numbers = torch.full_like(distinct, NO_SET)
+        numbers[real] = self._add(group[entries >= 0], entries[entries >= 0], int(real.sum()))
+        return numbers[inverse]
 
     def entries_of(self, sets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the entries of sets, one after the other, and before them the position in ``sets`` of each."""
@@ -138,11 +127,14 @@ class FieldSets:
         groups, order = torch.sort(number[groups])
         sets = sets[order][groups >= 0]
         groups = groups[groups >= 0]
-        found = [self._unite_part(*part) for part in self._parts(groups, sets)]
-        return torch.cat(found)[inverse]
+        unions = []
+        for part, part_sets in self._parts(groups, sets):
+            which, entries = self.entries_of(part_sets)
+            unions.append(self._add(part[which], entries, int(part[-1]) + 1))
+        return torch.cat(unions)[inverse]
 
     def _parts(self, groups: Tensor, sets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return groups (numbered through, in order) in parts whose sets have no more than so many entries together."""
+        """Yield groups (numbered from 0, in order) in parts whose sets have at most ``_AT_ONCE`` entries together."""
         ends = self._sizes[sets].cumsum(0)
         total = int(ends[-1])
         if total <= _AT_ONCE:
@@ -153,10 +145,6 @@ class FieldSets:
         for number in part.unique_consecutive():
             here = part == number
             yield groups[here] - groups[here][0], sets[here]
-
-    def _unite_part(self, groups: Tensor, sets: Tensor) -> Tensor:
-        which, entries = self.entries_of(sets)
-        return self._add(groups[which], entries, int(groups[-1]) + 1)
 
     def _add(self, groups: Tensor, entries: Tensor, num_groups: int) -> Tensor:
         """Return the number of the set of each group's entries, new or known (-1: empty)."""
@@ -172,19 +160,19 @@ class FieldSets:
         number = torch.full((len(together),), NO_SET, device=sizes.device)
         number[: len(self)] = torch.arange(len(self), device=sizes.device)
         number[len(self) :][fresh] = torch.arange(int(fresh.sum()), device=sizes.device) + len(self)
-        found = number[representative].masked_fill(sizes == 0, NO_SET)
+        numbers = number[representative].masked_fill(sizes == 0, NO_SET)
         if self._keys.numel() + int(sizes[fresh].sum()) > MOST_ENTRIES:
             raise MemoryError(
                 f"The receptive fields of this graph have more than {MOST_ENTRIES:.1e} entries, too many to keep. This "
-                f"happens where many nodes see many others and each sees something else, as in deep models on graphs "
-                f"with hubs. Explain single nodes, or a part of the graph, or a model with fewer layers; with "
+                f"happens where many nodes see many others, each of them different ones, as in deep models on graphs "
+                f"with hubs. Explain single nodes, a part of the graph, or a model with fewer layers; with "
                 f"field='repeated' try field='distinct'."
             )
         kept = fresh[groups]
         self._keys = torch.cat([self._keys, number[len(self) :][groups[kept]] * self._width + entries[kept]])
         self._sizes = torch.cat([self._sizes, sizes[fresh]])
         self._hashes = torch.cat([self._hashes, hashes[fresh]])
-        return found
+        return numbers
 
 
 def repeated_positions(counts: Tensor) -> Tensor:

@@ -21,15 +21,10 @@ _SEVERAL = -1  # the node of a row that stands for several nodes
 
 
 class Elements(NamedTuple):
-    """What an output is attributed to: edges, and rows of inputs.
+    """What an output is attributed to: edges, and rows of inputs."""
 
-    Attributes:
-        num_edges: How many of the elements are edges; they come first.
-        weights: How many shares of a gate each element takes: one per edge, one per non-zero feature of an input's row.
-    """
-
-    num_edges: int
-    weights: Tensor
+    num_edges: int  # how many of the elements are edges; they come first
+    weights: Tensor  # the shares of a gate that each takes: one per edge, one per non-zero feature of an input's row
 
 
 class ReceptiveFields:
@@ -53,19 +48,16 @@ class ReceptiveFields:
         repeated: bool = False,
         own_features: bool = False,
     ) -> None:
-        self._own_features = own_features
-        self._graph = graph
+        self._graph, self._repeated, self._own_features = graph, repeated, own_features
         self._fine = elements
-        self._group_of = _groups(graph, elements, wanted)
-        self._elements = elements = _grouped(elements, self._group_of)
-        self._count = max(elements.weights.numel(), 1)
-        self._repeated = repeated
+        self._group_of, self._elements = _grouped_elements(graph, elements, wanted)
+        self._count = max(self._elements.weights.numel(), 1)
         # With hops told apart, element e in hop k (counted from 0) is the entry ``k * count + e``.
-        hops = 1 + sum(each.crosses for each in graph.blocks) if repeated else 1
+        hops = 1 + sum(block.crosses for block in graph.blocks) if repeated else 1
         self._sets = FieldSets(self._count, self._count * hops, elements.weights.device)
-        self._fields: dict[int, Tensor] = {}
+        self._fields: dict[int, Tensor] = {}  # by the number of the block
         self._nodes_at: dict[int, Tensor] = {}  # by the offset of the block
-        self._found: dict[frozenset[int], Tensor] = {}
+        self._row_fields: dict[frozenset[int], Tensor] = {}  # by the blocks that were asked for
 
     def spread(self, shares: Tensor, sources: Iterable[int], weights: Tensor | None = None) -> Tensor:
         """Share each row's number among the elements in its field, in proportion to their weights.
@@ -114,13 +106,13 @@ class ReceptiveFields:
     def _fields_of(self, sources: Iterable[int]) -> Tensor:
         """Return the set that is the field of each row of some blocks, by row id (-1: none, or another block)."""
         key = frozenset(sources)
-        if key not in self._found:
-            found = torch.full((self._graph.num_rows,), NO_SET, device=self._elements.weights.device)
+        if key not in self._row_fields:
+            fields = torch.full((self._graph.num_rows,), NO_SET, device=self._elements.weights.device)
             for index in sorted(key):
                 block = self._graph.blocks[index]
-                found[block.offset : block.offset + block.size] = self._field(index)
-            self._found[key] = found
-        return self._found[key]
+                fields[block.offset : block.offset + block.size] = self._field(index)
+            self._row_fields[key] = fields
+        return self._row_fields[key]
 
     def _field(self, index: int) -> Tensor:
         """Return the fields of a block, after finding those of the blocks that it reads."""
@@ -132,14 +124,11 @@ class ReceptiveFields:
                 reading += self._graph.blocks[current].sources
         for current in sorted(wanted):  # a block reads only blocks made before it
             self._fields[current] = self._compose(self._graph.blocks[current])
-        return self._united(index)
-
-    def _united(self, index: int) -> Tensor:
         columns = self._fields[index]
-        if columns.size(1) > 1:
-            rows = torch.arange(len(columns), device=columns.device)
-            return self._sets.unite(rows.repeat(columns.size(1)), columns.t().reshape(-1), len(columns))
-        return columns[:, 0]
+        if columns.size(1) == 1:
+            return columns[:, 0]
+        rows = torch.arange(len(columns), device=columns.device)
+        return self._sets.unite(rows.repeat(columns.size(1)), columns.t().reshape(-1), len(columns))
 
     def _compose(self, block: Block) -> Tensor:
         """Return sets for each row, ``[rows, columns]``, whose union is its field.
@@ -148,27 +137,21 @@ class ReceptiveFields:
         """
         children, sets = [block.child[:0]], [block.parent[:0]]
         for source in block.sources:
-            child, found = self._read(block, source)
-            for column in found.unbind(1):
+            child, fields = self._read(block, source)
+            for column in fields.unbind(1):
                 children.append(child)
                 sets.append(self._inherited(block, child, column))
         if block.crosses and block.element is not None:
             inherited = self._sets.unite(torch.cat(children), torch.cat(sets), block.size)
             return torch.stack([inherited, self._grouped(block.element)], dim=1)
-        for child, element in self._own(block):
-            children.append(child)
-            sets.append(element)
-        return self._sets.unite(torch.cat(children), torch.cat(sets), block.size).view(-1, 1)
-
-    def _own(self, block: Block) -> list[tuple[Tensor, Tensor]]:
-        """Return the elements that rows of a block cross, are, or have for their node, as sets of one."""
-        found = []
-        if block.element is not None:
-            found.append((torch.arange(block.size, device=block.child.device), self._grouped(block.element)))
+        if block.element is not None:  # rows of inputs
+            children.append(torch.arange(block.size, device=block.child.device))
+            sets.append(self._grouped(block.element))
         if self._own_features and block.node is not None:
             own = self._elements.num_edges + block.node[block.child]
-            found.append((block.child, own.masked_fill(own >= self._count, NO_SET)))
-        return found
+            children.append(block.child)
+            sets.append(own.masked_fill(own >= self._count, NO_SET))
+        return self._sets.unite(torch.cat(children), torch.cat(sets), block.size).view(-1, 1)
 
     def _grouped(self, elements: Tensor) -> Tensor:
         """Return the groups of elements (-1: none)."""
@@ -183,17 +166,13 @@ class ReceptiveFields:
             return self._sets.changed(sets, lambda entry: entry + self._count)  # one hop further away
         if self._repeated:
             # A row that stands for several nodes, a pooled one, has every edge of its graph once, whatever the hop.
-            several = ~self._single_node(block)[child]
+            several = (self._nodes(block) == _SEVERAL)[child]
             if several.any():
                 sets = sets.where(~several, self._sets.changed(sets, lambda entry: entry % self._count))
         return sets
 
-    def _single_node(self, block: Block) -> Tensor:
-        """Return which rows of a block stand for one node, or for a part of one."""
-        return self._nodes(block) != _SEVERAL
-
     def _nodes(self, block: Block) -> Tensor:
-        """Return the node that each row of a block stands for."""
+        """Return the node that each row of a block stands for, as a whole or as a part of it."""
         if block.offset not in self._nodes_at:
             self._nodes_at[block.offset] = self._find_nodes(block)
         return self._nodes_at[block.offset]
@@ -223,16 +202,14 @@ class ReceptiveFields:
         return child, self._fields[source][parent]
 
 
-def _groups(graph: RowGraph, elements: Elements, wanted: Iterable[int]) -> Tensor:
-    """Return the group of each element: edges that go together are one, every input's row is one of its own."""
-    device = elements.weights.device
+def _grouped_elements(graph: RowGraph, elements: Elements, wanted: Iterable[int]) -> tuple[Tensor, Elements]:
+    """Return the group of each element, and the groups as elements.
+
+    Edges that go together are one group; every input's row is one of its own.
+    """
+    device, num_inputs = elements.weights.device, elements.weights.numel() - elements.num_edges
     of_edges = edge_groups(graph, elements.num_edges, wanted, device)
-    others = torch.arange(elements.weights.numel() - elements.num_edges, device=device)
-    return torch.cat([of_edges, others + (of_edges.max() + 1 if of_edges.numel() else 0)])
-
-
-def _grouped(elements: Elements, group_of: Tensor) -> Elements:
-    """Return groups as elements."""
-    num_groups = int(group_of.max()) + 1 if group_of.numel() else 0
-    weights = elements.weights.new_zeros(num_groups).index_add_(0, group_of, elements.weights)
-    return Elements(num_groups - (elements.weights.numel() - elements.num_edges), weights)
+    num_edge_groups = int(of_edges.max()) + 1 if of_edges.numel() else 0
+    group_of = torch.cat([of_edges, torch.arange(num_inputs, device=device) + num_edge_groups])
+    weights = elements.weights.new_zeros(num_edge_groups + num_inputs).index_add_(0, group_of, elements.weights)
+    return group_of, Elements(num_edge_groups, weights)

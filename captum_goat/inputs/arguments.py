@@ -21,7 +21,6 @@ from captum_goat.inputs.edge_sets import EdgeSet, candidate_sets, describe, is_e
 # What the arguments of a model are taken to be when its `forward` does not name them.
 _USUAL_NAMES = ("x", "edge_index", "batch")
 
-
 _signatures: WeakKeyDictionary[Any, inspect.Signature] = WeakKeyDictionary()
 
 
@@ -40,32 +39,32 @@ def named_arguments(
 ) -> tuple[dict[str, Any], int]:
     """Return the arguments of a call by name, in order, and how many of them are passed by position.
 
-    Args:
-        model: The model.
-        args: Its arguments without the first ones; or one graph that has them.
-        kwargs: Its keyword arguments.
-        leading: How many first arguments are left out of ``args``.
+    The first ``leading`` arguments are not in ``args``, which may also be one graph that has the others.
     """
-    if args and all(isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) for each in args):
+    if args and all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in args):
         args = (Data.from_dict(dict(args)),)  # some methods of Captum take a Data object for a sequence
-    first = dict.fromkeys(_argument_names(model, leading))
-    if len(args) == 1 and isinstance(args[0], BaseData) and (unpacked := _unpacked(model, args[0])):
-        named, positional = first | unpacked | dict(kwargs), leading
-    else:
-        positional = leading + len(args)
-        names = _argument_names(model, positional)
-        named = first | dict(zip(names[leading:], args, strict=True)) | dict(kwargs)
+    named = _unpacked(model, args[0]) if len(args) == 1 and isinstance(args[0], BaseData) else {}
+    positional = leading if named else leading + len(args)
+    names = _argument_names(model, positional)
+    named = named or dict(zip(names[leading:], args, strict=True))
+    named = dict.fromkeys(names[:leading]) | named | dict(kwargs)
     known: dict[int, Any] = {}
     return {name: _plain(name, value, known) for name, value in named.items()}, positional
 
 
 def number_of_masks(model: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     """Return how many masks, one per set of edges, stand before the arguments of a model's own."""
-    numbers = [isinstance(each, Tensor) and each.is_floating_point() and each.dim() in (1, 2) for each in args]
-    possible = [each for each in range(1, [*numbers, False].index(False) + 1) if _binds(model, args[each:], kwargs)]
-    sets = {each: candidate_sets(named_arguments(model, args[each:], kwargs)[0], each) for each in possible}
-    fitting = [number for number, found in sets.items() if len(found) == number]
-    typed = [number for number, found in sets.items() if any(isinstance(each.key, tuple) for each in found)]
+    is_mask = [isinstance(value, Tensor) and value.is_floating_point() and value.dim() in (1, 2) for value in args]
+    most = [*is_mask, False].index(False)
+    # All masks are [E], or all [B, E] with the same B.
+    while most > 1 and args[most - 1].shape[:-1] != args[0].shape[:-1]:
+        most -= 1
+    if most == 1:
+        return 1
+    possible = [number for number in range(1, most + 1) if _binds(model, args[number:], kwargs)]
+    sets = {number: candidate_sets(named_arguments(model, args[number:], kwargs)[0], number) for number in possible}
+    fitting = [number for number in possible if len(sets[number]) == number]
+    typed = [number for number in possible if any(isinstance(edges.key, tuple) for edges in sets[number])]
     return max(fitting or typed or possible[:1], default=1)
 
 
@@ -90,13 +89,13 @@ def attributes_for(model: Module, data: Data) -> list[str]:
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = [one.name for one in parameters if one.default is one.empty and one.kind not in variadic]
     everything = list(data.keys())
-    taken = [name for name in everything if any(one.name == name for one in parameters)]
+    taken = [name for name in everything if name in signature_of(model).parameters]
     if not taken and len(required) <= 1:
         return everything
     if missing := [name for name in required if name not in everything]:
         raise ValueError(
             f"Expected graphs with {', '.join(missing)}, which {type(model).__name__}.forward needs (got "
-            f"{', '.join(everything)}). Pass arguments=..., a function of a graph that returns the model's arguments."
+            f"{', '.join(everything)}). Pass arguments=..., a function that returns the model's arguments for a graph."
         )
     return taken
 
@@ -115,8 +114,8 @@ def tensors_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
         if isinstance(value, dict):
             inside = list(value.values())
         elif isinstance(value, BaseData):
-            inside = [each for store in value.stores for each in store.values()]
-        yield from ((name, each) for each in inside if isinstance(each, Tensor))
+            inside = [entry for store in value.stores for entry in store.values()]
+        yield from ((name, entry) for entry in inside if isinstance(entry, Tensor))
 
 
 def _argument_names(model: Module, count: int) -> list[str]:
@@ -137,30 +136,21 @@ def _argument_names(model: Module, count: int) -> list[str]:
 
 
 def _unpacked(model: Module, data: BaseData) -> dict[str, Any]:
-    """Return what a model's forward takes of a graph; nothing if it takes the graph itself."""
-    parameters = signature_of(model).parameters
-    if isinstance(data, HeteroData):
-        found = _collected(data, list(parameters))
-    else:
-        found = {name: data[name] for name in parameters if name in data}
-    return {name: value for name, value in found.items() if value is not None}
+    """Return what a model's forward takes of a graph by name; nothing if it takes the graph itself.
 
-
-def _collected(data: HeteroData, names: list[str]) -> dict[str, Any]:
-    """Return the attributes of a heterogeneous graph by the names of a model's arguments.
-
-    ``x_dict`` is the dictionary of every node type's ``x``; and so is ``x`` for a model, made by PyG's ``to_hetero``,
-    that calls its dictionaries as a homogeneous model calls its tensors.
+    Of a heterogeneous graph ``x_dict`` is the dictionary of every node type's ``x``; and so is ``x`` for a model, made
+    by PyG's ``to_hetero``, that calls its dictionaries as a homogeneous model calls its tensors.
     """
+    names = list(signature_of(model).parameters)
     dictionaries = any(name.endswith("_dict") for name in names)
-    shared = data.stores[0]  # what is not of any type
-    found = {}
+    shared = data.stores[0]  # of a heterogeneous graph: what is not of any type
+    values: dict[str, Any] = {}
     for name in names:
         if name in shared:
-            found[name] = shared[name]
-        elif name.endswith("_dict") or not dictionaries:
-            found[name] = data.collect(name.removesuffix("_dict"), allow_empty=True) or None
-    return found
+            values[name] = shared[name]
+        elif isinstance(data, HeteroData) and (name.endswith("_dict") or not dictionaries):
+            values[name] = data.collect(name.removesuffix("_dict"), allow_empty=True) or None
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _plain(name: str, value: Any, known: dict[int, Any]) -> Any:
@@ -170,13 +160,13 @@ def _plain(name: str, value: Any, known: dict[int, Any]) -> Any:
             known[id(value)] = _plain_tensor(value)
         return known[id(value)]
     if isinstance(value, dict):
-        value = {key: _plain(name, each, known) for key, each in value.items()}
+        value = {key: _plain(name, entry, known) for key, entry in value.items()}
         return _one_tensor_each(value) if is_edge_dict(name, value) else value
     if isinstance(value, HeteroData):
-        edges = {key: _plain_tensor(each) for key, each in value.collect("edge_index", allow_empty=True).items()}
+        edges = {key: _plain_tensor(entry) for key, entry in value.collect("edge_index", allow_empty=True).items()}
         value = copy.copy(value)
-        for key, each in _one_tensor_each(edges).items():
-            value[key].edge_index = each
+        for key, edge_index in _one_tensor_each(edges).items():
+            value[key].edge_index = edge_index
     return value
 
 
@@ -192,31 +182,25 @@ def _plain_tensor(value: Tensor) -> Tensor:
 def _one_tensor_each(edges: dict[Any, Tensor]) -> dict[Any, Tensor]:
     """Give edge types that share one tensor a tensor each: edges are told apart by their tensors."""
     seen: set[int] = set()
-    found = {}
-    for key, each in edges.items():
-        found[key] = each.clone() if id(each) in seen else each
-        seen.add(id(each))
-    return found
+    separate = {}
+    for key, edge_index in edges.items():
+        separate[key] = edge_index.clone() if id(edge_index) in seen else edge_index
+        seen.add(id(edge_index))
+    return separate
 
 
 def without_expansion(arguments: dict[str, Any], edges: EdgeSet | None, count: int) -> dict[str, Any]:
-    """Return the arguments as they were before Captum repeated them for several masks, if it did.
-
-    Args:
-        arguments: The arguments of a model.
-        edges: A set of edges among them; ``None`` if there is none.
-        count: How many masks there are.
-    """
+    """Return the arguments, with ``edges`` among them, as they were before Captum repeated them for ``count`` masks."""
     if edges is None:
         return arguments
     if edges.key is None:
         times = arguments[edges.name].size(0) // 2
         return _repeated_once(arguments, times) if times > 1 else arguments
     # Captum leaves graphs and dictionaries as they are, but not the tensors beside them.
-    inside = {each.size(0) for name, each in tensors_in(arguments) if each.dim() > 0 and each is not arguments[name]}
-    beside = [each.size(0) for each in arguments.values() if isinstance(each, Tensor) and each.dim() > 0]
-    for times in (each for each in range(count, 1, -1) if count % each == 0):
-        if any(size not in inside | {2} and size / times in inside | {2} for size in beside):
+    tensors = [(tensor.size(0), tensor is arguments[name]) for name, tensor in tensors_in(arguments) if tensor.dim()]
+    usual = {2, *(size for size, is_beside in tensors if not is_beside)}
+    for times in (number for number in range(count, 1, -1) if count % number == 0):
+        if any(is_beside and size not in usual and size / times in usual for size, is_beside in tensors):
             with suppress(ValueError):
                 return _repeated_once(arguments, times)
     return arguments
@@ -229,7 +213,7 @@ def _repeated_once(arguments: dict[str, Any], times: int) -> dict[str, Any]:
     other: its rows then stand as [as a whole, row, row by row].
     """
     expanded = {name: value for name, value in arguments.items() if isinstance(value, Tensor) and value.dim() > 0}
-    found = []
+    originals = []
     if all(value.size(0) % times == 0 for value in expanded.values()):
         for inner in (n for n in range(1, times + 1) if times % n == 0):
             parts = {
@@ -237,15 +221,15 @@ def _repeated_once(arguments: dict[str, Any], times: int) -> dict[str, Any]:
                 for name, value in expanded.items()
             }
             if all(bool((part == part[:1, :, :1]).all()) for part in parts.values()):
-                found.append({name: part[0, :, 0] for name, part in parts.items()})
-    if not found:
+                originals.append({name: part[0, :, 0] for name, part in parts.items()})
+    if not originals:
         raise ValueError(
             f"Expected edges of shape [2, num_edges], or all arguments repeated {times} times as Captum does it (got "
             f"{describe(arguments)})."
         )
-    if any(not torch.equal(value, other[name]) for other in found[1:] for name, value in found[0].items()):
+    if any(not torch.equal(value, other[name]) for other in originals[1:] for name, value in originals[0].items()):
         raise ValueError(  # possible only where every edge is a self-loop
             "Expected arguments whose repetition by Captum can be undone (got some that may have been repeated as a "
             "whole or row by row). Pass the graph as one torch_geometric Data."
         )
-    return arguments | found[0]
+    return arguments | originals[0]

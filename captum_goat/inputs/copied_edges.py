@@ -11,29 +11,27 @@ from captum_goat.tracking import Messages, Rows, RowTracker, Unmasked, Unsupport
 
 
 class CopiedEdges:
-    """Follow the masks of copies of a graph from the messages to the output.
+    """Watch the masks of ``count`` copies of a graph from the messages to the output.
 
-    An integer argument may hold numbers of nodes, which have to be shifted from copy to copy, or anything else, which
-    must not be. Its name may mislead, and so may its values. But one that was copied in the wrong way makes the output
-    for one copy read rows of another one, which is seen here.
-
-    Args:
-        tracker: The tracker that is entered while the model runs.
-        edge_sets: The edges, ``[2, copies * E]`` each, the first copy first.
-        count: The number of copies; for one there is nothing to follow.
+    An integer argument may hold node indices, which have to be shifted from copy to copy, or anything else, which must
+    not be. Its name and values may mislead. But an argument that was copied in the wrong way makes the output for one
+    copy read rows of another one, which is seen here.
     """
+
+    integrates = False
 
     def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor], count: int) -> None:
         self._tracker = tracker
         self._count = count
+        self.before_masking = tracker.check_by_layers
         if count > 1:
-            sizes = [each.size(1) // count for each in edge_sets]
+            sizes = [edge_index.size(1) // count for edge_index in edge_sets]
             copies = torch.arange(count, device=edge_sets[0].device)
             none = copies.new_full((1,), -1)  # the copy of the edge -1, a constant
             self._copy_of_edge = torch.cat([*(copies.repeat_interleave(size) for size in sizes), none])
 
-    def mark(self, masked: Tensor, messages: Tensor, call: Messages) -> None:
-        """Say that messages have been masked."""
+    def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
+        """Note that messages have been masked."""
         tracker = self._tracker
         if self._count == 1:
             tracker.set(masked, Unmasked("masked", "message"))  # all that edges have to do with it
@@ -44,8 +42,8 @@ class CopiedEdges:
             marked = tracker.graph.cross(rows, self._copy_of_edge[call.edges].view(call.shape))
             tracker.set(masked, trace if isinstance(trace, Unsupported) else marked)
 
-    def mark_presence(self, factor: Tensor, edges: Tensor) -> None:
-        """Say that a factor is the presence of edges."""
+    def after_presence(self, factor: Tensor, edges: Tensor) -> None:
+        """Note that a factor is the presence of edges."""
         if self._count > 1:
             with self._tracker.paused():
                 self._tracker.set(factor, self._tracker.graph.cross(None, self._copy_of_edge[edges]))

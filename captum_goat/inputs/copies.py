@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,9 +11,10 @@ from torch.nn import Module
 from torch_geometric.data import Batch
 from torch_geometric.data.data import BaseData
 
+from captum_goat.inputs.arguments import signature_of, tensors_in
 from captum_goat.inputs.edge_sets import EdgeSet, describe
 
-# Whole numbers that count things of which B copies of a graph have B times as many.
+# Integers that count things of which B copies of a graph have B times as many.
 _COUNTS = frozenset({"batch_size", "num_graphs", "num_nodes", "dim_size"})
 # Arguments with one row per node.
 _NODE_ARGUMENTS = ("x", "z", "pos", "batch")
@@ -27,62 +27,39 @@ def side_by_side(model: Module, arguments: dict[str, Any], edges: Sequence[EdgeS
         ValueError: If it cannot be told how the arguments are to be copied.
     """
     if not edges:
-        raise ValueError(
-            f"Expected an integer tensor of shape [2, num_edges] among the model's arguments (got "
-            f"{describe(arguments)})."
-        )
+        raise ValueError(f"Expected an integer tensor [2, num_edges] for the model (got {describe(arguments)}).")
     if isinstance(data := arguments[edges[0].name], BaseData):
         graphs = data.to_data_list() if isinstance(data, Batch) else [data]
         return arguments | {edges[0].name: Batch.from_data_list(graphs * count)}
-    if edges[0].key is not None:
-        return _typed(model, arguments, edges, count)
-    return _untyped(model, arguments, edges, count)
-
-
-def _untyped(model: Module, arguments: dict[str, Any], edges: Sequence[EdgeSet], count: int) -> dict[str, Any]:
-    tensors = {each.name: each.of(arguments) for each in edges}
-    num_nodes = _num_nodes(arguments, tensors)
-    num_graphs = graphs_in(arguments.get("batch"))
-    sizes = {num_nodes, num_graphs, *(each.size(1) for each in tensors.values())}
-    found: dict[str, Any] = {}
-    copied: dict[int, Tensor] = {}  # the same edges again must stay the same tensor
+    typed = edges[0].key is not None
+    edge_sets = {edge_set.name: edge_set.of(arguments) for edge_set in edges}
+    nodes: dict[Any, int] = _nodes_per_type(arguments) if typed else {None: _num_nodes(arguments, edge_sets)}
+    batches = [batch for name, batch in tensors_in(arguments) if name == "batch" or (typed and "batch" in name)]
+    num_graphs = max(map(graphs_in, batches), default=1)
+    sizes = {*nodes.values(), num_graphs, *(edge_index.size(1) for edge_index in edge_sets.values())}
+    copied: dict[str, Any] = {}
+    known: dict[tuple[int, str], Tensor] = {}  # the same edges again must stay the same tensor
     for name, value in arguments.items():
-        if isinstance(value, Tensor) and value.dim() > 0:
-            is_edges = any(value is each for each in tensors.values())
-            if id(value) not in copied or not is_edges:
-                kind = "edge_index" if is_edges else name
-                copied[id(value)] = _copies(kind, value, count, (num_nodes,), num_graphs, sizes)
-            value = copied[id(value)]
-        elif name in _COUNTS and isinstance(value, int) and not isinstance(value, bool):
-            value = value * count
-        found[name] = value
-    if found.get("batch") is None and "batch" in inspect.signature(model.forward).parameters:
-        found["batch"] = torch.arange(count, device=tensors[edges[0].name].device).repeat_interleave(num_nodes)
-    return found
-
-
-def _typed(model: Module, arguments: dict[str, Any], edges: Sequence[EdgeSet], count: int) -> dict[str, Any]:
-    """Return copies of the dictionaries of a heterogeneous graph."""
-    for name, value in arguments.items():
-        others = value.values() if isinstance(value, dict) else ()
-        if isinstance(value, Tensor) or not all(isinstance(each, Tensor) and each.dim() > 0 for each in others):
-            raise ValueError(f"Expected dictionaries of tensors, by type (got another value for '{name}').")
-    nodes = _nodes_per_type(arguments)
-    batches = [value for name, value in arguments.items() if isinstance(value, dict) and "batch" in name]
-    num_graphs = max((graphs_in(each) for value in batches for each in value.values()), default=1)
-    found: dict[str, Any] = {}
-    for name, value in arguments.items():
-        kind = "edge_index" if name == edges[0].name else name
-        if isinstance(value, dict):
+        if typed and isinstance(value, dict):
+            kind = "edge_index" if name == edges[0].name else name
             value = {
-                key: _copies(kind, each, count, _ends(key, nodes), num_graphs, {each.size(0)})
-                for key, each in value.items()
+                key: _copies(kind, tensor, count, _ends(key, nodes), num_graphs, {tensor.size(0)})
+                for key, tensor in value.items()
             }
-        found[name] = value
-    if found.get("batch_dict") is None and "batch_dict" in inspect.signature(model.forward).parameters:
+        elif isinstance(value, Tensor) and value.dim() > 0:
+            kind = "edge_index" if any(value is edge_index for edge_index in edge_sets.values()) else name
+            if (id(value), kind) not in known:
+                known[id(value), kind] = _copies(kind, value, count, tuple(nodes.values()), num_graphs, sizes)
+            value = known[id(value), kind]
+        elif not typed and name in _COUNTS and isinstance(value, int) and not isinstance(value, bool):
+            value = value * count
+        copied[name] = value
+    batch_name = "batch_dict" if typed else "batch"
+    if copied.get(batch_name) is None and batch_name in signature_of(model).parameters:
         copy = torch.arange(count, device=edges[0].of(arguments).device)
-        found["batch_dict"] = {key: copy.repeat_interleave(size) for key, size in nodes.items()}
-    return found
+        batch = {key: copy.repeat_interleave(size) for key, size in nodes.items()}
+        copied[batch_name] = batch if typed else batch[None]
+    return copied
 
 
 def _copies(
@@ -108,29 +85,37 @@ def graphs_in(batch: Any) -> int:
     return int(batch.max()) + 1 if isinstance(batch, Tensor) and batch.numel() else 1
 
 
-def _num_nodes(arguments: Mapping[str, Any], edges: Mapping[str, Tensor]) -> int:
+def _num_nodes(arguments: Mapping[str, Any], edge_sets: Mapping[str, Tensor]) -> int:
     for name in _NODE_ARGUMENTS:
         if isinstance(value := arguments.get(name), Tensor):
             return value.size(0)
     for name, value in arguments.items():
-        if isinstance(value, Tensor) and value.dim() > 0 and name not in edges:
+        if isinstance(value, Tensor) and value.dim() > 0 and name not in edge_sets:
             return value.size(0)
-    return max(int(each.max()) + 1 if each.numel() else 0 for each in edges.values())
+    return max(int(edge_index.max()) + 1 if edge_index.numel() else 0 for edge_index in edge_sets.values())
 
 
 def _nodes_per_type(arguments: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of nodes of every node type."""
-    usual = [name for each in _NODE_ARGUMENTS for name in (each, f"{each}_dict")]
-    found: dict[str, int] = {}
+    """Return the number of nodes of every node type.
+
+    Raises:
+        ValueError: If some argument is no dictionary of tensors, so that it is not known how to copy it.
+    """
+    for name, value in arguments.items():
+        entries = value.values() if isinstance(value, dict) else ()
+        if isinstance(value, Tensor) or not all(isinstance(entry, Tensor) and entry.dim() > 0 for entry in entries):
+            raise ValueError(f"Expected dictionaries of tensors by type, to copy them (got another value of '{name}').")
+    usual = [name for argument in _NODE_ARGUMENTS for name in (argument, f"{argument}_dict")]
+    nodes: dict[str, int] = {}
     for name in (*(name for name in usual if name in arguments), *arguments):
         if isinstance(value := arguments[name], dict) and "ptr" not in name and "index" not in name:
-            found = {key: each.size(0) for key, each in value.items() if isinstance(key, str)} | found
-    return found
+            nodes = {key: tensor.size(0) for key, tensor in value.items() if isinstance(key, str)} | nodes
+    return nodes
 
 
 def _ends(key: Any, nodes: Mapping[str, int]) -> tuple[int, ...]:
     """Return how many nodes there are at the two ends of an edge type, or of a node type."""
     ends = (key[0], key[-1]) if isinstance(key, tuple) else (key,)
-    if not all(each in nodes for each in ends):
+    if not all(end in nodes for end in ends):
         raise ValueError(f"Expected the number of nodes of every type in {key!r} (got those of {list(nodes)}).")
-    return tuple(nodes[each] for each in ends)
+    return tuple(nodes[end] for end in ends)

@@ -26,14 +26,13 @@ def check_masks(masks: Sequence[Any]) -> None:
 
 def check_mask(edge_mask: Any) -> None:
     """Raise ValueError for what is not a mask ``[E]`` or masks ``[B, E]``."""
-    is_numbers = isinstance(edge_mask, Tensor) and edge_mask.is_floating_point()
-    if not is_numbers or edge_mask.dim() not in (1, 2) or (edge_mask.dim() == 2 and len(edge_mask) == 0):
-        got = (
-            f"{edge_mask.dtype} {list(edge_mask.shape)}" if isinstance(edge_mask, Tensor) else type(edge_mask).__name__
-        )
+    is_tensor = isinstance(edge_mask, Tensor)
+    is_mask = is_tensor and edge_mask.is_floating_point() and edge_mask.dim() in (1, 2)
+    if not is_mask or (edge_mask.dim() == 2 and len(edge_mask) == 0):
+        got = f"{edge_mask.dtype} {list(edge_mask.shape)}" if is_tensor else type(edge_mask).__name__
         raise ValueError(
             f"Expected an edge mask of floating point numbers, [num_edges] or [num_masks, num_edges] (got {got}). "
-            f"torch.ones(edge_index.size(1)) is the usual one."
+            f"Pass torch.ones(edge_index.size(1)) to explain the graph as it is."
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -16,16 +16,10 @@ MaskSizes: TypeAlias = int | Sequence[int] | Mapping[Any, int]
 
 
 class EdgeSet(NamedTuple):
-    """The place of one set of edges among the arguments of a model.
+    """The place of one set of edges among the arguments of a model."""
 
-    Attributes:
-        name: The argument's name.
-        key: What the edges are called inside of the argument: an edge type in a dictionary or a ``HeteroData``, the
-            name of an attribute in a ``Data``; ``None`` if the argument is the tensor of edges itself.
-    """
-
-    name: str
-    key: Any = None
+    name: str  # of the argument
+    key: Any = None  # an edge type, or an attribute of a Data; None if the argument is the tensor of edges itself
 
     @property
     def label(self) -> Any:
@@ -42,53 +36,57 @@ class EdgeSet(NamedTuple):
 
 
 def find_edge_sets(arguments: Mapping[str, Any], sizes: MaskSizes | None) -> tuple[EdgeSet, ...]:
-    """Find the edges that are masked.
+    """Return the places of the edges, one per mask, in the order of the masks.
 
-    Args:
-        arguments: The arguments of a model.
-        sizes: The sizes of the masks; ``None`` if the edges are not masked.
-
-    Returns:
-        One place per mask, in the masks' order. Without masks what looks like edges, which may be nothing.
+    Without masks (``sizes`` is ``None``) return what looks like edges, which may be nothing.
 
     Raises:
         ValueError: If masks and edges do not fit together.
     """
-    _refuse_what_is_not_edges(arguments)
+    _check_dense(arguments)
+    typed = _typed_sets(arguments)
     if sizes is None:
-        return _typed_sets(arguments) or _alone(_candidates(arguments))[:1]
-    if isinstance(sizes, int):
-        sizes = (sizes,)
-    found = candidate_sets(arguments, len(sizes))
+        return typed or tuple(_preferred(_candidates(arguments))[:1])
+    sizes = (sizes,) if isinstance(sizes, int) else sizes
+    sets = candidate_sets(arguments, len(sizes))
     if isinstance(sizes, Mapping):
-        found, sizes = _by_label(found, sizes), list(sizes.values())
-    elif len(sizes) == 1 and not _typed_sets(arguments):
-        found = _single(arguments, sizes[0])
-    _check(found, [each.of(arguments).size(1) for each in found], sizes)
-    return found
+        by_label = {edges.label: edges for edges in sets}
+        if set(by_label) != set(sizes):
+            raise ValueError(
+                f"Expected a mask for each of {listed(by_label)} (got masks for {listed(sizes)}). Give the edges of a "
+                f"type that is not of interest a mask of ones."
+            )
+        sets, sizes = tuple(by_label[label] for label in sizes), list(sizes.values())
+    elif len(sizes) == 1 and not typed:
+        sets = (_single(arguments, sizes[0]),)
+    check_number_of_masks([edges.label for edges in sets], len(sizes))
+    for edges, size in zip(sets, sizes, strict=True):
+        expected = edges.of(arguments).size(1)
+        if size != expected:
+            raise ValueError(f"Expected one mask entry per edge: {expected} for {edges.label!r} (got {size}).")
+    return sets
 
 
 def candidate_sets(arguments: Mapping[str, Any], count: int) -> tuple[EdgeSet, ...]:
-    """Return the sets of edges that ``count`` masks may be for: where names tell, what is named as edges are."""
-    typed = _typed_sets(arguments)
-    if typed:
+    """Return the sets of edges that ``count`` masks may be for, by the names of the arguments where they tell."""
+    if typed := _typed_sets(arguments):
         return typed
-    unlabelled = [each for each in _candidates(arguments) if "label" not in str(each.label)]
-    named = [each for each in unlabelled if "edge_index" in str(each.label)]
+    unlabelled = [edges for edges in _candidates(arguments) if "label" not in str(edges.label)]
+    named = [edges for edges in unlabelled if "edge_index" in str(edges.label)]
     return tuple(unlabelled if len(unlabelled) == count or not named else named)
 
 
 def is_edge_index(value: Any) -> bool:
     """Return whether a value looks like edges: integers ``[2, E]``, perhaps repeated by Captum."""
-    whole = isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
-    return whole and value.dim() == 2 and value.size(0) > 0 and value.size(0) % 2 == 0
+    integers = isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
+    return integers and value.dim() == 2 and value.size(0) > 0 and value.size(0) % 2 == 0
 
 
 def is_edge_dict(name: str, value: Any) -> bool:
     """Return whether an argument is a dictionary of edges, one tensor per edge type."""
     if not isinstance(value, dict) or not value:
         return False
-    if not all(is_edge_index(each) and each.size(0) == 2 for each in value.values()):
+    if not all(is_edge_index(entry) and entry.size(0) == 2 for entry in value.values()):
         return False
     return "edge" in name or all(isinstance(key, tuple) for key in value)
 
@@ -96,10 +94,10 @@ def is_edge_dict(name: str, value: Any) -> bool:
 def has_edges(arguments: Sequence[Any]) -> bool:
     """Return whether some argument, its name not known, looks like edges."""
     return any(
-        is_edge_dict("", each)
-        or isinstance(each, HeteroData)
-        or (isinstance(each, Tensor) and each.dtype == torch.long and each.dim() == 2 and each.size(0) == 2)
-        for each in arguments
+        is_edge_dict("", value)
+        or isinstance(value, HeteroData)
+        or (isinstance(value, Tensor) and value.dtype == torch.long and value.dim() == 2 and value.size(0) == 2)
+        for value in arguments
     )
 
 
@@ -109,9 +107,23 @@ def describe(arguments: Mapping[str, Any]) -> str:
     return ", ".join(parts) or "no arguments"
 
 
-def _refuse_what_is_not_edges(arguments: Mapping[str, Any]) -> None:
+def listed(labels: Iterable[Any]) -> str:
+    """Return labels of edges or nodes, for messages."""
+    return ", ".join(repr(label) for label in labels) or "nothing"
+
+
+def check_number_of_masks(labels: Sequence[Any], count: int) -> None:
+    """Raise ValueError unless there is one mask for each set of edges."""
+    if len(labels) != count:
+        raise ValueError(
+            f"Expected {len(labels)} mask(s), one for each of {listed(labels)} in this order (got {count} masks)."
+        )
+
+
+def _check_dense(arguments: Mapping[str, Any]) -> None:
+    """Raise ValueError for sparse matrices, and for edges of which Captum has left one row."""
     for name, value in arguments.items():
-        if any(is_sparse(each) for each in (value.values() if isinstance(value, dict) else (value,))):
+        if any(is_sparse(entry) for entry in (value.values() if isinstance(value, dict) else (value,))):
             raise ValueError(
                 f"Expected edges as an edge_index tensor of shape [2, num_edges] (got a sparse adjacency matrix for "
                 f"'{name}'). Convert it, for example with torch_geometric.utils.to_edge_index."
@@ -119,8 +131,7 @@ def _refuse_what_is_not_edges(arguments: Mapping[str, Any]) -> None:
         if "edge_index" in name and isinstance(value, Tensor) and value.dim() == 2 and value.size(0) == 1:
             raise ValueError(
                 f"Expected an edge_index of shape [2, num_edges] (got {list(value.shape)}). Captum's Lime and "
-                f"KernelShap hand over one row of every tensor where there are several masks: pass the graph as one "
-                f"Data object."
+                f"KernelShap hand over one row of every tensor if there are several masks: pass one Data object."
             )
 
 
@@ -131,66 +142,39 @@ def _typed_sets(arguments: Mapping[str, Any]) -> tuple[EdgeSet, ...]:
         if is_edge_dict(name, value):
             types[name] = list(value)
         elif isinstance(value, HeteroData):
-            types[name] = [each for each in value.edge_types if "edge_index" in value[each]]
+            types[name] = [key for key in value.edge_types if "edge_index" in value[key]]
     if not types:
         return ()
-    name = min(types, key=lambda each: ("label" in each, "edge_index" not in each))
-    return tuple(EdgeSet(name, key) for key in types[name])
+    best = min(types, key=lambda name: ("label" in name, "edge_index" not in name))
+    return tuple(EdgeSet(best, key) for key in types[best])
 
 
 def _candidates(arguments: Mapping[str, Any]) -> list[EdgeSet]:
     """Return what may be edges in the arguments of a model for homogeneous graphs, every tensor once."""
-    found: dict[int, EdgeSet] = {}
+    by_tensor: dict[int, EdgeSet] = {}
     for name, value in arguments.items():
         if isinstance(value, BaseData):
-            for key, each in value.stores[0].items():  # in the order in which they were put in
-                if "edge_index" in key and is_edge_index(each):
-                    found.setdefault(id(each), EdgeSet(name, key))
+            for key, entry in value.stores[0].items():  # in the order in which they were put in
+                if "edge_index" in key and is_edge_index(entry):
+                    by_tensor.setdefault(id(entry), EdgeSet(name, key))
         elif is_edge_index(value):
-            found.setdefault(id(value), EdgeSet(name))
-    return list(found.values())
+            by_tensor.setdefault(id(value), EdgeSet(name))
+    return list(by_tensor.values())
 
 
-def _alone(candidates: list[EdgeSet]) -> tuple[EdgeSet, ...]:
-    """Return the one that is named as edges are, if there is one, else all."""
-    named = tuple(each for each in candidates if each.label == "edge_index")
-    return named or tuple(candidates)
+def _preferred(candidates: list[EdgeSet]) -> list[EdgeSet]:
+    """Return the candidate called ``edge_index``, if there is one, else all."""
+    return [edges for edges in candidates if edges.label == "edge_index"] or candidates
 
 
-def _single(arguments: Mapping[str, Any], size: int) -> tuple[EdgeSet, ...]:
-    """Return the one set of edges that a single mask fits."""
-    candidates = _alone(_candidates(arguments))
-    fitting = [each for each in candidates if each.of(arguments).size(1) == size]
+def _single(arguments: Mapping[str, Any], size: int) -> EdgeSet:
+    """Return the one set of edges that a single mask fits; the only one even if it does not fit."""
+    candidates = _preferred(_candidates(arguments))
+    fitting = [edges for edges in candidates if edges.of(arguments).size(1) == size]
     if len(fitting) == 1 or len(candidates) == 1:
-        return tuple(fitting) or candidates
+        return (fitting or candidates)[0]
     raise ValueError(
         f"Expected one integer tensor of shape [2, {size}] with the edges among the model's arguments (got "
         f"{len(fitting)}: {describe(arguments)}). Name it 'edge_index' in the model's forward, or pass a tuple with "
         f"one mask per set of edges."
     )
-
-
-def _by_label(found: tuple[EdgeSet, ...], sizes: Mapping[Any, int]) -> tuple[EdgeSet, ...]:
-    """Return the sets in the order of a dictionary of masks."""
-    sets = {each.label: each for each in found}
-    if set(sets) != set(sizes):
-        raise ValueError(
-            f"Expected a mask for each of {_listed(sets)} (got masks for {_listed(sizes)}). Give the edges of a type "
-            f"that is not of interest a mask of ones."
-        )
-    return tuple(sets[label] for label in sizes)
-
-
-def _check(found: tuple[EdgeSet, ...], expected: Sequence[int], sizes: Sequence[int]) -> None:
-    if len(found) != len(sizes):
-        raise ValueError(
-            f"Expected {len(found)} mask(s), one for each of {_listed(each.label for each in found)} in this order "
-            f"(got {len(sizes)} masks)."
-        )
-    for each, wanted, size in zip(found, expected, sizes, strict=True):
-        if wanted != size:
-            raise ValueError(f"Expected one mask entry per edge: {wanted} for {each.label!r} (got {size}).")
-
-
-def _listed(labels: Any) -> str:
-    return ", ".join(repr(each) for each in labels) or "no edges"

@@ -11,8 +11,8 @@ from torch import Tensor
 def undirected_feature_mask(edge_index: Tensor) -> Tensor:
     """Return a feature mask in which the two directions of an edge are one feature.
 
-    Attributions that are made with it have the feature's sum in both directions. Give it to pictures, too, which add
-    directions up: they count the sum once.
+    Attributions made with it have the feature's sum in both directions. Pass it to the plots, too, which add up
+    directions: they then count the sum once.
 
     Args:
         edge_index: The edges, ``[2, E]``.
@@ -28,9 +28,8 @@ def undirected_feature_mask(edge_index: Tensor) -> Tensor:
         tensor([0, 0, 1, 1])
     """
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.is_floating_point():
-        raise ValueError(
-            f"Expected integers of shape [2, num_edges] (got {edge_index.dtype} {list(edge_index.shape)})."
-        )
+        got = f"{edge_index.dtype} {list(edge_index.shape)}"
+        raise ValueError(f"Expected integers of shape [2, num_edges] (got {got}).")
     if edge_index.size(1) == 0:
         return edge_index[0]
     feature: Tensor = torch.unique(edge_index.sort(dim=0).values, dim=1, return_inverse=True)[1]
@@ -61,24 +60,20 @@ def average_features(attributions: Tensor, feature_mask: Tensor) -> Tensor:
 
 
 def sum_features(attributions: Sequence[Tensor], feature_masks: Sequence[Tensor]) -> list[Tensor]:
-    """Give every entry the sum over its feature, example by example.
-
-    Args:
-        attributions: Tensors whose dimension 0 counts examples.
-        feature_masks: The feature of each entry, broadcastable to the attributions; features may span several tensors.
-    """
-    for each, mask in zip(attributions, feature_masks, strict=True):
-        _check_mask(mask, each)
+    """Give every entry the sum over its feature, which may span several tensors; dimension 0 counts examples."""
+    for values, mask in zip(attributions, feature_masks, strict=True):
+        _check_mask(mask, values)
     count = 1 + max((int(mask.max()) for mask in feature_masks if mask.numel()), default=-1)
     examples = len(attributions[0])
     totals = attributions[0].new_zeros(examples * count)
     places = []
-    for each, mask in zip(attributions, feature_masks, strict=True):
-        first = torch.arange(examples, device=each.device).view([-1] + [1] * (each.dim() - 1)) * count
-        place = (mask.expand(each.shape) + first).reshape(-1)
-        totals.index_add_(0, place, each.reshape(-1).to(totals.dtype))
+    for values, mask in zip(attributions, feature_masks, strict=True):
+        first = torch.arange(examples, device=values.device).view([-1] + [1] * (values.dim() - 1)) * count
+        place = (mask.expand(values.shape) + first).reshape(-1)
+        totals.index_add_(0, place, values.reshape(-1).to(totals.dtype))
         places.append(place)
-    return [totals[place].view_as(each).to(each.dtype) for each, place in zip(attributions, places, strict=True)]
+    pairs = zip(attributions, places, strict=True)
+    return [totals[place].view_as(values).to(values.dtype) for values, place in pairs]
 
 
 def _check_mask(mask: Tensor, attributions: Tensor) -> None:

@@ -18,22 +18,13 @@ from captum_goat.tracking import UnsupportedModelError
 
 @dataclass(frozen=True)
 class GraphInputs:
-    """One graph, or one batch of graphs, as the arguments of a model; or the arguments of a model without a graph.
-
-    Attributes:
-        model: The model.
-        arguments: Its arguments by name, in order.
-        positional: How many of them are passed by position.
-        edges: Where the edges are among the arguments: one place per mask; empty if there are no edges.
-        node_types: The node types of the attributed features, if they are the entries of a dictionary that is the
-            model's first argument; ``None`` if they are its first arguments themselves.
-    """
+    """One graph, or one batch of graphs, as the arguments of a model; or the arguments of a model without a graph."""
 
     model: Module
-    arguments: dict[str, Any]
-    positional: int
-    edges: tuple[EdgeSet, ...]
-    node_types: tuple[str, ...] | None = None
+    arguments: dict[str, Any]  # by name, in order
+    positional: int  # how many of them are passed by position
+    edges: tuple[EdgeSet, ...]  # where the edges are among the arguments, one place per mask
+    node_types: tuple[str, ...] | None = None  # of attributed features that are in a dictionary, the first argument
 
     @classmethod
     def of(
@@ -50,11 +41,9 @@ class GraphInputs:
 
         Args:
             model: The model.
-            args: Its arguments; or one :class:`torch_geometric.data.Data`, ``HeteroData`` or ``Batch`` that has them.
-                Arguments that Captum has expanded are brought back to one graph.
+            args: Its arguments, perhaps expanded by Captum; or one ``Data``, ``HeteroData`` or ``Batch`` that has them.
             kwargs: Its keyword arguments.
-            num_edges: How many edges there must be, for one mask or for each of several; ``None`` if the edges are not
-                masked.
+            num_edges: The sizes of the masks; ``None`` if the edges are not masked.
             leading: How many first arguments ``args`` lacks, because they come with every call; or the node types of
                 a dictionary that is the first argument and comes with every call.
             count: How many masks of the graph there are.
@@ -69,12 +58,12 @@ class GraphInputs:
     @property
     def edge_sets(self) -> tuple[Tensor, ...]:
         """The edges, one tensor ``[2, E]`` per set of edges that has a mask of its own."""
-        return tuple(each.of(self.arguments) for each in self.edges)
+        return tuple(edge_set.of(self.arguments) for edge_set in self.edges)
 
     @property
     def tensors(self) -> list[Tensor]:
         """All tensors among the arguments."""
-        return [each for _, each in tensors_in(self.arguments)]
+        return [tensor for _, tensor in tensors_in(self.arguments)]
 
     @property
     def kinds(self) -> Hashable:
@@ -95,7 +84,7 @@ class GraphInputs:
         for (name, value), version in zip(tensors, versions, strict=True):
             if value._version != version:
                 raise UnsupportedModelError(
-                    f"The model changes its argument '{name}' in place, so that every call would see another one. Let "
+                    f"The model changes its argument '{name}' in place, so the next call would see other values. Let "
                     f"its forward work on a copy."
                 )
         return output
@@ -112,23 +101,19 @@ class GraphInputs:
         return replace(self, arguments=self.arguments | dict(zip(names, packed, strict=True)))
 
     def copies(self, count: int) -> GraphInputs:
-        """Return ``count`` copies of the graph side by side, as PyG would batch them.
-
-        Raises:
-            ValueError: If it cannot be told how the arguments are to be copied.
-        """
+        """Return ``count`` copies of the graph side by side, as PyG would batch them."""
         if count == 1:
             return self
         return replace(self, arguments=side_by_side(self.model, self.arguments, self.edges, count))
 
     def check_finite(self, **others: Tensor) -> None:
-        """Raise ValueError if an argument, a number of the model's own or one of ``others`` is infinite or nan."""
+        """Raise ValueError if an argument, a parameter or buffer, or one of ``others`` has infinite or nan entries."""
         own = (*self.model.named_parameters(), *self.model.named_buffers())
-        places = [*others.items(), *((f"'{name}'", each) for name, each in tensors_in(self.arguments))]
-        places += [(f"the model's '{name}'", each) for name, each in own]
-        wrong = dict.fromkeys(name for name, each in places if not each.isfinite().all())
+        places = [*others.items(), *((f"'{name}'", tensor) for name, tensor in tensors_in(self.arguments))]
+        places += [(f"the model's '{name}'", tensor) for name, tensor in own]
+        wrong = dict.fromkeys(name for name, tensor in places if not tensor.isfinite().all())
         if wrong:
-            raise ValueError(f"Expected finite numbers (got some that are infinite or nan in {', '.join(wrong)}).")
+            raise ValueError(f"Expected finite numbers (got infinite or nan entries in {', '.join(wrong)}).")
 
     def _packed(self, leading: Sequence[Tensor]) -> tuple[Any, ...]:
         """Return attributed features as first arguments of the model."""

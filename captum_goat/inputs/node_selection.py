@@ -1,4 +1,4 @@
-"""Nodes that users choose by number or by mask."""
+"""Nodes that users choose by index or by mask."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from torch import Tensor
 
 
 def node_numbers(nodes: Any, num_nodes: int, device: torch.device | None = None) -> Tensor:
-    """Return the chosen nodes as numbers ``[K]``.
-
-    Args:
-        nodes: Numbers, a mask ``[N]`` such as ``data.test_mask``, or ``None`` for all.
-        num_nodes: The number of nodes of the graph.
-        device: Where the numbers are needed.
+    """Return the chosen nodes as integers ``[K]``, given integers, a mask ``[N]``, or ``None`` for all.
 
     Raises:
         ValueError: If no node is chosen, or one that the graph does not have.
@@ -27,7 +22,7 @@ def node_numbers(nodes: Any, num_nodes: int, device: torch.device | None = None)
         raise ValueError(f"Expected nodes as integers or as a mask (got {nodes!r}).") from error
     if chosen.dtype == torch.bool:
         if chosen.shape != (num_nodes,):
-            raise ValueError(f"Expected a mask of {num_nodes} nodes, or their numbers (got {list(chosen.shape)}).")
+            raise ValueError(f"Expected a mask of {num_nodes} nodes, or node indices (got {list(chosen.shape)}).")
         chosen = chosen.nonzero()
     if not chosen.numel():
         raise ValueError("Expected one node or more (got none).")

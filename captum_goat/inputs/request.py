@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,23 +21,14 @@ Part = tuple[Tensor | None, tuple[Tensor, ...]]
 
 @dataclass(frozen=True)
 class Request:
-    """Edges and features to be attributed, and the graph they belong to.
+    """Edges and features to be attributed, and the graph they belong to."""
 
-    Attributes:
-        graph: The other arguments of the model.
-        inputs: The edge masks and the attributed features.
-        count: B, if there are B masks (or features) of one graph; ``None`` for inputs as the model takes them.
-        rows_are_examples: Whether the model has no graph, so that every row of an input is an example.
-        finish: Applied to the model's output.
-        at: How an edge mask enters: ``"message"`` or ``"adjacency"``.
-    """
-
-    graph: GraphInputs
-    inputs: AttributedInputs
-    count: int | None
-    rows_are_examples: bool
-    finish: Callable[[Any], Any] | None
-    at: str = "message"
+    graph: GraphInputs  # the model and its other arguments
+    inputs: AttributedInputs  # the edge masks and the attributed features
+    count: int | None  # B, if there are B masks (or features) of one graph; None for inputs as the model takes them
+    rows_are_examples: bool  # whether the model has no graph, so that every row of an input is an example
+    finish: Callable[[Any], Any] | None  # applied to the model's output
+    at: str  # how an edge mask enters: "message" or "adjacency"
 
     @classmethod
     def of(
@@ -45,26 +36,14 @@ class Request:
         model: Module,
         inputs: Any,
         arguments: tuple[Any, ...],
-        *,
-        mask_type: str | None = None,
-        metadata: Metadata | None = None,
-        finish: Callable[[Any], Any] | None = None,
-        at: str = "message",
+        mask_type: str | None,
+        metadata: Metadata | None,
+        finish: Callable[[Any], Any] | None,
+        at: str,
     ) -> Request:
-        """Read the arguments of ``attribute``.
-
-        Args:
-            model: The user's model.
-            inputs: What is attributed, as the user passes it.
-            arguments: The model's other arguments.
-            mask_type: ``"edge"``, ``"node"`` or ``"node_and_edge"``; ``None`` where the arguments must tell.
-            metadata: The node and edge types in whose order inputs are given; ``None`` where the arguments must tell.
-            finish: Applied to the model's output.
-            at: How an edge mask enters.
-        """
+        """Read the arguments of ``attribute``, which tell ``mask_type`` and ``metadata`` where these are ``None``."""
         plain = mask_type is None and not has_edges(arguments)
         attributed = AttributedInputs.of(mask_type or ("input" if plain else "edge"), inputs, arguments, metadata)
-        attributed.check(rows_are_examples=plain)
         count = None if plain else attributed.count
         leading = len(attributed.features) if attributed.node_types is None else attributed.node_types
         graph = GraphInputs.of(model, arguments, num_edges=attributed.num_edges, leading=leading, count=count or 1)
@@ -99,12 +78,7 @@ class Request:
         return self.graph.with_leading(features)
 
     def joined(self, edges: Sequence[Tensor], features: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
-        """Return attributions of the inputs' shapes and dtypes, features first.
-
-        Args:
-            edges: The attributions of edges, of one part of the examples after the other.
-            features: Those of features.
-        """
+        """Join the attributions of parts of the examples: one tensor of the shape and dtype of each input."""
         sizes = [mask.numel() // len(edges) for mask in self.inputs.masks]
         of_masks = zip(*(part.split(sizes) for part in edges), strict=True) if sizes else ()
         results = [torch.cat(parts) for parts in (*zip(*features, strict=True), *of_masks)]
@@ -113,15 +87,11 @@ class Request:
 
     def parts(self, scores: Sequence[Tensor], count: int) -> list[tuple[Tensor, tuple[Tensor, ...]]]:
         """Return scores of the inputs' shapes as edges and features of each of ``count`` parts of the examples."""
-        features, masks = scores[: len(self.inputs.features)], scores[len(self.inputs.features) :]
-        if self.count is not None:
-            features = [feature.flatten(0, 1) for feature in features]
-        chunks = [feature.chunk(count) for feature in features]
-        edges = [mask.reshape(count, mask.numel() // count) for mask in masks] or [features[0].new_empty(count, 0)]
-        return [
-            (part, tuple(chunk[number] for chunk in chunks))
-            for number, part in enumerate(torch.cat(edges, dim=1).unbind())
-        ]
+        number = len(self.inputs.features)
+        inputs = replace(self.inputs, features=tuple(scores[:number]), masks=tuple(scores[number:]))
+        scored = replace(self, inputs=inputs)
+        parts = scored.singles if count > 1 else [scored.whole]
+        return [(features[0].new_empty(0) if edges is None else edges, features) for edges, features in parts]
 
     def grouped(self, attributions: tuple[Tensor, ...], feature_masks: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return attributions in which every entry has the sum over its feature."""

@@ -12,13 +12,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Target:
-    """One number of the output for each example.
+    """One number of the output for each example."""
 
-    Attributes:
-        index: One tensor per dimension of the output, each with one entry per example.
-    """
-
-    index: tuple[Tensor, ...]
+    index: tuple[Tensor, ...]  # one tensor per dimension of the output, each with one entry per example
 
     @property
     def rows(self) -> Tensor:
@@ -31,11 +27,7 @@ class Target:
 
 
 class Choice:
-    """Which targets are explained together: given ones, those of every class, or the predicted one.
-
-    Args:
-        targets: Targets as :func:`find_target` knows them, or ``"all"``, or ``"predicted"``.
-    """
+    """Which targets are explained together: given ones, ``"all"`` classes, or the ``"predicted"`` one."""
 
     def __init__(self, targets: Sequence[Any] | Literal["all", "predicted"]) -> None:
         self._targets = targets
@@ -45,9 +37,9 @@ class Choice:
         if not isinstance(self._targets, str):
             return list(self._targets)
         if output.dim() > 2:
+            got = list(output.shape)
             raise ValueError(
-                f"Expected an output [rows] or [rows, classes], to tell its classes (got "
-                f"{list(output.shape)}). Name the targets."
+                f"Expected an output [rows] or [rows, classes], to tell its classes (got {got}). Name the targets."
             )
         if output.dim() < 2:
             return [None]
@@ -55,19 +47,20 @@ class Choice:
 
     def of_mask(self, number: int, count: int) -> Choice:
         """Return the choice for one of ``count`` masks alone."""
-        return self if isinstance(self._targets, str) else Choice([_of_mask(t, number, count) for t in self._targets])
-
-
-def _of_mask(target: Any, number: int, count: int) -> Any:
-    per_mask = isinstance(target, list) or (isinstance(target, Tensor) and target.numel() > 1)
-    targets = list(target) if per_mask else [target]
-    if len(targets) not in (1, count):
-        raise ValueError(f"Expected one target per mask (got {len(targets)} targets for {count} masks).")
-    return targets[0 if len(targets) == 1 else number]
+        if isinstance(self._targets, str):
+            return self
+        chosen = []
+        for target in self._targets:
+            per_mask = isinstance(target, list) or (isinstance(target, Tensor) and target.numel() > 1)
+            targets = list(target) if per_mask else [target]
+            if len(targets) not in (1, count):
+                raise ValueError(f"Expected one target per mask (got {len(targets)} targets for {count} masks).")
+            chosen.append(targets[0 if len(targets) == 1 else number])
+        return Choice(chosen)
 
 
 def find_target(output: Tensor, target: Any, copies: int | None = None) -> Target:
-    """Find what a target means for an output.
+    """Return which numbers of an output a target selects.
 
     Args:
         output: The model's output: ``[rows]`` or ``[rows, ...]``.
@@ -110,7 +103,7 @@ def _as_table(target: Any, output: Tensor) -> Tensor:
     if isinstance(target, Tensor) and target.dim() <= 1:
         lines = target.reshape(-1, 1)
     elif isinstance(target, list):
-        lines = [each if isinstance(each, tuple) else (each,) for each in target]
+        lines = [line if isinstance(line, tuple) else (line,) for line in target]
     elif not isinstance(target, Tensor):
         lines = [target if isinstance(target, tuple) else (target,)]
     try:
@@ -125,7 +118,7 @@ def _as_table(target: Any, output: Tensor) -> Tensor:
 def _inside(table: Tensor, sizes: list[int] | torch.Size, target: Any) -> list[Tensor]:
     limits = torch.tensor(list(sizes), dtype=torch.long, device=table.device)
     if ((table < -limits) | (table >= limits)).any():
-        raise IndexError(f"Expected a target inside of the output's size {list(sizes)} (got {target!r}).")
+        raise IndexError(f"Expected a target within the output's shape {list(sizes)} (got {target!r}).")
     return list(torch.where(table < 0, table + limits, table).unbind(1))
 
 

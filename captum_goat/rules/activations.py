@@ -41,16 +41,11 @@ def gate(*operations: Any) -> None:
 
 
 def _own_gate(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
-    """Rewrite an activation of the user's, after a look at whether it treats every row on its own."""
+    """Rewrite an activation of the user's, after a check in the recorded pass that it does not mix rows."""
 
     def keep_checked(values: Callable[[], Tensor], **options: Any) -> Tensor:
         def checked() -> Tensor:
-            value = input_of(args, kwargs).detach()
-            if value.dim() and _mixes_rows(lambda rows: func(rows.clone(), *args[1:]), value):
-                raise ValueError(
-                    f"Expected an activation that acts on every number alone (got {func.__qualname__}, which mixes "
-                    f"rows). Write a rule of its own for it, with captum_goat.rules.rule."
-                )
+            _check_rows(func, args, kwargs)
             return values()
 
         return keep(checked, **options)
@@ -58,10 +53,18 @@ def _own_gate(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Key
     return gated(keep_checked, func, args, kwargs)
 
 
-def _mixes_rows(function: Callable[[Tensor], Tensor], value: Tensor) -> bool:
+def _check_rows(func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> None:
+    """Raise ValueError if the results for rows in another order are not the results in that order."""
+    value = input_of(args, kwargs).detach()
+    if value.dim() == 0:
+        return
     order = torch.arange(len(value), device=value.device).roll(len(value) // 3 + 1)
-    out, rolled = function(value), function(value[order])
-    return not torch.allclose(out[order], rolled, rtol=1e-3, atol=1e-5, equal_nan=True)
+    out, rolled = (func(rows.clone(), *args[1:]) for rows in (value, value[order]))
+    if not torch.allclose(out[order], rolled, rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ValueError(
+            f"Expected an activation that acts on every number alone (got {func.__qualname__}, which mixes rows). "
+            f"Write a rule for it with captum_goat.rules.rule."
+        )
 
 
 def gated(
@@ -75,22 +78,13 @@ def gated(
 ) -> Tensor:
     """Rewrite an element-wise function as ``f(0) + P * in``.
 
-    Args:
-        keep: Keeps P.
-        func: The function.
-        args: Its arguments, first of all its input.
-        kwargs: Its keyword arguments.
-        passes_zero: Whether f(0) is known to be 0.
-        smooth: Whether the function is known to be smooth at 0. Then P is its slope near 0, where
-            ``(f(in) - f(0)) / in`` would be nothing but rounding.
+    With ``passes_zero`` f(0) is known to be 0. With ``smooth`` f is known to be smooth at 0, and P is its slope near 0,
+    where ``(f(in) - f(0)) / in`` would be nothing but rounding.
     """
     value: Tensor = input_of(args, kwargs)
-    others = args[1:]
     inplace = is_inplace(func, args, kwargs)
-    others_by_name = {name: each for name, each in kwargs.items() if name not in ("input", "inplace")}
-    position = inplace_position(func)
-    if position is not None:
-        others = others[: position - 1]
+    others = args[1 : inplace_position(func)]
+    others_by_name = {name: option for name, option in kwargs.items() if name not in ("input", "inplace")}
 
     def apply(to: Tensor) -> Tensor:
         result: Tensor = func(to, *others, **others_by_name)
@@ -125,7 +119,7 @@ def relu(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords
 
 
 def relu_as(gate: Callable[[Tensor], Tensor], func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
-    """Do something else in place of a ReLU, in place if it is."""
+    """Apply ``gate`` instead of a ReLU; in place if the ReLU is."""
     value: Tensor = input_of(args, kwargs)
     if is_inplace(func, args, kwargs):
         return value.copy_(gate(value.clone()))
@@ -135,21 +129,14 @@ def relu_as(gate: Callable[[Tensor], Tensor], func: Callable[..., Any], args: Ar
 class FrozenGates(torch.autograd.Function):
     """A ReLU with frozen gates as one operation: ``value * gates * scale``, with gradients for value and scale.
 
-    It does what multiplying by the gates and by their scale does, with fewer passes over memory: on batches of graphs
-    these multiplications are much of what an explanation costs.
+    One operation makes fewer passes over memory than two multiplications, which are much of the cost of an explanation.
     """
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, scale: Tensor, gates: Tensor, t: float, everywhere: bool) -> Tensor:
-        """Return the input where the gates are open, scaled.
+        """Return the input where the gates are 1, scaled.
 
-        Args:
-            ctx: What the gradients need.
-            value: The input of the ReLU.
-            scale: The scale of each row, nowhere 0; for rows that are constants 1.
-            gates: 1 where the ReLU lets its input pass, else 0.
-            t: The scale of rows that are no constants.
-            everywhere: Whether that are all rows, and all with that scale.
+        The scale of each row, nowhere 0, is 1 for rows that are constants and t for others (``everywhere``: for all).
         """
         factor, number = (gates, t) if everywhere else (gates * scale, 1.0)
         ctx.save_for_backward(value, factor, scale)
@@ -158,7 +145,7 @@ class FrozenGates(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, Tensor | None, None, None, None]:
-        """Return the gradients for the value and for the scale (of constants something that nobody reads)."""
+        """Return the gradients for the value and for the scale (meaningless for rows that are constants)."""
         value, factor, scale = ctx.saved_tensors
         passed = _scaled(gradients[0], factor, ctx.number)
         of_scale = (passed * value).sum_to_size(scale.shape) / scale if ctx.needs_input_grad[1] else None
@@ -200,15 +187,12 @@ def _glu(keep: Keep, input: Tensor, dim: int = -1) -> Tensor:
 # Element-wise functions through the origin, with a kink there or not: out = P * in.
 _ACTIVATIONS = """leaky_relu prelu elu selu celu gelu silu mish hardswish softsign tanh tanhshrink hardshrink
 softshrink abs absolute relu6"""
-# Smooth ones that are not 0 at 0: out = f(0) + P * in.
-_SMOOTH = "hardsigmoid softplus"
-# With bounds that decide what they are at 0.
-_BOUNDED = "hardtanh clamp_max"
-
 register(spellings(*_ACTIVATIONS.split()), Rule(partial(gated, passes_zero=True), unary=True))
-register(spellings(*_SMOOTH.split()), Rule(partial(gated, smooth=True), unary=True))
+# Smooth ones that are not 0 at 0: out = f(0) + P * in.
+register(spellings("hardsigmoid", "softplus"), Rule(partial(gated, smooth=True), unary=True))
 register(spellings("sigmoid", "expit", "logsigmoid"), Rule(partial(gated, smooth=True), squashes=True, unary=True))
-register(spellings(*_BOUNDED.split()), Rule(gated, unary=True))
+# With bounds that decide what they are at 0.
+register(spellings("hardtanh", "clamp_max"), Rule(gated, unary=True))
 register((nn.ReLU, *spellings("relu")), Rule(relu, unary=True, is_relu=True))
 register(spellings("clamp", "clip", "clamp_min"), Rule(_clamp, unary=True))
 register(spellings("threshold"), Rule(_threshold, unary=True))

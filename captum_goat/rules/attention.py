@@ -60,7 +60,7 @@ def _attention(
 ) -> Tensor:
     if enable_gqa:
         times = query.size(-3) // key.size(-3)
-        key, value = (each.repeat_interleave(times, -3) for each in (key, value))
+        key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
 
     def weights() -> Tensor:
         scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.size(-1)) if scale is None else scale)
@@ -82,21 +82,17 @@ def _attention(
 
 @cache
 def stepped_into(func: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Return the body of a function that torch hides from function modes."""
+    """Return the body of a function that torch hides from function modes; ``None`` for other functions."""
     if func not in (F.normalize, F.multi_head_attention_forward):
         return None
-    visible = {name: _nothing_overrides for name in func.__globals__ if name.startswith("has_torch_function")}
+    visible = {name: lambda *_: False for name in func.__globals__ if name.startswith("has_torch_function")}
     body = FunctionType(func.__code__, func.__globals__ | visible, func.__name__, func.__defaults__, func.__closure__)
     body.__kwdefaults__ = func.__kwdefaults__
     return body
 
 
-def _nothing_overrides(*_: Any) -> bool:
-    return False
-
-
 def bounded_exp(value: Tensor) -> Tensor:
-    """Return exp, but finite: an absent edge may have any attention, and zero times infinity is not a number."""
+    """Return exp, but finite: an absent edge may have any attention, and zero times infinity is nan."""
     return value.clamp(max=math.log(torch.finfo(value.dtype).max) / 2).exp()
 
 
@@ -147,11 +143,9 @@ SOFTMAX_STEPS: frozenset[Any] = PRODUCTS | {Tensor.exp}
 
 
 def softmax_step(func: Callable[..., Any], *, presence: bool) -> tuple[Rule | None, Callable[..., Any]]:
-    """Return the rule for one of :data:`SOFTMAX_STEPS` that torch_geometric's softmax calls, and what is called.
+    """Return the rule for one of :data:`SOFTMAX_STEPS` in torch_geometric's softmax, and the function to call.
 
-    Args:
-        func: The function that the softmax calls.
-        presence: Whether the presence of edges enters sums over them.
+    With ``presence`` the presence of edges enters sums over them.
     """
     if func is Tensor.exp:
         return (_EXPONENTIAL, bounded_exp) if presence else (find(func), func)

@@ -1,4 +1,4 @@
-"""The calls at which numbers were frozen, and giving the numbers back as the calls come again."""
+"""The calls at which numbers were frozen, and the return of these numbers when the calls come again."""
 
 from __future__ import annotations
 
@@ -16,19 +16,12 @@ from captum_goat.tracking import UnsupportedModelError
 
 
 class FrozenCall(NamedTuple):
-    """One call of an operation with a rule, at which numbers were kept.
-
-    Attributes:
-        operation: Its name.
-        rule: Its rule.
-        rewrite: What the rule has chosen to rewrite the call.
-        kept: The numbers, in the order in which the rule asks for them; ``None`` for those that no variable reaches.
-    """
+    """One call of an operation with a rule, at which numbers were kept."""
 
     operation: str
     rule: Rule
-    rewrite: Rewrite
-    kept: tuple[Factors | None, ...]
+    rewrite: Rewrite  # what the rule has chosen to rewrite the call
+    kept: tuple[Factors | None, ...]  # in the order in which the rule asks for them; None if no variable reaches them
 
 
 # Called with numbers of the recorded pass (``None``: constants) and what computes them anew.
@@ -77,6 +70,6 @@ class ReplayedCalls:
 def changed_steps(what: str) -> UnsupportedModelError:
     """Return the error for a model that does something else than when it was recorded."""
     return UnsupportedModelError(
-        f"The model computed {what} when it was run again than when it was recorded. GOAt needs a model that takes the "
-        f"same steps in every call, whatever the values of its edges and of earlier calls."
+        f"The model computed {what} when it was run again than when it was recorded. GOAt needs a model that does the "
+        f"same operations in every call, whatever the values of its edges and of earlier calls."
     )

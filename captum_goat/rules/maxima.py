@@ -23,14 +23,11 @@ def _wins(value: Tensor, best: Tensor, largest: bool) -> Tensor:
     return reached.to(value.dtype)
 
 
-def _shares(wins: Tensor, dims: list[int]) -> Tensor:
-    return wins / wins.sum(dims, keepdim=True)
-
-
 def _extreme(keep: Keep, value: Tensor, dims: list[int], keepdim: bool, largest: bool) -> Tensor:
     def winners() -> Tensor:
         best = (torch.amax if largest else torch.amin)(value, dims, keepdim=True)
-        return _shares(_wins(value, best, largest), dims)
+        wins = _wins(value, best, largest)
+        return wins / wins.sum(dims, keepdim=True)
 
     return (value * keep(winners)).sum(dims, keepdim=keepdim)
 
@@ -82,16 +79,13 @@ def _scatter_reduce(keep: Keep, func: Callable[..., Any], args: Arguments, kwarg
         return result
     with_base = given.get("include_self", True)
 
-    def best() -> Tensor:
-        found: Tensor = base.scatter_reduce(dim, index, source, given["reduce"], include_self=with_base)
-        return found
-
     def hits(wins: Tensor) -> Tensor:
         return torch.zeros_like(base).scatter_add(dim, index, wins)
 
     def shares() -> tuple[Tensor, Tensor]:
         """Return the part of the base and of the source in the result."""
-        winner, largest = best(), given["reduce"] == "amax"
+        winner = base.scatter_reduce(dim, index, source, given["reduce"], include_self=with_base)
+        largest = given["reduce"] == "amax"
         from_source = _wins(source, winner.gather(dim, index), largest)
         alone = (hits(torch.ones_like(source)) == 0).to(base.dtype)
         from_base = _wins(base, winner, largest) if with_base else alone

@@ -42,7 +42,7 @@ def _divides(func: Callable[..., Any]) -> bool:
 
 
 class _Leaving(Rule):
-    """What takes values out of torch: noted, in case that the sum of the attributions is wrong."""
+    """What takes values out of torch: noted, in case the attributions do not add up."""
 
     __slots__ = ()
 

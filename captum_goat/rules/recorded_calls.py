@@ -13,19 +13,12 @@ from captum_goat.tracking import Rows, RowTracker, Unmasked, Unsupported, by_han
 
 
 class Factors(NamedTuple):
-    """Numbers of the recorded pass that are frozen in a replay.
+    """Numbers of the recorded pass that are frozen in a replay."""
 
-    Attributes:
-        values: The numbers; for the gates of a ReLU 1 where it let its input pass, else 0.
-        rows: Their rows.
-        variable: Which of the rows some edge or feature reaches; the others are constants.
-        gates: Whether they are gates, which are variables; else they are constants.
-    """
-
-    values: Tensor
+    values: Tensor  # for the gates of a ReLU 1 where it let its input pass, else 0
     rows: Rows
-    variable: Tensor
-    gates: bool
+    variable: Tensor  # which of the rows some edge or feature reaches; the others are constants
+    gates: bool  # whether they are gates, which are variables; else they are constants
 
     @property
     def everywhere(self) -> bool:
@@ -38,38 +31,23 @@ class Factors(NamedTuple):
 
 
 class RecordedCall(NamedTuple):
-    """A call of an operation with a rule while the model is recorded.
+    """A call of an operation with a rule while the model is recorded."""
 
-    Attributes:
-        func: The function, or the forward of a module.
-        args: Its arguments.
-        kwargs: Its keyword arguments.
-        tracker: Knows which rows reach a tensor.
-        over_edges: Whether the presence of edges entered the last sum before the call.
-        suspects: Where to note what may be the reason if attributions do not add up.
-    """
-
-    func: Callable[..., Any]
+    func: Callable[..., Any]  # a function, or the forward of a module
     args: Arguments
     kwargs: Keywords
-    tracker: RowTracker
-    over_edges: bool
-    suspects: list[str]
+    tracker: RowTracker  # knows which rows reach a tensor
+    over_edges: bool  # whether the presence of edges entered the last sum before the call
+    suspects: list[str]  # where to note what may be the reason if attributions do not add up
 
     def is_reached(self, *, cuts: bool, unary: bool) -> bool:
-        """Return whether variables reach the arguments, in a way that a rule can rewrite.
-
-        Args:
-            cuts: Whether the arguments need not be polynomials.
-            unary: Whether only the first argument may depend on variables.
-        """
+        """Return whether variables reach the arguments, in a way that a rule (see :class:`Rule`) can rewrite."""
         traces = [self.tracker.get(argument) for argument in (*self.args, *self.kwargs.values())]
         reached = [trace for trace in traces if isinstance(trace, Rows)]
         structure = any(isinstance(trace, Unmasked) and trace.kind == "structure" for trace in traces)
         if structure and not unary and reached:
             raise by_hand("with a matrix that is made of the edges", self.tracker.place())
-        sound = all(rows.broken is None for rows in reached)
-        sound = sound and not any(isinstance(trace, Unsupported) for trace in traces)
-        if unary:
-            sound = sound and len(reached) == 1 and isinstance(traces[0], Rows)
-        return bool(reached) and (cuts or sound)
+        if cuts or not reached:
+            return bool(reached)
+        broken = any(isinstance(trace, Unsupported) for trace in traces) or any(rows.broken for rows in reached)
+        return not broken and (not unary or (len(reached) == 1 and isinstance(traces[0], Rows)))
