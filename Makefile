@@ -18,7 +18,7 @@ CORE := $(addprefix tests/test_,attribution.py captum_methods.py explainer.py ex
 
 .PHONY: demo test test-fast test-exhaustive test-oldest fuzz lint dist docs cost speed clean
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed
@@ -58,10 +58,18 @@ speed: $(VENV)/.installed
 cost: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.cost
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.torch: constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
 	$(BIN)/python -m pip install --quiet $(TORCH) -c constraints.txt
+	touch $@
+
+# The demo needs neither pytest nor Sphinx nor Jupyter.
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[demo]' -c constraints.txt
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[test]' -c constraints.txt
 	touch $@
 

@@ -1,38 +1,56 @@
-"""The README's first example, as it stands there."""
+"""The README, run from top to bottom in one namespace, as a reader would."""
+
+from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch_geometric.data import Batch
 
-from captum_goat.datasets import ba_2motifs
-from captum_goat.models import GraphClassifier
-
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def test_from_a_model_to_a_picture_in_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
-    code = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[0]
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Everything that the snippets define."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    found: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder := tmp_path_factory.mktemp("readme"))
+        torch.manual_seed(0)
+        for snippet in SNIPPETS:
+            exec(compile(snippet, "README.md", "exec"), found)
+        pyplot.close("all")
+    return found | {"folder": folder}
+
+
+def test_snippets_give_what_the_text_says(names: dict[str, Any]) -> None:
+    num_edges = names["data"].num_edges
+    for name in ("attributions", "edge_attributions", "gradients", "smoothed"):
+        assert names[name].shape == (num_edges,)
+    assert names["x_attributions"].shape == names["data"].x.shape
+    assert (names["folder"] / "explanation.png").read_bytes().startswith(b"\x89PNG")
+    assert len(names["explanations"]) == len(names["saved"]) == len(names["graphs"])
+    model, data, attributions = names["model"], names["data"], names["attributions"]
+    without = model(data.x, data.edge_index[:, :0], data.batch)
+    lost = (model(data.x, data.edge_index, data.batch) - without)[0, 1]
+    torch.testing.assert_close(attributions.sum(), lost.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_first_attribution_takes_at_most_ten_lines() -> None:
+    (code,) = [snippet for snippet in SNIPPETS if "explanation.png" in snippet]
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
-    monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
-    names = {"model": GraphClassifier("gin", 10, 8, 2), "data": Batch.from_data_list(ba_2motifs(2)[:1])}
-    exec(code, names)
-    assert names["attributions"].shape == (names["data"].num_edges,)
-    assert (tmp_path / "explanation.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_recipe_for_the_edges_that_count() -> None:
-    codes = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    (code,) = [each for each in codes if "UpperHalfGradients" in each]
-    torch.manual_seed(0)
-    model, data = GraphClassifier("gcn", 10, 8, 2).eval(), Batch.from_data_list(ba_2motifs(3))
-    names = {"model": model, "data": data, "edge_mask": torch.ones(data.num_edges)}
-    exec(code, names)
-    assert names["scores"].shape == (data.num_edges,)
-    without = data.edge_index[:, :0]
-    lost = model(data.x, data.edge_index, data.batch) - model(data.x, without, data.batch)
-    torch.testing.assert_close(names["drops"].sum(dim=1), lost[:, 1].detach(), rtol=1e-3, atol=1e-5)
+def test_files_that_are_linked_exist() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)|src=\"([^\"]+)\"", README)
+    missing = [link for pair in links for link in pair if link and not (ROOT / link).exists()]
+    assert not missing
+
+
+def test_it_is_short() -> None:
+    assert len(README.splitlines()) <= 260
