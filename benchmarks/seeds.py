@@ -84,13 +84,13 @@ def _accuracies(options: Sequence[Options], datasets: Sequence[str]) -> str:
     lines = []
     for (dataset, gnn), quoted in PAPER_ACCURACIES.items():
         if dataset in datasets:
-            trainings = [load_task(each, dataset, gnn).training for each in options]
-            found = [training.test_accuracy for training in trainings]
-            mean, overall = fmean(found), fmean(map(_overall, trainings))
-            spread = f" ± {stdev(found):.3f}" if len(found) > 1 else ""
+            trainings = [load_task(seed_options, dataset, gnn).training for seed_options in options]
+            accuracies = [training.test_accuracy for training in trainings]
+            mean, overall = fmean(accuracies), fmean(map(_overall, trainings))
+            spread = f" ± {stdev(accuracies):.3f}" if len(accuracies) > 1 else ""
             near = "yes" if abs(mean - quoted) <= NEAR else "no"
-            each = ", ".join(f"{value:.3f}" for value in found)
-            name, cells = title(dataset, gnn), [f"{mean:.3f}{spread}", each, f"*{quoted:.2f}*", near]
+            by_seed = ", ".join(f"{value:.3f}" for value in accuracies)
+            name, cells = title(dataset, gnn), [f"{mean:.3f}{spread}", by_seed, f"*{quoted:.2f}*", near]
             lines.append([name, *cells, f"{overall:.3f}"])
     header = ["data set, model", "mean ± standard deviation", "seed by seed", "*paper (quoted)*"]
     return markdown([*header, f"mean within {NEAR}", "training set included, mean"], lines)
@@ -105,13 +105,13 @@ def _overall(training: TrainingResult) -> float:
 
 def _coverage(options: Sequence[Options]) -> str:
     lines = []
-    for each in options:
-        task = load_task(each, DATASET, GNN, held_out=False)
-        study = run_task(task, each, EXPLAINERS)
+    for seed_options in options:
+        task = load_task(seed_options, DATASET, GNN, held_out=False)
+        study = run_task(task, seed_options, EXPLAINERS)
         results = Results(rows_of(study.task, study.cells))
         for name in EXPLAINERS:
             cells = [_shares(results, name, selection) for selection in ("search", "fixed")]
-            lines.append([str(each.seed), f"`{name}`", *cells])
+            lines.append([str(seed_options.seed), f"`{name}`", *cells])
     top, two = (100 * table[DATASET, LABEL] for table in (PAPER_TOP_COVERAGE, PAPER_TOP_TWO_COVERAGE))
     lines.append(["*paper (quoted)*", "*GOAt*", f"*{top:.1f} % / {two:.1f} %*", EMPTY])
     return markdown(["seed", "explainer", "search: top 1 / 2 / 3", "fixed k: top 1 / 2 / 3"], lines)

@@ -18,5 +18,9 @@ def describe(model: nn.Module, example: Example) -> str:
     for call in filter(None, recorded_explanations(request, Choice([0]))[0].pattern.calls):
         for kept in filter(None, call.kept):
             (gates if kept.gates else frozen).add(call.operation.strip("_").lower())
-    parts = [f"{what} {', '.join(sorted(each))}" for what, each in (("gates:", gates), ("frozen:", frozen)) if each]
+    parts = [
+        f"{what} {', '.join(sorted(operations))}"
+        for what, operations in (("gates:", gates), ("frozen:", frozen))
+        if operations
+    ]
     return "; ".join(parts) or "linear"

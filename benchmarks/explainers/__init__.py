@@ -58,8 +58,8 @@ from captum_goat.compare.explainers.standard import (
 __all__ = ["EXPLAINERS", "EdgeExplainer", "Explainer", "ExplainerSkippedError"]
 
 EXPLAINERS: dict[str, type[Explainer]] = {
-    each.name: each
-    for each in (
+    explainer.name: explainer
+    for explainer in (
         GOAt,
         RepeatedGOAt,
         AdjacencyGOAt,

@@ -66,11 +66,11 @@ class Neighbours:
         with :math:`A` the neighbours, :math:`D` their numbers and :math:`r` the share that returns to the start.
         """
         weight = (self.number[self.source] * self.number[self.target]).to(values.dtype).rsqrt().view(-1, 1)
-        found = values
+        spread = values
         for _ in range(hops):
-            arrived = torch.zeros_like(values).index_add_(0, self.target, weight * found[self.source])
-            found = (1 - restart) * arrived + restart * values
-        return found
+            arrived = torch.zeros_like(values).index_add_(0, self.target, weight * spread[self.source])
+            spread = (1 - restart) * arrived + restart * values
+        return spread
 
 
 @dataclass(frozen=True)

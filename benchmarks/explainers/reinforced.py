@@ -237,8 +237,8 @@ class RGExplainer(Explainer):
         unlike = moved / torch.linalg.norm(whole, dim=1).clamp(min=1e-6)
         size = sums(kept.to(unlike), graphs.batch[graphs.edge_index[0]], len(unlike))
         prediction = cross_entropy(logits, graphs.target, reduction="none")
-        found: Tensor = prediction + self.size * size + self.radius * growth.radius + self.similarity * unlike
-        return found
+        losses: Tensor = prediction + self.size * size + self.radius * growth.radius + self.similarity * unlike
+        return losses
 
     @torch.no_grad()
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
@@ -259,8 +259,8 @@ class RGExplainer(Explainer):
 
 def _predicted(model: Module, graphs: list[Data]) -> Graphs:
     """Return graphs with the classes that the model predicts."""
-    found = Graphs.of(Batch.from_data_list(graphs), torch.zeros(len(graphs), dtype=torch.long))
-    return replace(found, target=_outputs(model, found)[0].argmax(dim=-1))
+    batch = Graphs.of(Batch.from_data_list(graphs), torch.zeros(len(graphs), dtype=torch.long))
+    return replace(batch, target=_outputs(model, batch)[0].argmax(dim=-1))
 
 
 def _roots(graphs: Graphs) -> Tensor:
@@ -279,17 +279,17 @@ def _pooled(model: Module, nodes: Tensor, graphs: Graphs) -> Tensor:
 @torch.no_grad()
 def _outputs(model: Module, graphs: Graphs) -> tuple[Tensor, Tensor]:
     """Return the logits, and the outputs of all message passing layers side by side, ``[N, D]``."""
-    found: list[Tensor] = []
+    embeddings: list[Tensor] = []
     layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
-    hooks = [layer.register_forward_hook(lambda _, __, output: found.append(output)) for layer in layers]
+    hooks = [layer.register_forward_hook(lambda _, __, output: embeddings.append(output)) for layer in layers]
     try:
         logits = model(*graphs.inputs)
     finally:
         for hook in hooks:
             hook.remove()
-    rows = [len(each) for each in found]
+    rows = [len(output) for output in embeddings]
     if set(rows) != {len(graphs.x)}:
         raise ExplainerSkippedError(
             f"Expected message passing layers that return one row for each of {len(graphs.x)} nodes (got {rows})."
         )
-    return logits, torch.cat(found, dim=-1)
+    return logits, torch.cat(embeddings, dim=-1)

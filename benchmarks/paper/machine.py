@@ -40,7 +40,7 @@ def describe_machine(options: Options) -> str:
 
 def machine_lines() -> list[str]:
     """Return the machine and the versions, as the items of a list."""
-    versions = [f"{name} {found}" for name in PACKAGES if (found := _version(name))]
+    versions = [f"{name} {version}" for name in PACKAGES if (version := _version(name))]
     return [
         f"- {processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s) per process, no GPU used; "
         f"{platform.system()}",

@@ -130,7 +130,7 @@ class Trial:
 
 def areas_of_graphs(cell: Cell, metric: str) -> Tensor:
     """Return the area under a curve at fixed k of every graph ``[G]``, divided by the curve's width."""
-    values = [cell.measurements.values[Key(metric, NODES, "fixed", str(each))] for each in SPARSITIES]
+    values = [cell.measurements.values[Key(metric, NODES, "fixed", str(sparsity))] for sparsity in SPARSITIES]
     return area_under_curve(torch.stack(values).double(), torch.tensor(SPARSITIES), normalize=True)
 
 

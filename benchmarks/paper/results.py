@@ -186,7 +186,7 @@ def _coverage(groups: Tensor, top: int) -> float:
 
 def read_rows(path: Path) -> list[Row]:
     """Read the table that :func:`write_rows` wrote."""
-    kinds = {each.name: each.type for each in fields(Row)}
+    kinds = {column.name: column.type for column in fields(Row)}
     with open_text(path, "r") as file:
         lines = [{name: _value(text, str(kinds[name])) for name, text in line.items()} for line in csv.DictReader(file)]
     return [Row(**line) for line in lines]  # type: ignore[arg-type]

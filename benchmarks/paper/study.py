@@ -19,7 +19,7 @@ class Study:
 
     def cell(self, explainer: str) -> Cell | None:
         """Return what an explainer did; ``None`` if it was skipped or not asked."""
-        return next((each for each in self.cells if each.explainer == explainer and each.explanation), None)
+        return next((cell for cell in self.cells if cell.explainer == explainer and cell.explanation), None)
 
 
 class Results:
@@ -64,7 +64,7 @@ class Results:
 
     def values(self, name: str) -> list[str]:
         """Return the different values of a column, in the order in which they first appear; without empty ones."""
-        return [each for each in dict.fromkeys(getattr(row, name) for row in self.rows) if each]
+        return [value for value in dict.fromkeys(getattr(row, name) for row in self.rows) if value]
 
     def tasks(self, dataset: str | None = None) -> list[tuple[str, str]]:
         """Return data sets and models, in the order in which they first appear."""

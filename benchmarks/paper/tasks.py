@@ -140,7 +140,7 @@ def in_turn(graphs: list[Data], seed: int) -> list[Data]:
         if graphs[index].num_edges:
             by_class.setdefault(int(graphs[index].y), []).append(graphs[index])
     places = ((place, label, graph) for label, some in by_class.items() for place, graph in enumerate(some))
-    return [graph for _, _, graph in sorted(places, key=lambda each: each[:2])]
+    return [graph for _, _, graph in sorted(places, key=lambda place: place[:2])]
 
 
 def _trained(loaded: GraphDataset, gnn: str, options: Options) -> tuple[Module, TrainingResult]:

@@ -102,7 +102,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser = _parser()
     given = vars(parser.parse_args(arguments)).items()
     named: dict[str, Any] = {
-        name: tuple(each) if isinstance(each, list) else each for name, each in given if each is not None
+        name: tuple(value) if isinstance(value, list) else value for name, value in given if value is not None
     }
     if "memory" in named:
         named["memory"] *= 1e9
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure time and memory of GOAt beside integrated gradients, saliency and GNNExplainer, in one "
         "process, on the same models and graphs.",
     )
-    default = {each.name: each.default for each in fields(Options)}
+    default = {field.name: field.default for field in fields(Options)}
     add = parser.add_argument
     add("--out", type=Path, default=Path("benchmark"), help="folder for the report (default: benchmark)")
     add("--data", type=Path, help="folder with the published data files (without: generated graphs)")

@@ -49,7 +49,7 @@ def checks_table(sections: Sequence[Section]) -> str:
     checks = [check for section in sections for check in section.checks]
     if not checks:
         return "None in what was measured."
-    lines = [[each.what, each.measured, each.wanted, each.verdict, each.note or "-"] for each in checks]
+    lines = [[check.what, check.measured, check.wanted, check.verdict, check.note or "-"] for check in checks]
     return table(["what", "measured", "target", "verdict", "note"], lines)
 
 

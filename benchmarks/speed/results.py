@@ -102,7 +102,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(each.name for each in fields(Row))
+        writer.writerow(column.name for column in fields(Row))
         writer.writerows(astuple(row) for row in rows)
 
 

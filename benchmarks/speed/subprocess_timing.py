@@ -78,7 +78,7 @@ def call_apart(
     try:
         if not receiver.poll(seconds):
             raise TooLargeError(f"more than {seconds:g} seconds")
-        found = receiver.recv()
+        answer = receiver.recv()
         process.join(PATIENCE)  # so that it ends by itself and clears away
     except EOFError:
         process.join()
@@ -87,9 +87,9 @@ def call_apart(
         process.kill()
         process.join()
         receiver.close()
-    if isinstance(found, Apart):
-        return found
-    raise TooLargeError("out of memory") if found is None else RuntimeError(found)
+    if isinstance(answer, Apart):
+        return answer
+    raise TooLargeError("out of memory") if answer is None else RuntimeError(answer)
 
 
 def _measure(
@@ -109,7 +109,7 @@ def _measure(
         seconds = time.perf_counter() - start
         sender.send(Apart(seconds, _status("VmHWM") - before, result))
     except Exception as error:
-        full = isinstance(error, MemoryError) or any(each in str(error) for each in _FULL)
+        full = isinstance(error, MemoryError) or any(phrase in str(error) for phrase in _FULL)
         sender.send(None if full else f"{type(error).__name__}: {error}")
     finally:
         sender.close()
@@ -139,5 +139,5 @@ def _reset_peak() -> float:
 def _status(name: str) -> float:
     """Return a number of bytes that the kernel tells of this process; ``nan`` if it does not."""
     lines = _STATUS.read_text(encoding="ascii").splitlines() if _STATUS.is_file() else []
-    found = (line.split()[1] for line in lines if line.startswith(f"{name}:"))
-    return 1024 * float(next(found, "nan"))
+    values = (line.split()[1] for line in lines if line.startswith(f"{name}:"))
+    return 1024 * float(next(values, "nan"))

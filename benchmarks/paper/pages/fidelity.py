@@ -39,7 +39,7 @@ def fidelity_page(results: Results, everything: Results, folder: Path) -> str:
             parts += [fidelity_table(results, dataset, nodes)]
     if REFERENCE in results.values("explainer"):
         parts += ["## Who is better, task by task", verdicts.by_task(results, "stay")]
-    for gnn in [each for each in everything.values("gnn") if each not in results.values("gnn")]:
+    for gnn in [gnn for gnn in everything.values("gnn") if gnn not in results.values("gnn")]:
         parts += [
             f"## {GNN_TITLES[gnn]}, which is not the paper's",
             "Nodes stay. It divides by degrees, so that an edge counts for more than its message: methods with "

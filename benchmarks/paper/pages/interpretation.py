@@ -20,9 +20,9 @@ from captum_goat.compare.comparison import number
 def truth_page(results: Results) -> str:
     """Return how well scores find the edges of motifs, where these are known."""
     known = [
-        each
-        for each in results.values("dataset")
-        if any(row.dataset == each and row.metric == "ground_truth_auc" for row in results.rows)
+        dataset
+        for dataset in results.values("dataset")
+        if any(row.dataset == dataset and row.metric == "ground_truth_auc" for row in results.rows)
     ]
     if not known:
         return ""

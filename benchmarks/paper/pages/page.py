@@ -10,7 +10,7 @@ from benchmarks.paper.study import Results
 
 def joined(parts: Iterable[str]) -> str:
     """Put paragraphs, tables and pictures one below the other, without empty ones."""
-    return "\n\n".join(each for each in parts if each)
+    return "\n\n".join(part for part in parts if part)
 
 
 def picture(path: Path | None, text: str) -> str:
@@ -20,8 +20,8 @@ def picture(path: Path | None, text: str) -> str:
 
 def policies(results: Results, dataset: str) -> list[str]:
     """Return what becomes of nodes without edges in a data set's results; the authors' policy comes last."""
-    found = {row.nodes for row in results.rows if row.dataset == dataset}
-    return [each for each in ("stay", "leave") if each in found]
+    measured_policies = {row.nodes for row in results.rows if row.dataset == dataset}
+    return [policy for policy in ("stay", "leave") if policy in measured_policies]
 
 
 def measured(results: Results) -> list[str]:

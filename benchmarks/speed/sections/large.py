@@ -33,8 +33,10 @@ def measure(options: Options) -> Section:
     note = f"{size(options.large_nodes)} nodes, {size(edges)} edges"
     times, peak = [math.nan] * len(TITLES), math.nan
     try:
-        found = call_apart(prepare_calls, arguments, threads=options.threads, seconds=PATIENCE, memory=options.memory)
-        times, peak = found.result, found.peak
+        measured = call_apart(
+            prepare_calls, arguments, threads=options.threads, seconds=PATIENCE, memory=options.memory
+        )
+        times, peak = measured.result, measured.peak
     except TooLargeError as error:
         note += f"; {error}"
     rows = [
@@ -42,7 +44,7 @@ def measure(options: Options) -> Section:
         for title, value in zip(TITLES, times, strict=True)
     ]
     rows.append(Row("large", "random", "gcn", edges, "explain_nodes", "peak_bytes", peak))
-    line = [note, *(seconds(each) for each in times), megabytes(peak)]
+    line = [note, *(seconds(time) for time in times), megabytes(peak)]
     text = table(["graph", *TITLES, "memory beyond the graph"], [line])
     check = Check("peak memory of one node in a large graph", peak / 1e9, MOST_MEMORY, True, "GB", note)
     return Section("One node of a large graph", f"{_introduction(options)}\n\n{text}", rows, [check])
