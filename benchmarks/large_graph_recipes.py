@@ -167,7 +167,7 @@ def _page(measurements: Sequence[Measured], trained: Trained, graph: Data, proba
         "## fid- over sparsities\n\nLess is better: what the prediction loses if only the best edges are kept.",
         fidelity_table(measurements, plus=False),
         "One graph and one model: there are no standard errors, and another seed gives other figures. "
-        "[benchmark.md](benchmark.md) has the same recipes on the paper's data sets, in pairs. Where a model averages "
+        "[benchmark.md](benchmark.md) has the same recipes on the paper's datasets, in pairs. Where a model averages "
         "over all nodes, as here, one edge's part hardly depends on edges far away, which is what occlusion supposes.",
         "\n".join(["## Machine, versions, seed", "", *machine_lines(), f"- seed {seed}"]),
     ]

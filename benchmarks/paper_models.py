@@ -109,7 +109,7 @@ def paper_model(
     """Return an untrained model of the paper: three convolutions and two linear layers.
 
     Args:
-        info: The data set that it is for; decides the level and the numbers of features and classes.
+        info: The dataset that it is for; decides the level and the numbers of features and classes.
         gnn: ``"gcn"`` (the authors' variant), ``"sage"``, ``"gin"`` or ``"gcn_textbook"``.
         settings: Its width and dropout; those of :data:`PAPER_SETTINGS` if ``None``.
         seed: Decides the weights. The global random state stays as it was.

@@ -33,7 +33,7 @@ NEAR = 0.03  # of the paper's accuracy
 
 COVERAGE = """\
 The paper reports that, on BA-2Motifs with a GCN, one explanation covers more than 90 % of class 1 (houses) and three
-cover all. Here is the share of correctly predicted graphs of that class, of the whole data set, whose explanation by
+cover all. Here is the share of correctly predicted graphs of that class, of the whole dataset, whose explanation by
 GOAt is among the most frequent one, two and three (up to isomorphism), for models that differ only in their seed: at
 sparsity 0.7 with the authors' prefix search, and with k edges without a search. Nodes without edges leave the pool.
 `goat_repeated` counts receptive fields as the authors' code does."""
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         nargs="+",
         choices=NAMES,
         metavar="NAME",
-        help=f"data sets whose models' accuracies are wanted, of {', '.join(NAMES)} (default: all; without --data all "
+        help=f"datasets whose models' accuracies are wanted, of {', '.join(NAMES)} (default: all; without --data all "
         "that can be generated)",
     )
     parser.add_argument("--out", type=Path, help="a Markdown file for the tables (default: only printed)")
@@ -92,7 +92,7 @@ def _accuracies(options: Sequence[Options], datasets: Sequence[str]) -> str:
             by_seed = ", ".join(f"{value:.3f}" for value in accuracies)
             name, cells = title(dataset, gnn), [f"{mean:.3f}{spread}", by_seed, f"*{quoted:.2f}*", near]
             lines.append([name, *cells, f"{overall:.3f}"])
-    header = ["data set, model", "mean ± standard deviation", "seed by seed", "*paper (quoted)*"]
+    header = ["dataset, model", "mean ± standard deviation", "seed by seed", "*paper (quoted)*"]
     return markdown([*header, f"mean within {NEAR}", "training set included, mean"], lines)
 
 

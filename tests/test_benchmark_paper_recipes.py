@@ -190,7 +190,7 @@ def test_section_counts_tasks_and_says_where_none_meets_both() -> None:
     assert "**No recipe does on 1.**" in words
     assert "NCI1, GCN (textbook): `goat_peeled` has fid+ -0.200" in words
     section = recipes_page(studies, "benchmark/recipes.csv")
-    for phrase in ('removal="cut"', 'order="both"', "upper half", "chosen on graphs\nof these same data sets"):
+    for phrase in ('removal="cut"', 'order="both"', "upper half", "chosen on graphs\nof these same datasets"):
         assert phrase in section
     # fid+: 0.2, 0 and -0.1 in both tasks, fid-: 0.1 each, without a doubt
     assert "differs in fid+ by +0.033 on average over 2 tasks, and by more than two standard errors on 0" in section
@@ -234,7 +234,7 @@ def test_report_with_a_model_that_is_not_the_papers(tmp_path: Path) -> None:
     )
     first, textbook = run(options), "GCN (textbook)"
     pages = {path.stem: path.read_text(encoding="utf-8") for path in (first, *(tmp_path / "benchmark").glob("*.md"))}
-    assert "of 1 pairs of data set and model" in pages["benchmark"]
+    assert "of 1 pairs of dataset and model" in pages["benchmark"]
     assert textbook in pages["benchmark"].split("## Accuracies of the models")[1]
     assert textbook not in pages["benchmark"].split("## Accuracies of the models")[0]
     paper, other = pages["fidelity"].split(f"## {textbook}")

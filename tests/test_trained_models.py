@@ -1,4 +1,4 @@
-"""Trained models: completeness in float32 for every graph of a generated data set, and motifs found."""
+"""Trained models: completeness in float32 for every graph of a generated dataset, and motifs found."""
 
 from __future__ import annotations
 

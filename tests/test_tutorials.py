@@ -19,7 +19,7 @@ pytest.importorskip("matplotlib")
 FOLDER = Path(__file__).parents[1] / "tutorials"
 TUTORIALS = sorted(FOLDER.glob("*.ipynb"))
 NEEDS = {"03_molecules": "rdkit", "06_whole_data_sets": "pyarrow"}
-DATA = "CAPTUM_GOAT_DATA"  # the folder of data sets that do not come with the package
+DATA = "CAPTUM_GOAT_DATA"  # the folder of datasets that do not come with the package
 TIMEOUT = 180  # seconds
 LARGEST = 400_000  # bytes
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")

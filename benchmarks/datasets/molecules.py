@@ -99,7 +99,7 @@ def _load(name: str, root: str | PathLike[str], unpack_to: str | PathLike[str] |
     if not (_raw_file(folder, name, "A").is_file() or _provide(Path(root), folder, name) or download):
         raise FileNotFoundError(
             f"Expected {_raw_file(Path(root), name, 'A')} or {Path(root) / name}.tar.xz (got neither). Put the raw "
-            "files of the data set there, or pass download=True."
+            "files of the dataset there, or pass download=True."
         )
     graphs = list(TUDataset(str(folder), name))
     truth = _ground_truth(folder, name)

@@ -1,4 +1,4 @@
-"""The synthetic data sets as they were published, read from ``.npz`` files of plain arrays."""
+"""The synthetic datasets as they were published, read from ``.npz`` files of plain arrays."""
 
 from __future__ import annotations
 

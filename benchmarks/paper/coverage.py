@@ -17,7 +17,7 @@ def coverage_table(results: Results, dataset: str, gnn: str, label: str, protoco
 
     Args:
         results: The table of results.
-        dataset: The data set.
+        dataset: The dataset.
         gnn: The model.
         label: The class.
         protocol: Which graphs count: ``"correct"`` or ``"whole"``.
@@ -43,7 +43,7 @@ def class_table(results: Results, dataset: str, gnn: str, labels: Sequence[str])
 
     Args:
         results: The table of results.
-        dataset: The data set.
+        dataset: The dataset.
         gnn: The model.
         labels: The classes.
 

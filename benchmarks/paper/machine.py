@@ -32,7 +32,7 @@ def describe_machine(options: Options) -> str:
             "",
             *machine_lines(),
             f"- seed {options.seed} for splits, weights, the order of graphs and explainers",
-            f"- at most {options.limit} graphs per data set, {options.slow_limit} for slow explainers, no further "
+            f"- at most {options.limit} graphs per dataset, {options.slow_limit} for slow explainers, no further "
             f"graphs after {options.budget:g} seconds",
         ]
     )

@@ -60,7 +60,7 @@ class Measurements:
 
 
 def measure(task: Task, scores: Tensor, count: int, seed: int = 0) -> Measurements:
-    """Measure the explanations of the first graphs of a task; of a whole data set only which explanations are the same.
+    """Measure the explanations of the first graphs of a task; of a whole dataset only which explanations are the same.
 
     Args:
         task: The model and the graphs.

@@ -41,7 +41,7 @@ class Area:
     """The area under one curve of one explainer on one task, and how far it is from another explainer's.
 
     Attributes:
-        dataset: The data set.
+        dataset: The dataset.
         gnn: The model.
         explainer: The explainer.
         attributions: How many attributions it takes, whatever the size of a graph; 0 for explainers that are none.
@@ -110,7 +110,7 @@ class Trial:
 
     @property
     def task(self) -> tuple[str, str]:
-        """The data set and the model."""
+        """The dataset and the model."""
         return self.plus.dataset, self.plus.gnn
 
     def meets(self, errors: float = 0.0) -> bool:

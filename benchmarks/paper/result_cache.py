@@ -1,4 +1,4 @@
-"""Finished parts of a run on disk, one cell per data set, model and explainer, so that a run can go on."""
+"""Finished parts of a run on disk, one cell per dataset, model and explainer, so that a run can go on."""
 
 from __future__ import annotations
 

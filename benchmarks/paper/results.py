@@ -32,11 +32,11 @@ class Row:
     """A number of the table, and what it is.
 
     Attributes:
-        dataset: The data set.
+        dataset: The dataset.
         gnn: The model.
         explainer: The explainer; empty for numbers of the model itself.
         protocol: ``"predicted"``: all graphs, the predicted class. ``"correct"``: correctly predicted graphs only, as
-            in the paper. ``"whole"``: correctly predicted graphs of the whole data set, with those of the training set.
+            in the paper. ``"whole"``: correctly predicted graphs of the whole dataset, with those of the training set.
         label: The predicted class of the graphs that count, or ``"all"``.
         nodes: What becomes of nodes without edges: ``"stay"`` or ``"leave"``.
         selection: ``"fixed"``: the same number of edges for every method. ``"search"``: the best prefix.

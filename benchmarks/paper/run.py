@@ -43,7 +43,7 @@ def run(options: Options) -> Path:
 
 
 def _is_quick(name: str) -> bool:
-    """Return whether an explainer can explain a whole data set in reasonable time."""
+    """Return whether an explainer can explain a whole dataset in reasonable time."""
     return EXPLAINERS[name].batched or name == "random"
 
 

@@ -67,6 +67,6 @@ class Results:
         return [value for value in dict.fromkeys(getattr(row, name) for row in self.rows) if value]
 
     def tasks(self, dataset: str | None = None) -> list[tuple[str, str]]:
-        """Return data sets and models, in the order in which they first appear."""
+        """Return datasets and models, in the order in which they first appear."""
         pairs = dict.fromkeys((row.dataset, row.gnn) for row in self.rows)
         return [pair for pair in pairs if dataset in (None, pair[0])]

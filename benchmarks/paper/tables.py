@@ -15,7 +15,7 @@ GNN_TITLES = {"gcn": "GCN", "sage": "GraphSAGE", "gin": "GIN", "gcn_textbook": "
 
 
 def title(dataset: str, gnn: str | None = None) -> str:
-    """Return the name of a data set, and of a model, in tables."""
+    """Return the name of a dataset, and of a model, in tables."""
     name = DATASETS[dataset].title
     return name if gnn is None else f"{name}, {GNN_TITLES[gnn]}"
 
@@ -42,7 +42,7 @@ def fidelity_table(results: Results, dataset: str, nodes: str) -> str:
 
 
 def model_table(results: Results, gnn: str, nodes: str) -> str:
-    """Return the mean heights of fid+ minus fid- of one model, and paired differences, one column per data set."""
+    """Return the mean heights of fid+ minus fid- of one model, and paired differences, one column per dataset."""
     datasets = [dataset for dataset, task_gnn in results.tasks() if task_gnn == gnn]
     lines = []
     for name in results.values("explainer"):
@@ -84,7 +84,7 @@ def robust_table(results: Results, dataset: str, **where: str) -> str:
 
 
 def metric_table(results: Results, metric: str, datasets: Sequence[str], last: Sequence[str] = (), **where: str) -> str:
-    """Return one metric, one column per data set and model, and perhaps a last line."""
+    """Return one metric, one column per dataset and model, and perhaps a last line."""
     tasks = [task for dataset in datasets for task in results.tasks(dataset)]
     lines = []
     for name in results.values("explainer"):

@@ -25,7 +25,7 @@ class Task:
     """A model and the graphs whose predictions are explained: :class:`~captum_goat.compare.questions.Questions`.
 
     Attributes:
-        dataset: The name of the data set.
+        dataset: The name of the dataset.
         gnn: The name of the model.
         origin: Whether the data were generated or published.
         model: The trained model; one of nodes is a :class:`~captum_goat.models.RootClassifier`.
@@ -34,7 +34,7 @@ class Task:
         labels: The true class of each graph, ``[G]``.
         predicted: The predicted class of each graph, ``[G]``.
         training: The accuracies.
-        held_out: Whether the graphs are from the test set; else they are all graphs of the data set.
+        held_out: Whether the graphs are from the test set; else they are all graphs of the dataset.
     """
 
     dataset: str
@@ -75,13 +75,13 @@ class Task:
 
 
 def load_task(options: Options, dataset: str, gnn: str, *, held_out: bool = True) -> Task:
-    """Load a data set, train a model or take it from the cache, and choose the graphs to explain.
+    """Load a dataset, train a model or take it from the cache, and choose the graphs to explain.
 
     Args:
         options: Where data and trained models are, and how many graphs are explained.
-        dataset: The name of a data set.
+        dataset: The name of a dataset.
         gnn: The name of a model.
-        held_out: Whether to explain graphs of the test set only; else all graphs of the data set, without a limit.
+        held_out: Whether to explain graphs of the test set only; else all graphs of the dataset, without a limit.
 
     Returns:
         The task. Of nodes those are explained that are in the test set and on an edge of a motif.

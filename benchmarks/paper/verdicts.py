@@ -54,7 +54,7 @@ def _counts(judgements: Sequence[Verdict]) -> str:
 
 
 def by_task(results: Results, nodes: str) -> str:
-    """Return a table with the methods that are better than GOAt, alike and worse, for each data set and model."""
+    """Return a table with the methods that are better than GOAt, alike and worse, for each dataset and model."""
     lines = []
     for task in results.tasks():
         sides: dict[Verdict, list[str]] = {judgement: [] for judgement in VERDICTS}
@@ -65,11 +65,11 @@ def by_task(results: Results, nodes: str) -> str:
         if goat is not None:
             lists = [", ".join(names) or EMPTY for names in sides.values()]
             lines.append([title(*task), number(goat.value), *lists])
-    return markdown(["data set, model", "GOAt", "better than GOAt", "alike", "worse than GOAt"], lines)
+    return markdown(["dataset, model", "GOAt", "better than GOAt", "alike", "worse than GOAt"], lines)
 
 
 def best_by_task(results: Results, nodes: str, *, per_class: bool = False) -> str:
-    """Return a table with the best of the methods that are better than GOAt, for each data set and model.
+    """Return a table with the best of the methods that are better than GOAt, for each dataset and model.
 
     Args:
         results: The table of results.
@@ -94,7 +94,7 @@ def best_by_task(results: Results, nodes: str, *, per_class: bool = False) -> st
                 name = title(*task) if label == ALL else f"{title(*task)}, class {label}"
                 shown = "" if best is None else f"`{best.explainer}` ({signed(best.difference, best.difference_error)})"
                 lines.append([name, number(goat.value), place, counts, shown or "none is better"])
-    header = ["data set, model", "GOAt", "its place", "better / alike / worse", "best against GOAt"]
+    header = ["dataset, model", "GOAt", "its place", "better / alike / worse", "best against GOAt"]
     return markdown(header, lines)
 
 
@@ -154,7 +154,7 @@ def in_words(results: Results, nodes: str) -> str:
             if judgement == "better":
                 beaten.setdefault(row.explainer, []).append(task)
     first = len(tasks) - len({task for places in beaten.values() for task in places})
-    text = f"On {first} of {len(tasks)} pairs of data set and model no method is better than GOAt."
+    text = f"On {first} of {len(tasks)} pairs of dataset and model no method is better than GOAt."
     if beaten:
         ranked = sorted(beaten.items(), key=lambda item: -len(item[1]))
         text += " Better than GOAt are " + "; ".join(f"`{name}` on {len(places)}" for name, places in ranked) + "."

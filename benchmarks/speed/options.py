@@ -35,7 +35,7 @@ class Options:
         hidden: The width of the models.
         batch_size: How many graphs a batch has.
         alone: How many graphs are explained one by one.
-        molecules: How many graphs of molecules' size are generated, or taken of the data set at most.
+        molecules: How many graphs of molecules' size are generated, or taken of the dataset at most.
         single_calls: How many nodes are explained one by one.
         large_nodes: The number of nodes of the large graph, which has ten times as many edges.
         quick: Whether this is a small run, whose numbers are a first impression.

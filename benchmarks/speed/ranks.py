@@ -1,4 +1,4 @@
-"""A whole data set explained by several processes, as somebody at a terminal would have it done."""
+"""A whole dataset explained by several processes, as somebody at a terminal would have it done."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def draw_fidelity(results: Results, dataset: str, nodes: str, path: Path) -> Pat
 
     Args:
         results: The table of results.
-        dataset: The data set.
+        dataset: The dataset.
         nodes: What becomes of nodes without edges.
         path: Where to write.
 
@@ -50,7 +50,7 @@ def draw_discriminability(results: Results, dataset: str, nodes: str, path: Path
 
     Args:
         results: The table of results.
-        dataset: The data set.
+        dataset: The dataset.
         nodes: What becomes of nodes without edges.
         path: Where to write.
 

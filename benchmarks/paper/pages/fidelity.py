@@ -53,7 +53,7 @@ def fidelity_page(results: Results, everything: Results, folder: Path) -> str:
             "## Robust fidelity",
             f"rfid+ / rfid- at sparsity {PAPER_SPARSITY} with fixed k, nodes stay: every edge of an explanation is "
             "removed with probability 0.1, or every other edge with probability 0.1, 50 times, so that what is left "
-            "looks like a graph of the data set (Zheng et al.: Towards Robust Fidelity, ICLR 2024). So little is "
+            "looks like a graph of the dataset (Zheng et al.: Towards Robust Fidelity, ICLR 2024). So little is "
             "removed that differences are small.",
         ]
         for dataset, table in tables.items():

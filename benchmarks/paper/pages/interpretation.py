@@ -89,7 +89,7 @@ def stability_page(results: Results, studies: Sequence[Study], folder: Path) -> 
         headline(results),
     ]
     if "whole" in results.values("protocol") and STABLE_EXAMPLE[:2] in results.tasks():
-        parts += ["The same for all graphs of the data set, those of the training set included:"]
+        parts += ["The same for all graphs of the dataset, those of the training set included:"]
         parts += [coverage_table(results, *STABLE_EXAMPLE, "whole")]
     names, held_out = results.values("explainer"), [study for study in studies if study.task.held_out]
     for study in held_out:

@@ -45,7 +45,7 @@ takes one pass for each edge."""
 KINDNESS = """\
 **These figures are kind to the recipes.** That edges are cut out and not masked (`removal="cut"`), that they are
 peeled from both ends (`order="both"`) and that gradients are taken on the upper half of the path was chosen on graphs
-of these same data sets. That two edges from the top are named for each from the bottom (`2_1`) was chosen, of one, two
+of these same datasets. That two edges from the top are named for each from the bottom (`2_1`) was chosen, of one, two
 and three, on 100 training graphs of each task, which are not among those measured here. And the best of several recipes
 for a task is chosen by the very figures that it is then praised for; the table of one recipe for all tasks does without
 that choice."""
@@ -178,7 +178,7 @@ def by_task(trials: Sequence[Trial], studies: Sequence[Study]) -> str:
                 difference(best.minus),
             ]
         )
-    header = ["data set, model", "test accuracy", "meet both by the mean", "only within two errors", "best"]
+    header = ["dataset, model", "test accuracy", "meet both by the mean", "only within two errors", "best"]
     return markdown([*header, "attributions", "its fid+ minus occlusion's", "its fid- minus GOAt's"], lines)
 
 
@@ -230,7 +230,7 @@ def control_in_words(studies: Sequence[Study]) -> str:
 
 
 def area_table(trials: Sequence[Trial], dataset: str, metric: str) -> str:
-    """Return one data set's areas under a curve with paired differences, one column per model."""
+    """Return one dataset's areas under a curve with paired differences, one column per model."""
     area_by_column = {
         (trial.explainer, trial.task[1]): trial.plus if metric == PLUS else trial.minus
         for trial in trials

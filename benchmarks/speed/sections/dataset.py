@@ -1,4 +1,4 @@
-"""Graphs per second when a whole data set is explained."""
+"""Graphs per second when a whole dataset is explained."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def measure(options: Options) -> Section:
     way = min(best.keys() - {"unit"}, key=lambda name: best[name])
     note = f"{titles[way]}: {len(graphs)} graphs in {best[way]:.2f} s; the unit: {per_second['unit']:.0f} graphs/s"
     check = Check("throughput, GIN, the better way", per_second[way], LEAST_PER_SECOND, False, "graphs/s", note)
-    return Section("A whole data set", text, rows, [check])
+    return Section("A whole dataset", text, rows, [check])
 
 
 def timed(call: Callable[[], None]) -> Callable[[], float]:
