@@ -35,7 +35,7 @@ def graphs() -> list[Data]:
 @pytest.mark.parametrize(("conv", "layer"), [("gcn", GCNConv), ("sage", SAGEConv), ("gin", GINConv)])
 def test_layers_and_logits_of_a_batch(conv: str, layer: type, graphs: list[Data]) -> None:
     model = classifier(conv, num_layers=2).eval()
-    assert [type(each) for each in model.convs] == [layer, layer]
+    assert [type(conv) for conv in model.convs] == [layer, layer]
     batch = Batch.from_data_list(graphs)
     together = model(batch.x, batch.edge_index, batch.batch)
     assert together.shape == (3, 2)
@@ -49,9 +49,9 @@ def test_options_of_the_layers() -> None:
     assert [conv.aggr for conv in classifier("sage").convs] == ["sum"] * 3
     for conv in classifier("gin").convs:
         assert conv.eps.requires_grad
-        kinds = [type(each) for each in conv.nn]
+        kinds = [type(layer) for layer in conv.nn]
         assert kinds == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.BatchNorm1d]
-    assert [each.p for each in classifier("gin", dropout=0.5).modules() if isinstance(each, nn.Dropout)] == [0.5]
+    assert [module.p for module in classifier("gin", dropout=0.5).modules() if isinstance(module, nn.Dropout)] == [0.5]
 
 
 def by_hand(model: Any, kind: str, x: Tensor, adjacency: Tensor) -> Tensor:
@@ -89,8 +89,8 @@ def test_against_matrices(level: type, kind: str, options: dict[str, Any]) -> No
     x = torch.randn(7, 10, generator=generator, dtype=torch.float64)
     model = randomize(classifier(kind=level, **options).double(), seed=3)
     with torch.no_grad():
-        found = model(x, adjacency.nonzero().T.contiguous())
-        torch.testing.assert_close(found, by_hand(model, kind, x, adjacency))
+        output = model(x, adjacency.nonzero().T.contiguous())
+        torch.testing.assert_close(output, by_hand(model, kind, x, adjacency))
 
 
 def test_nodes_have_a_row_each_and_do_not_care_for_batches(graphs: list[Data]) -> None:
@@ -123,8 +123,8 @@ def test_all_models_are_explained_exactly(level: type, options: dict[str, Any], 
     model = model if level is GraphClassifier else RootClassifier(model)
     batch = Batch.from_data_list(graphs)
     arguments, mask = (batch.x.double(), batch.edge_index, batch.batch), torch.ones(batch.num_edges).double()
-    found = GOAtAttribution(model).attribute(mask, 1, arguments)
-    sums = torch.zeros(3).double().index_add(0, batch.batch[batch.edge_index[0]], found)
+    attributions = GOAtAttribution(model).attribute(mask, 1, arguments)
+    sums = torch.zeros(3).double().index_add(0, batch.batch[batch.edge_index[0]], attributions)
     with torch.no_grad():
         without = EdgeMaskedModel(model)(torch.zeros_like(mask), *arguments)
         torch.testing.assert_close(sums, (model(*arguments) - without)[:, 1])

@@ -56,7 +56,7 @@ def test_training_by_name(tmp_path: Path) -> None:
     (file,) = tmp_path.iterdir()
     written = file.stat()
     again, _ = train_paper_model(dataset, "gin", settings=settings, cache=tmp_path, show_progress=False)
-    assert [each.stat() for each in tmp_path.iterdir()] == [written]  # nothing was trained and written again
+    assert [path.stat() for path in tmp_path.iterdir()] == [written]  # nothing was trained and written again
     assert all(torch.equal(one, two) for one, two in zip(model.parameters(), again.parameters(), strict=True))
 
 

@@ -214,7 +214,7 @@ def test_fingerprints_tell_options_apart_that_are_not_weights(graphs: list[Data]
     assert len({fingerprint(model, graphs, {}) for model in models}) == 3
     assert fingerprint(models[0].eval(), graphs, {}) == fingerprint(classifier("gcn"), graphs, {})
     coarse = fingerprint(classifier("gcn").bfloat16(), graphs, {})
-    assert coarse not in {fingerprint(each, graphs, {}) for each in models}
+    assert coarse not in {fingerprint(model, graphs, {}) for model in models}
 
 
 @pytest.mark.parametrize("damage", ["code", "other", "cut", "empty"])

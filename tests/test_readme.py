@@ -27,7 +27,7 @@ def test_from_a_model_to_a_picture_in_ten_lines(tmp_path: Path, monkeypatch: pyt
 
 def test_recipe_for_the_edges_that_count() -> None:
     codes = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    (code,) = [each for each in codes if "UpperHalfGradients" in each]
+    (code,) = [block for block in codes if "UpperHalfGradients" in block]
     torch.manual_seed(0)
     model, data = GraphClassifier("gcn", 10, 8, 2).eval(), Batch.from_data_list(ba_2motifs(3))
     names = {"model": model, "data": data, "edge_mask": torch.ones(data.num_edges)}

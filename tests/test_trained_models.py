@@ -32,10 +32,10 @@ def test_completeness_of_trained_models_in_single_precision(conv: str) -> None:
         output = model(*arguments)
         without = EdgeMaskedModel(model)(torch.zeros_like(mask), *arguments)
     for target in (output.argmax(dim=1), 1 - output.argmax(dim=1)):
-        found, delta = GOAtAttribution(model).attribute(mask, target, arguments, return_convergence_delta=True)
-        value, value_without = (each.gather(1, target.view(-1, 1)).view(-1) for each in (output, without))
+        attributions, delta = GOAtAttribution(model).attribute(mask, target, arguments, return_convergence_delta=True)
+        value, value_without = (values.gather(1, target.view(-1, 1)).view(-1) for values in (output, without))
         assert bool((delta.abs() <= 1e-5 * value.abs().clamp(min=1.0)).all()), float(delta.abs().max())
-        sums = torch.zeros(len(graphs)).index_add(0, data.batch[data.edge_index[0]], found)
+        sums = torch.zeros(len(graphs)).index_add(0, data.batch[data.edge_index[0]], attributions)
         torch.testing.assert_close(sums, value - value_without, rtol=1e-5, atol=1e-5)
 
 
@@ -89,13 +89,13 @@ def test_attention_and_maxima_find_the_motif(kind: type[nn.Module], least: float
         output = model(*arguments)
         without = EdgeMaskedModel(model)(torch.zeros_like(mask), *arguments)
     target = output.argmax(dim=1)
-    found = GOAtAttribution(model).attribute(mask, target, arguments)
+    attributions = GOAtAttribution(model).attribute(mask, target, arguments)
     of_edge = data.batch[data.edge_index[0]]
-    sums = torch.zeros(len(output)).index_add(0, of_edge, found)
-    value, value_without = (each.gather(1, target.view(-1, 1)).view(-1) for each in (output, without))
+    sums = torch.zeros(len(output)).index_add(0, of_edge, attributions)
+    value, value_without = (values.gather(1, target.view(-1, 1)).view(-1) for values in (output, without))
     torch.testing.assert_close(sums, value - value_without, rtol=1e-5, atol=1e-5)
     areas = [
-        roc_auc_score(data.edge_label[of_edge == graph].numpy(), found[of_edge == graph].numpy())
+        roc_auc_score(data.edge_label[of_edge == graph].numpy(), attributions[of_edge == graph].numpy())
         for graph in range(len(output))
     ]
     assert sum(areas) / len(areas) > least

@@ -120,8 +120,8 @@ def test_stored_outputs(path: Path) -> None:
 def test_tutorial_runs(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem])
-    stored, found = read(path), executed(path, tmp_path_factory.mktemp("k"))  # paths of sockets have to be short
-    for before, now in zip(code_cells(stored), code_cells(found), strict=True):
+    stored, rerun = read(path), executed(path, tmp_path_factory.mktemp("k"))  # paths of sockets have to be short
+    for before, now in zip(code_cells(stored), code_cells(rerun), strict=True):
         if "needs-data" in tags(before) and DATA not in os.environ:
             continue
         assert kinds(now) == kinds(before), now.source

@@ -73,7 +73,7 @@ def check_interrupts(name: str, start: int = 0, step: int = 1, but: Collection[A
     """Raise KeyboardInterrupt at moments at which Python handles signals, but not at some instructions."""
     expected, every, count = Expected(name), Interrupt(), 0
     every(expected.subject.run)
-    for moment in [each for each in every.moments() if each[:2] not in but][start::step]:
+    for moment in [candidate for candidate in every.moments() if candidate[:2] not in but][start::step]:
         interrupt, caught = Interrupt(moment), False
         with nothing_left(expected.subject.model):
             try:

@@ -141,8 +141,8 @@ class Scene:
             assert second.exception() is None
 
     def explain(self, goat: GOAtAttribution) -> Tensor:
-        found: Tensor = goat.attribute(self.mask, self.target, (self.x, self.edge_index, self.batch))
-        return found
+        attributions: Tensor = goat.attribute(self.mask, self.target, (self.x, self.edge_index, self.batch))
+        return attributions
 
     def check(self) -> None:
         try:
