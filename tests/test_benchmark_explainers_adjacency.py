@@ -32,10 +32,11 @@ def explained(name: str, model: nn.Module) -> Tensor:
 def direct(method: GOAtAttribution | Peeling, model: nn.Module) -> Tensor:
     graphs = Batch.from_data_list([DATA])
     mask = torch.ones(EDGES.size(1), dtype=torch.float64)
-    found: Tensor = method.attribute(mask, 2, (graphs.x, graphs.edge_index, graphs.batch))
-    return found
+    attributions: Tensor = method.attribute(mask, 2, (graphs.x, graphs.edge_index, graphs.batch))
+    return attributions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gcn", "sage_mean"])
 def test_what_the_library_says(kind: str) -> None:
     model = make_gnn(kind)
@@ -54,10 +55,10 @@ def test_what_the_library_says(kind: str) -> None:
 def test_occlusion_deletes_one_edge_after_the_other(kind: str) -> None:
     model = make_gnn(kind)
     whole = model(DATA.x, EDGES)[0, 2]
-    found = explained("occlusion_adjacency", model)
+    scores = explained("occlusion_adjacency", model)
     for column, edge in enumerate(EDGES.t()):
         gone = (EDGES.t() == edge).all(dim=1) | (EDGES.t() == edge.flip(0)).all(dim=1)
-        torch.testing.assert_close(2 * found[column], (whole - model(DATA.x, EDGES[:, ~gone])[0, 2]).detach())
+        torch.testing.assert_close(2 * scores[column], (whole - model(DATA.x, EDGES[:, ~gone])[0, 2]).detach())
 
 
 @pytest.mark.parametrize(("name", "other"), PAIRS)

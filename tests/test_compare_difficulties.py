@@ -40,6 +40,7 @@ def test_scores_that_are_too_large_for_the_features(batched: bool) -> None:
     assert "Expected finite scores" in str(found.failed["large"])
 
 
+@pytest.mark.slow
 def test_inference_mode() -> None:
     names = ("goat", "integrated_gradients", "random", "occlusion")
     expected = compared(*names)

@@ -7,7 +7,7 @@ from typing import Any
 import metrics_oracle as slow
 import pytest
 import torch
-from conftest import make_gnn
+from conftest import combinations, make_gnn
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
@@ -70,8 +70,9 @@ def test_shortest_and_enough() -> None:
     assert search_prefix(SUMS, batch, scores, 0.0, 0, enough=float(first[1]) - 1e-6).length.tolist() == [4, 1, 1]
 
 
-@pytest.mark.parametrize("nodes", ["stay", "leave"])
-@pytest.mark.parametrize(("shortest", "enough"), [(1, None), (2, 0.999), (3, 0.1)])
+@pytest.mark.parametrize(
+    ("nodes", "shortest", "enough"), combinations(["stay", "leave"], [(1, None), (2, 0.999), (3, 0.1)])
+)
 def test_search_against_the_slow_implementation(nodes: Any, shortest: int, enough: float | None) -> None:
     for seed, kind in enumerate(["gcn_plain", "gin", "sage_sum"]):
         model, graphs = make_gnn(kind, seed=seed), slow.random_graphs(seed)
@@ -125,6 +126,7 @@ def test_robust_fidelity_has_the_ordinary_one_as_its_limit(nodes: Any) -> None:
     torch.testing.assert_close(nothing.minus, torch.zeros(8, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_robust_fidelity_against_the_exact_expectation() -> None:
     """All subsets of up to seven edges, in graphs of every form."""
     model, graphs = make_gnn("sage_sum", seed=1), slow.random_graphs(1)
