@@ -30,7 +30,7 @@ SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 
 
 class Measured(NamedTuple):
-    """What one method did on the graph.
+    """The time and fidelities of one method on the graph.
 
     Attributes:
         method: Its name.

@@ -1,4 +1,4 @@
-"""The models of the paper's experiments: what they are, how they are trained here, and how well the paper's did.
+"""The models of the paper's experiments, their training settings, and the paper's accuracies.
 
 Reference: Lu, Mills, He, Liu, Niu: *GOAt: Explaining Graph Neural Networks via Graph Output Attribution*, ICLR 2024.
 """
@@ -26,7 +26,7 @@ PAPER_GNNS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is made and trained; the names are those of :func:`~captum_goat.models.train_model`.
+    """The settings of a model and its training, named as in :func:`~captum_goat.models.train_model`.
 
     Attributes:
         epochs: How often the training set is gone through.

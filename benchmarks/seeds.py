@@ -1,4 +1,4 @@
-"""What depends on the seed: accuracies, and one explanation for all houses: ``python -m benchmarks seeds``.
+"""How accuracies and coverage depend on the seed: ``python -m benchmarks seeds``.
 
 One seed is one split and one model. How well a model does differs between splits by as much as between papers, and how
 many houses of BA-2Motifs have the same explanation depends on the model more than on anything else.

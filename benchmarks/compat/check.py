@@ -1,4 +1,4 @@
-"""Try one model out: is it explained exactly, refused, or neither?"""
+"""Check one model: is it explained exactly, refused, or neither?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOLERANCE = 1e-6
 
 
 class Case(NamedTuple):
-    """A model to be tried out.
+    """A model to check.
 
     Attributes:
         section: The table in which it stands.
@@ -41,12 +41,12 @@ class Case(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells the case from the others."""
+        """Section, name and variant, which identify the case."""
         return self.section, self.name, self.variant
 
 
 class Result(NamedTuple):
-    """What became of a case.
+    """The status of a case, and why.
 
     Attributes:
         status: One of ``EXACT``, ``REFUSED``, ``NOT_HERE``, ``WRONG``.
@@ -58,7 +58,7 @@ class Result(NamedTuple):
 
 
 class NotHere(Exception):  # noqa: N818
-    """There is nothing to be tried out."""
+    """The class cannot be checked here, for example because it is no model of graphs."""
 
 
 def check(case: Case, *, describe: bool = False) -> Result:
@@ -132,7 +132,7 @@ def _masked(model: nn.Module, inputs: tuple[Tensor, ...], example: Example) -> T
 
 @contextmanager
 def _surroundings() -> Iterator[None]:
-    """Double precision, no warnings, and the random numbers of the outside untouched."""
+    """Set double precision, silence warnings, and restore the global random state afterwards."""
     before = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")

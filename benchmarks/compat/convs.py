@@ -52,7 +52,7 @@ def _pna(conv: Any, *aggregators: str, **options: Any) -> nn.Module:
 
 
 def _hyper(conv: Any, hidden: Tensor, graph: Graph) -> Tensor:
-    """Take every node's number for a hyperedge's, too."""
+    """Use the node indices as hyperedge indices, too."""
     return conv(hidden, graph.edge_index, hyperedge_attr=graph.x, num_edges=NODES)  # type: ignore[no-any-return]
 
 

@@ -11,7 +11,7 @@ from captum_goat.wrapped_model import ExplainedModel
 
 
 def describe(model: nn.Module, example: Example) -> str:
-    """Return which activations are gates, and which other operations have something that is frozen."""
+    """Return which activations are gates, and which other operations have frozen factors."""
     inputs = example.inputs if len(example.inputs) > 1 else example.inputs[0]
     request = ExplainedModel.of(model).request(inputs, example.args)
     gates, frozen = set[str](), set[str]()

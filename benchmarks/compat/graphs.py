@@ -1,4 +1,4 @@
-"""Random graphs to try models on, in the forms in which different models take them."""
+"""Random graphs as examples, in the forms that different models take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The networks around the layers that are tried out, and random weights for them."""
+"""The networks around the layers under test, and random weights for them."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class HeteroNetwork(nn.Module):
 
 
 def graph_of_nodes(graph: Graph) -> Tensor:
-    """Return the number of each node's graph."""
+    """Return the index of each node's graph."""
     return graph.edge_index.new_zeros(len(graph.x)) if graph.batch is None else graph.batch
 
 

@@ -72,7 +72,7 @@ def read(text: str) -> dict[Key, str]:
 
 
 def counts(results: Results, section: str, names: Sequence[str]) -> Counter[str]:
-    """Return how many of the names have which status: that of their first row."""
+    """Count the names by the status of their first row."""
     first: dict[str, str] = {}
     for case, result in results:
         if case.section == section:
@@ -81,7 +81,7 @@ def counts(results: Results, section: str, names: Sequence[str]) -> Counter[str]
 
 
 def summary(results: Results) -> Iterator[str]:
-    """Yield what is to be said of convolutions, of models and of everything."""
+    """Yield one line each on the convolutions, the models and all rows."""
     kinds = (
         ("convolution classes", convs.SECTION, conv.__all__),
         ("models", model_cases.SECTION, models.__all__),

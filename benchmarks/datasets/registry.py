@@ -20,7 +20,7 @@ TaskLevel: TypeAlias = Literal["graph", "node"]
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a dataset before it is loaded.
+    """The properties of a dataset that are known before it is loaded.
 
     Attributes:
         name: The name by which :func:`load` knows it.
@@ -50,7 +50,7 @@ class DatasetInfo:
 
 @dataclass(frozen=True)
 class GraphDataset:
-    """A dataset that is loaded.
+    """A loaded dataset.
 
     Attributes:
         info: What it is.

@@ -1,4 +1,4 @@
-"""Where a classifier decides: regions of graph embeddings that are bounded by its linear decision boundaries."""
+"""Decision regions: graph embeddings bounded by a classifier's linear decision boundaries."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class _Parts(TorchFunctionMode):
 
     @contextmanager
     def watching(self, model: Module) -> Iterator[None]:
-        """Notice when layers pass messages."""
+        """Track whether the model is inside of a message passing layer."""
 
         def change(by: int) -> Callable[..., None]:
             def hook(*_: Any) -> None:

@@ -17,7 +17,7 @@ from captum_goat.compare.explainers.standard import integrated_gradients
 
 
 class WeightedTargets(EdgeFunction):
-    """The asked classes' logits, as a function of the edge weights that every layer is given.
+    """The target logits as a function of the edge weights, which are passed to every layer.
 
     Args:
         model: A model whose layers all take ``edge_weight``.

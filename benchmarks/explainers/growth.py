@@ -133,7 +133,7 @@ class Growth:
         return replace(self, open=torch.ones_like(self.open))
 
     def after(self, nodes: Tensor, graphs: Tensor) -> Growth:
-        """Return what becomes of the sets when some nodes join them, or graphs stop where the node is :data:`STOP`."""
+        """Return the sets after some nodes have joined; graphs whose node is :data:`STOP` stop."""
         joins = nodes != STOP
         place = self.place.index_copy(0, nodes[joins], self.sizes[graphs[joins]])
         return replace(self, place=place, open=self.open.index_fill(0, graphs[~joins], False))
@@ -220,7 +220,7 @@ def sampled(growth: Growth, actions: Actions) -> Tensor:
 
 
 def repeating(example: Growth) -> Chooser:
-    """Return how to choose what has led to given sets: their nodes in the same order, and then to stop."""
+    """Return a chooser that repeats the growth of given sets: the same nodes in the same order, then stop."""
 
     def choose(growth: Growth, actions: Actions) -> Tensor:
         joined_next = example.place[actions.node] == growth.sizes[actions.graph]

@@ -60,19 +60,19 @@ class Scene(NamedTuple):
 
     @classmethod
     def of(cls, model: Module, graphs: Graphs) -> Scene:
-        """Look at graphs: where nodes are classified subgraphs start from these, else from any node with neighbours."""
+        """Prepare graphs: subgraphs start at the classified nodes, or else at any node with neighbours."""
         near, (_, nodes) = Neighbours.of(graphs), _outputs(model, graphs)
         whole = _pooled(model, nodes, graphs)
         may_seed = _roots(graphs) if reads_roots(model) else near.number > 0
         return cls(graphs, near, torch.cat([nodes, whole[graphs.batch]], dim=1), whole, may_seed)
 
     def start(self, liking: Tensor) -> Growth:
-        """Start from the nodes that are liked best ``[N]`` where subgraphs may start."""
+        """Start at the allowed node with the highest value ``[N]`` of each graph."""
         values = torch.where(self.may_seed, liking, FORBIDDEN)
         return Growth.at(self.near, first_highest(values, self.near.batch, self.near.num_graphs, NEARLY))
 
     def random_start(self) -> Growth:
-        """Start anywhere."""
+        """Start at a random allowed node of each graph."""
         return self.start(torch.rand(len(self.pairs), device=self.pairs.device))
 
 
@@ -210,7 +210,7 @@ class RGExplainer(Explainer):
         step(-log_probability.sum() / table.size(1))
 
     def _locate(self, scene: Scene, start: Growth, losses: Tensor, locator: Locator, step: Step) -> None:
-        """Teach the locator what subgraphs from these seeds have lost."""
+        """Train the locator on the losses of subgraphs that started at these seeds."""
         wanted = (-losses).view(self.rollouts, -1).softmax(dim=0)
         for _ in range(LOCATOR_STEPS):
             liking = locator(scene.pairs[start.inside]).view(self.rollouts, -1)

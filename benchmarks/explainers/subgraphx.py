@@ -93,7 +93,7 @@ def best_values(coalitions: Sequence[tuple[list[int], float]], graphs: Graphs) -
 
 
 class _AsExpected(Module):
-    """A model that can be called the way the package does, with a batch as ``data`` or with features and edges."""
+    """A model with the signature that the package expects: a batch as ``data``, or features and edges."""
 
     def __init__(self, model: Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a run was made with."""
+"""The machine, versions and seeds of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of explanations, graph by graph, so that methods can be compared in pairs."""
+"""Measurements of explanations, one value per graph, for paired comparisons."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEARCHED_AT_ONCE = 50  # graphs of about the same size, because a search lasts a
 
 
 class Key(NamedTuple):
-    """What a measurement is of."""
+    """The metric and the settings of a measurement."""
 
     metric: str
     nodes: str = ""  # what becomes of nodes without edges: "stay" or "leave"; "" where that is of no account
@@ -44,7 +44,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured of the first graphs of a task.
+    """The measurements of the first graphs of a task.
 
     Attributes:
         values: A number per graph, ``[G]``.
@@ -101,7 +101,7 @@ def _curves(task: Task, batch: Batch, scores: Tensor, target: Tensor, nodes: Nod
 def _add_explanations_at_paper_sparsity(
     measurements: Measurements, task: Task, batch: Batch, scores: Tensor, target: Tensor, nodes: NodePolicy
 ) -> None:
-    """Add what is measured of explanations with a fixed number of edges, and with a searched one."""
+    """Add the measurements of explanations with a fixed and with a searched number of edges."""
     key = Key("", nodes, "fixed", str(PAPER_SPARSITY))
     _add_explanations(measurements, task, batch, select_edges(batch, scores, PAPER_SPARSITY), target, key)
     chosen = searched(task, batch, scores, target, nodes)
@@ -147,7 +147,7 @@ def searched(task: Task, batch: Batch, scores: Tensor, target: Tensor, nodes: No
 def _add_explanations(
     measurements: Measurements, task: Task, batch: Batch, selected: Tensor, target: Tensor, key: Key
 ) -> None:
-    """Add what is measured of explanations at the paper's sparsity."""
+    """Add the measurements of explanations at the paper's sparsity."""
     nodes: NodePolicy = "leave" if key.nodes == "leave" else "stay"
     measurements.selected[key] = selected
     embeddings = explanation_embeddings(task.model, batch, selected, task.layer, nodes)

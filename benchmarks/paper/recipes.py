@@ -1,4 +1,4 @@
-"""Recipes, ways to put the library's parts together, and what is asked of them: areas under curves, in pairs."""
+"""Recipes: combinations of the library's parts, judged by paired areas under fidelity curves."""
 
 from __future__ import annotations
 

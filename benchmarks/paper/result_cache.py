@@ -24,7 +24,7 @@ MEASUREMENT_FORMAT = 4  # the same for measuring
 
 @dataclass(frozen=True)
 class Cell:
-    """What one explainer did on one task.
+    """The results of one explainer on one task.
 
     Attributes:
         explainer: Its name.

@@ -68,7 +68,7 @@ def run_task(task: Task, options: Options, explainers: Sequence[str]) -> Study:
 
 
 def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
-    """Explain and measure one task with one explainer, or take what was found before.
+    """Explain and measure one task with one explainer, or read the results from the cache.
 
     Args:
         task: The model and the graphs.

@@ -1,4 +1,4 @@
-"""The results of a run, to be looked up by what they are."""
+"""The results of a run, with look-up by dataset, model, explainer and metric."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from benchmarks.paper.tasks import Task
 
 @dataclass(frozen=True)
 class Study:
-    """What all explainers did on one task."""
+    """The results of all explainers on one task."""
 
     task: Task
     cells: Sequence[Cell]
 
     def cell(self, explainer: str) -> Cell | None:
-        """Return what an explainer did; ``None`` if it was skipped or not asked."""
+        """Return the results of an explainer; ``None`` if it was skipped or not run."""
         return next((cell for cell in self.cells if cell.explainer == explainer and cell.explanation), None)
 
 
 class Results:
-    """Rows by what they are.
+    """Rows with look-up by dataset, model, explainer and metric.
 
     Args:
         rows: The table.

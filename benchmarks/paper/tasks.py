@@ -65,7 +65,7 @@ class Task:
 
     @property
     def policies(self) -> tuple[NodePolicy, ...]:
-        """What may become of nodes without edges; a classifier of nodes has no pool that they could leave."""
+        """The node policies that apply; a node classifier has no pooling that nodes without edges could leave."""
         return ("stay",) if self.of_nodes else ("stay", "leave")
 
     @property
@@ -154,7 +154,7 @@ def _trained(loaded: GraphDataset, gnn: str, options: Options) -> tuple[Module, 
 
 
 def _on_motifs(data: Data, nodes: Tensor) -> Tensor:
-    """Return those nodes that are an end of a motif's edge."""
+    """Return the nodes that are on an edge of a motif."""
     on_motif = torch.zeros(data.num_nodes, dtype=torch.bool)
     on_motif[data.edge_index[:, data.edge_label].reshape(-1)] = True
     return nodes[on_motif[nodes]]

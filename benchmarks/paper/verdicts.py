@@ -1,4 +1,4 @@
-"""Where GOAt wins and where it loses, read off the table of results."""
+"""Verdicts: where GOAt wins and where it loses, from the table of results."""
 
 from __future__ import annotations
 

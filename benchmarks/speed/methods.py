@@ -94,7 +94,7 @@ def _integrated_pyg(model: Module) -> Explain:
 
 
 def _benchmarked(name: str, **settings: int) -> Callable[[Module], Explain]:
-    """Return what prepares an explainer of the benchmark, which copies the model once and not in each call."""
+    """Return a function that prepares an explainer of the benchmark, which copies the model once."""
 
     def prepare(model: Module) -> Explain:
         explainer, own = EXPLAINERS[name](**settings), own_copy(model)

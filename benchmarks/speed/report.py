@@ -45,7 +45,7 @@ def write_report(options: Options, sections: Sequence[Section]) -> Path:
 
 
 def checks_table(sections: Sequence[Section]) -> str:
-    """Return what was measured beside what it should be."""
+    """Return a table of the measured numbers beside their targets."""
     checks = [check for section in sections for check in section.checks]
     if not checks:
         return "None in what was measured."

@@ -1,4 +1,4 @@
-"""What the parts of the benchmark find: numbers, targets that are met or not, and text."""
+"""Results of the sections: numbers, targets with verdicts, and text."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Section:
-    """What one part found.
+    """The results of one section.
 
     Attributes:
         title: Its headline.

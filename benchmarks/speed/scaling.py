@@ -56,7 +56,7 @@ class Growth:
         self._per_edge = dict.fromkeys(METHODS, 0.0)  # seconds, of the size before
 
     def measure(self, edges: int) -> None:
-        """Measure graphs with so many edges, more than before."""
+        """Measure all methods on graphs with this number of edges, which has to be larger than before."""
         for name in list(self._explain):
             self._probe(name, edges)
 

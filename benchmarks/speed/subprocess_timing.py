@@ -30,7 +30,7 @@ class TooLargeError(Exception):
 
 
 class Apart(NamedTuple):
-    """What a call in a process of its own took.
+    """The time, memory and result of a call in its own process.
 
     Attributes:
         seconds: Its time.
@@ -116,7 +116,7 @@ def _measure(
 
 
 def _limit(memory: float) -> None:
-    """Let this process have no more memory than that, beyond what it has."""
+    """Limit the memory that this process may take in addition to its current memory."""
     taken = _status("VmData")
     if taken == taken:
         most = resource.getrlimit(resource.RLIMIT_DATA)[1]
@@ -124,7 +124,7 @@ def _limit(memory: float) -> None:
 
 
 def _reset_peak() -> float:
-    """Give back memory that is free, forget earlier peaks, and return what this process has now."""
+    """Release free memory, reset the peak, and return the current memory of this process."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -137,7 +137,7 @@ def _reset_peak() -> float:
 
 
 def _status(name: str) -> float:
-    """Return a number of bytes that the kernel tells of this process; ``nan`` if it does not."""
+    """Return an entry of the kernel's status of this process in bytes; ``nan`` if there is none."""
     lines = _STATUS.read_text(encoding="ascii").splitlines() if _STATUS.is_file() else []
     values = (line.split()[1] for line in lines if line.startswith(f"{name}:"))
     return 1024 * float(next(values, "nan"))

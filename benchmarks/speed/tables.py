@@ -1,4 +1,4 @@
-"""Tables that can be read as they are, and are Markdown."""
+"""Markdown tables with aligned columns."""
 
 from __future__ import annotations
 

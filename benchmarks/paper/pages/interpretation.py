@@ -71,7 +71,7 @@ def discriminability_page(results: Results, studies: Sequence[Study], folder: Pa
 
 
 def _coloured_first(names: Sequence[str]) -> list[str]:
-    """Return explainers, those first that pictures tell apart, without random numbers."""
+    """Return the explainers, those with a colour of their own first, without random numbers."""
     return sorted((name for name in names if name != "random"), key=lambda name: name not in COLOURS)
 
 

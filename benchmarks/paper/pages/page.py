@@ -1,4 +1,4 @@
-"""What the pages of the report are put together with."""
+"""Helpers for the pages of the report."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def picture(path: Path | None, text: str) -> str:
 
 
 def policies(results: Results, dataset: str) -> list[str]:
-    """Return what becomes of nodes without edges in a dataset's results; the authors' policy comes last."""
+    """Return the node policies in a dataset's results; the authors' policy comes last."""
     measured_policies = {row.nodes for row in results.rows if row.dataset == dataset}
     return [policy for policy in ("stay", "leave") if policy in measured_policies]
 
 
 def measured(results: Results) -> list[str]:
-    """Return the datasets of which explanations were measured; others have models only."""
+    """Return the datasets with measured explanations; the others have models only."""
     return [dataset for dataset in results.values("dataset") if policies(results, dataset)]
 
 

@@ -95,7 +95,7 @@ def recipes_page(studies: Sequence[Study], csv: str) -> str:
 
 
 def idle_tasks(trials: Sequence[Trial]) -> list[tuple[str, str]]:
-    """Return the tasks on which it does not matter which edges are removed, because predictions hardly need any."""
+    """Return the tasks whose predictions hardly depend on any edge."""
     largest: dict[tuple[str, str], float] = {}
     for trial in trials:
         largest[trial.task] = max(largest.get(trial.task, 0.0), abs(trial.plus.value), abs(trial.minus.value))

@@ -23,7 +23,7 @@ MOST_UNITS = {"gcn": 8.0, "sage": 11.0, "gin": 13.0}
 
 
 class Share(NamedTuple):
-    """What a part of the work takes: units, and calls."""
+    """The units and calls of one part of the work."""
 
     units: float
     calls: int

@@ -57,7 +57,7 @@ def measure(options: Options) -> Section:
 
 
 def timed(call: Callable[[], None]) -> Callable[[], float]:
-    """Return a function that calls, and returns the seconds that it took."""
+    """Return a function that returns the seconds of one call."""
 
     def measured() -> float:
         start = time.perf_counter()

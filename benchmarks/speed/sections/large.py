@@ -51,7 +51,7 @@ def measure(options: Options) -> Section:
 
 
 def prepare_calls(num_nodes: int, hidden: int, seed: int) -> Callable[[], list[float]]:
-    """Return what explains nodes of a large graph one by one, and tells the seconds, in the order of the titles."""
+    """Return a function that explains nodes of a large graph one by one and returns the seconds, in order of titles."""
     model = node_model(NUM_FEATURES, NUM_CLASSES, hidden, seed)
     explain_nodes(model, random_graph(100, 300, seed), nodes=[0])  # warms up
     data = random_graph(num_nodes, EDGES_PER_NODE * num_nodes, seed)
