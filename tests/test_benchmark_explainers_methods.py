@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_gnn, random_edges
-from scipy.stats import chi2_contingency
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.explain import Explainer, GNNExplainer, GraphMaskExplainer, PGExplainer
@@ -186,6 +185,8 @@ def test_graph_mask_trains(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_p_value() -> None:
+    from scipy.stats import chi2_contingency  # takes a second to import
+
     generator = np.random.default_rng(0)
     for _ in range(20):
         one, other = generator.random((2, 60)) < generator.random((2, 1))
