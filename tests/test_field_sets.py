@@ -14,13 +14,13 @@ from captum_goat.fields.field_sets import FieldSets
 
 def contents(sets: FieldSets, numbers: Tensor) -> list[frozenset[int]]:
     """Return the sets of some numbers, as Python's."""
-    entries: list[set[int]] = [set() for _ in numbers]
+    result: list[set[int]] = [set() for _ in numbers]
     kept = torch.nonzero(numbers >= 0).view(-1)
     of_set, entries = sets.entries_of(numbers[kept])
     for position, entry in zip(kept[of_set].tolist(), entries.tolist(), strict=True):
-        assert entry not in entries[position], "an entry twice"
-        entries[position].add(entry)
-    return [frozenset(content) for content in entries]
+        assert entry not in result[position], "an entry twice"
+        result[position].add(entry)
+    return [frozenset(content) for content in result]
 
 
 @pytest.mark.parametrize("at_once", [2**24, 5], ids=["", "in small parts"])

@@ -195,8 +195,8 @@ def test_captums_expansion_beside_dictionaries_is_undone(inner: int) -> None:
     data = hetero_data()
     links = EDGES.repeat_interleave(inner, dim=0).repeat(6 // inner, 1)
     arguments = (data.x_dict, data.edge_index_dict, None, None)
-    arguments = GraphInputs.of(NamedHetero(), (*arguments, links), {}, (3, 2), count=12)()
-    assert torch.equal(arguments[4], EDGES)
+    restored = GraphInputs.of(NamedHetero(), (*arguments, links), {}, (3, 2), count=12)()
+    assert torch.equal(restored[4], EDGES)
     for given, count in ((links, 1), (EDGES, 12), (torch.arange(12), 12)):  # no masks, not repeated, not repeated
         assert GraphInputs.of(NamedHetero(), (*arguments, given), {}, (3, 2), count=count)()[4] is given
 
