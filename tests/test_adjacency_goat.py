@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import KINDS, combinations, make_gnn, random_edges, randomize
+from conftest import KINDS, make_gnn, random_edges, randomize, slow_unless
 from hetero import full_masks, hetero_gnn, hetero_graph, total, without_edges
 from torch import Tensor, nn
 from torch_geometric import nn as gnn
@@ -80,7 +80,10 @@ LAYERS: dict[str, tuple[Callable[[int], nn.Module], int]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "pool"), combinations(list(LAYERS), [True, False]))
+LEVELS = [(name, pool) for name in LAYERS for pool in (True, False)]
+
+
+@pytest.mark.parametrize(("name", "pool"), slow_unless(lambda case: case in LEVELS[::5], LEVELS))
 def test_attributions_add_up_to_what_deleting_all_edges_does(name: str, pool: bool) -> None:
     model, edges = net(*LAYERS[name], pool), torch.cat([EDGES, torch.tensor([[2, 3], [2, 3]])], dim=1)
     mask = 0.3 + torch.rand(edges.size(1), generator=torch.Generator().manual_seed(2), dtype=torch.float64)

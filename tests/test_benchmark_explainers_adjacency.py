@@ -62,6 +62,7 @@ def test_occlusion_deletes_one_edge_after_the_other(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "other"), PAIRS)
+@pytest.mark.slow
 def test_same_as_masked_messages_where_a_model_only_sums(name: str, other: str) -> None:
     for kind in ("gin", "sage_sum"):
         model = make_gnn(kind)
@@ -90,6 +91,7 @@ def test_skips_models_of_which_it_is_not_known_what_they_do_without_an_edge(name
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "occlusion_adjacency"])
+@pytest.mark.slow
 def test_at_most_eight_attributions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = []
     for method in (GOAtAttribution, UpperHalfGradients):

@@ -21,6 +21,7 @@ from captum_goat.peeling import Peeling
 
 
 @pytest.mark.parametrize("kind", [PeeledGOAt, PeeledUpperHalfGradients, PeeledRandom])
+@pytest.mark.slow
 def test_in_the_benchmark(kind: Any, graphs: Batch) -> None:
     """The same scores alone and in a batch, in an order that metrics read as Peeling found it, self-loops included."""
     model, explain = make_gnn("gin"), kind()

@@ -175,8 +175,11 @@ def test_masks_at_once_agree_with_one_at_a_time(name: str, kind: str, pool: str 
     assert_near(attributed(method, EdgeMaskedModel(model), MASKS, targets, given), torch.cat(singles))
 
 
+FITTED = [(name, *network) for name in PER_ROW for network in NETWORKS]
+
+
 @pytest.mark.filterwarnings("ignore:You are providing multiple inputs for Lime:UserWarning")
-@pytest.mark.parametrize(("name", "kind", "pool"), combinations(list(PER_ROW), NETWORKS[::-1]))
+@pytest.mark.parametrize(("name", "kind", "pool"), slow_unless(lambda case: case in FITTED[::5], FITTED))
 def test_methods_that_fit_a_model_per_mask(name: str, kind: str, pool: str | None) -> None:
     """KernelShap and Lime cut tensors into rows if there are several masks; a graph in one piece is not cut."""
     model, target = network(kind, pool)

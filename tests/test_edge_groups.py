@@ -53,6 +53,7 @@ def test_layers_with_other_directions_tell_edges_apart() -> None:
     assert same_partition(only, edge_index[0])
 
 
+@pytest.mark.slow
 def test_a_hub_with_many_edges() -> None:
     """In a star all leaves see everything; as lists of edges their fields would have 10^10 entries."""
     torch.manual_seed(0)

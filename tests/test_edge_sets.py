@@ -8,7 +8,7 @@ import captum.attr as ca
 import pytest
 import torch
 from captum.metrics import infidelity
-from conftest import make_gnn, random_edges, randomize
+from conftest import combinations, make_gnn, random_edges, randomize
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -35,8 +35,7 @@ def random_masks(*rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-@pytest.mark.parametrize("node", [2, 6])
-@pytest.mark.parametrize("field", ["distinct", "repeated"])
+@pytest.mark.parametrize(("field", "node"), combinations(["distinct", "repeated"], [2, 6]))
 def test_signed_edges_add_up(field: Any, node: int) -> None:
     nothing = SIGNED(X, POSITIVE[:, :0], NEGATIVE[:, :0])[node]
     for channel in range(8):

@@ -8,7 +8,7 @@ import captum.attr as ca
 import pytest
 import torch
 from captum.metrics import infidelity
-from conftest import KINDS, make_gnn, random_edges, randomize
+from conftest import KINDS, combinations, make_gnn, random_edges, randomize
 from hetero import full_masks, hetero_gnn, hetero_graph, random_masks
 from torch import Tensor, nn
 from torch_geometric import EdgeIndex
@@ -132,8 +132,7 @@ class ReadsNodes(nn.Module):
         return out[root]
 
 
-@pytest.mark.parametrize("at", ["message", "adjacency"])
-@pytest.mark.parametrize("as_data", [False, True])
+@pytest.mark.parametrize(("at", "as_data"), combinations(["message", "adjacency"], [False, True]))
 def test_numbers_of_nodes_are_told_from_other_whole_numbers(at: Any, as_data: bool) -> None:
     """Neither the first nor the last mask tells that copies side by side would all read the first one's node."""
     model, root = ReadsNodes().eval(), EDGES[1].mode().values.view(1)

@@ -115,8 +115,7 @@ def test_batch_equals_graph_by_graph(kind: str, order: Order, removal: Removal, 
     assert torch.equal(again, scores)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("rounds", [1, 4, 7])
+@pytest.mark.parametrize(("order", "rounds"), combinations(ORDERS, [1, 4, 7]))
 def test_drops_sum_to_what_all_edges_do(order: Order, rounds: int, graphs: Batch) -> None:
     for kind in ("gin", "gcn"):
         model = make_gnn(kind)

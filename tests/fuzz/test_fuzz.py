@@ -25,7 +25,7 @@ from .shrink import shrink
 CHUNKS, SIZE = 10, 30
 
 
-@pytest.mark.parametrize("chunk", slow_unless(lambda chunk: chunk < 3, range(CHUNKS)))
+@pytest.mark.parametrize("chunk", slow_unless(lambda chunk: chunk < 2, range(CHUNKS)))
 def test_the_package_agrees_with_the_referee(chunk: int) -> None:
     agreed = 0
     for number in range(chunk * SIZE, (chunk + 1) * SIZE):
@@ -111,6 +111,7 @@ def test_a_wrong_reading_is_found_and_shrunk(
         run(result.program, monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_defect_of_the_package_is_found_and_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
