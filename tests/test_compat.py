@@ -11,19 +11,17 @@ from torch_geometric.nn import conv as pyg_convs
 from torch_geometric.nn import models as pyg_models
 from torch_geometric.nn import norm as pyg_norms
 
-from benchmarks.compat import convs, grids, layers, models, table
+from benchmarks.compat import convs, layers, models, table
 from benchmarks.compat.__main__ import all_cases, main
 from benchmarks.compat.check import EXACT, REFUSED, WRONG, Case, Result, check, first_sentence
 
 TEXT = (Path(__file__).parent.parent / "docs" / "compat.md").read_text(encoding="utf-8")
 STATUS = table.read(TEXT)
 CASES = list(all_cases())
-# Every class once, and of the sections that are grids every option once.
-FAST_KEYS = {
+FAST_KEYS = {  # every convolution and model once; other layers have tests of their own
     case.key
-    for part, sections in (("name", {case.section for case in CASES}), ("variant", grids.SECTIONS))
-    for case in {(case.section, getattr(case, part)): case for case in reversed(CASES)}.values()
-    if case.section in sections
+    for case in {(case.section, case.name): case for case in reversed(CASES)}.values()
+    if case.section in (convs.SECTION, models.SECTION)
 }
 
 

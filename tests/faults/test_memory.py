@@ -53,6 +53,7 @@ def check_growth(calls: int) -> None:
     assert resident_bytes() - size < 2**24
 
 
+@pytest.mark.slow
 def test_nothing_grows() -> None:
     check_growth(40)
 
