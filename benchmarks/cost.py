@@ -55,7 +55,7 @@ def measure(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, f
             call()
             if repeat:  # the first round only warms up
                 times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(each) for name, each in times.items()}
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
 def main() -> None:

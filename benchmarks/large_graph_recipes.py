@@ -31,7 +31,7 @@ SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 
 
 class Measured(NamedTuple):
-    """What one method did on the graph.
+    """The time and fidelities of one method on the graph.
 
     Attributes:
         method: Its name.
@@ -89,12 +89,12 @@ def run(num_edges: int, seed: int = 0, epochs: int = 60, *, show_progress: bool 
     with torch.no_grad():
         probabilities = trained.model(graph.x, graph.edge_index).softmax(dim=1)
     target = probabilities.argmax(dim=1)
-    found = []
+    measurements = []
     for name in METHODS:
         if show_progress:
             print(f"{name} ...", flush=True)
-        found.append(measure(name, trained.model, graph, target, seed))
-    return _page(found, trained, graph, probabilities[0], seed)
+        measurements.append(measure(name, trained.model, graph, target, seed))
+    return _page(measurements, trained, graph, probabilities[0], seed)
 
 
 def measure(name: str, model: Module, graph: Data, target: Tensor, seed: int = 0) -> Measured:
@@ -120,13 +120,13 @@ def measure(name: str, model: Module, graph: Data, target: Tensor, seed: int = 0
     return Measured(name, taken, curve.plus[:, 0], curve.minus[:, 0])
 
 
-def time_table(found: Sequence[Measured], num_edges: int) -> str:
+def time_table(measurements: Sequence[Measured], num_edges: int) -> str:
     """Return the times, and how many times longer occlusion takes."""
-    occlusion = next(each.seconds for each in found if each.method == OCCLUSION)
+    occlusion = next(measured.seconds for measured in measurements if measured.method == OCCLUSION)
     lines = []
-    for each in found:
-        ratio = EMPTY if each.method == OCCLUSION else f"{occlusion / max(each.seconds, 1e-6):,.0f}"
-        lines.append([f"`{each.method}`", _passes(each.method, num_edges), seconds(each.seconds), ratio])
+    for measured in measurements:
+        ratio = EMPTY if measured.method == OCCLUSION else f"{occlusion / max(measured.seconds, 1e-6):,.0f}"
+        lines.append([f"`{measured.method}`", _passes(measured.method, num_edges), seconds(measured.seconds), ratio])
     return markdown(["method", "what it takes", "time", "times faster than occlusion"], lines)
 
 
@@ -137,17 +137,17 @@ def _passes(method: str, num_edges: int) -> str:
     return "nothing" if not attributions else f"{attributions} attribution{'s' if attributions > 1 else ''}"
 
 
-def fidelity_table(found: Sequence[Measured], plus: bool) -> str:
+def fidelity_table(measurements: Sequence[Measured], plus: bool) -> str:
     """Return one fidelity over sparsities, and its mean height."""
     lines = []
-    for each in found:
-        values = each.plus if plus else each.minus
+    for measured in measurements:
+        values = measured.plus if plus else measured.minus
         height = float(area_under_curve(values, torch.tensor(SPARSITIES), normalize=True))
-        lines.append([f"`{each.method}`", *(number(value) for value in values.tolist()), number(height)])
-    return markdown(["method", *(f"{each:g}" for each in SPARSITIES), "area / width"], lines)
+        lines.append([f"`{measured.method}`", *(number(value) for value in values.tolist()), number(height)])
+    return markdown(["method", *(f"{sparsity:g}" for sparsity in SPARSITIES), "area / width"], lines)
 
 
-def _page(found: Sequence[Measured], trained: Trained, graph: Data, probabilities: Tensor, seed: int) -> str:
+def _page(measurements: Sequence[Measured], trained: Trained, graph: Data, probabilities: Tensor, seed: int) -> str:
     edges, label, predicted = graph.num_edges // 2, int(graph.y), int(probabilities.argmax())
     clock_used = "processor time" if torch.get_num_threads() == 1 else "time by the clock"
     paragraphs = [
@@ -161,14 +161,14 @@ def _page(found: Sequence[Measured], trained: Trained, graph: Data, probabilitie
         "The predicted class is explained, in double precision, and every method explains the same graph in the same "
         "run. Occlusion is computed in full: one forward pass for each undirected edge, several at once.",
         f"## Time\n\nIn {clock_used}, after one small graph that is not timed.",
-        time_table(found, edges),
+        time_table(measurements, edges),
         "## fid+ over sparsities\n\nMore is better: what the prediction loses without the best edges. Edges are really "
         "removed, nodes without edges stay.",
-        fidelity_table(found, plus=True),
+        fidelity_table(measurements, plus=True),
         "## fid- over sparsities\n\nLess is better: what the prediction loses if only the best edges are kept.",
-        fidelity_table(found, plus=False),
+        fidelity_table(measurements, plus=False),
         "One graph and one model: there are no standard errors, and another seed gives other figures. "
-        "[benchmark.md](benchmark.md) has the same recipes on the paper's data sets, in pairs. Where a model averages "
+        "[benchmark.md](benchmark.md) has the same recipes on the paper's datasets, in pairs. Where a model averages "
         "over all nodes, as here, one edge's part hardly depends on edges far away, which is what occlusion supposes.",
         "\n".join(["## Machine, versions, seed", "", *machine_lines(), f"- seed {seed}"]),
     ]

@@ -1,4 +1,4 @@
-"""One graph of any size whose class is known, and a small model that tells it: trees with motifs, joined into one.
+"""One graph of any size with a known class, trees with motifs joined into one, and a small model for it.
 
 A unit is a graph of BA-2Motifs, a tree of 20 nodes with a cycle or a house. Units are joined by single edges, and the
 class of the whole is the motif that most of its units have. A model that was trained on graphs of some units tells it
@@ -89,7 +89,7 @@ def trained_model(seed: int = 0, epochs: int = 60, *, show_progress: bool = True
 
 
 def _is_in(number: int, share: float) -> bool:
-    """Return whether a unit is one of a share that is spread evenly over all."""
+    """Return whether a unit belongs to a share of units that is spread evenly."""
     return int((number + 1) * share + 1e-9) > int(number * share + 1e-9)
 
 

@@ -1,4 +1,4 @@
-"""The models of the paper's experiments: what they are, how they are trained here, and how well the paper's did.
+"""The models of the paper's experiments, their training settings, and the paper's accuracies.
 
 Reference: Lu, Mills, He, Liu, Niu: *GOAt: Explaining Graph Neural Networks via Graph Output Attribution*, ICLR 2024.
 """

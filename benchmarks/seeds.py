@@ -1,4 +1,4 @@
-"""What depends on the seed: accuracies, and one explanation for all houses: ``python -m benchmarks seeds``.
+"""How accuracies and coverage depend on the seed: ``python -m benchmarks seeds``.
 
 One seed is one split and one model. How well a model does differs between splits by as much as between papers, and how
 many houses of BA-2Motifs have the same explanation depends on the model more than on anything else.
@@ -34,7 +34,7 @@ NEAR = 0.03  # of the paper's accuracy
 
 COVERAGE = """\
 The paper reports that, on BA-2Motifs with a GCN, one explanation covers more than 90 % of class 1 (houses) and three
-cover all. Here is the share of correctly predicted graphs of that class, of the whole data set, whose explanation by
+cover all. Here is the share of correctly predicted graphs of that class, of the whole dataset, whose explanation by
 GOAt is among the most frequent one, two and three (up to isomorphism), for models that differ only in their seed: at
 sparsity 0.7 with the authors' prefix search, and with k edges without a search. Nodes without edges leave the pool.
 `goat_repeated` counts receptive fields as the authors' code does."""
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         nargs="+",
         choices=NAMES,
         metavar="NAME",
-        help=f"data sets whose models' accuracies are wanted, of {', '.join(NAMES)} (default: all; without --data all "
+        help=f"datasets whose models' accuracies are wanted, of {', '.join(NAMES)} (default: all; without --data all "
         "that can be generated)",
     )
     parser.add_argument("--out", type=Path, help="a Markdown file for the tables (default: only printed)")
@@ -85,15 +85,15 @@ def _accuracies(options: Sequence[Options], datasets: Sequence[str]) -> str:
     lines = []
     for (dataset, gnn), quoted in PAPER_ACCURACIES.items():
         if dataset in datasets:
-            trainings = [load_task(each, dataset, gnn).training for each in options]
-            found = [training.test_accuracy for training in trainings]
-            mean, overall = fmean(found), fmean(map(_overall, trainings))
-            spread = f" ± {stdev(found):.3f}" if len(found) > 1 else ""
+            trainings = [load_task(seed_options, dataset, gnn).training for seed_options in options]
+            accuracies = [training.test_accuracy for training in trainings]
+            mean, overall = fmean(accuracies), fmean(map(_overall, trainings))
+            spread = f" ± {stdev(accuracies):.3f}" if len(accuracies) > 1 else ""
             near = "yes" if abs(mean - quoted) <= NEAR else "no"
-            each = ", ".join(f"{value:.3f}" for value in found)
-            name, cells = title(dataset, gnn), [f"{mean:.3f}{spread}", each, f"*{quoted:.2f}*", near]
+            by_seed = ", ".join(f"{value:.3f}" for value in accuracies)
+            name, cells = title(dataset, gnn), [f"{mean:.3f}{spread}", by_seed, f"*{quoted:.2f}*", near]
             lines.append([name, *cells, f"{overall:.3f}"])
-    header = ["data set, model", "mean ± standard deviation", "seed by seed", "*paper (quoted)*"]
+    header = ["dataset, model", "mean ± standard deviation", "seed by seed", "*paper (quoted)*"]
     return markdown([*header, f"mean within {NEAR}", "training set included, mean"], lines)
 
 
@@ -106,13 +106,13 @@ def _overall(training: TrainingResult) -> float:
 
 def _coverage(options: Sequence[Options]) -> str:
     lines = []
-    for each in options:
-        task = load_task(each, DATASET, GNN, held_out=False)
-        study = run_task(task, each, EXPLAINERS)
+    for seed_options in options:
+        task = load_task(seed_options, DATASET, GNN, held_out=False)
+        study = run_task(task, seed_options, EXPLAINERS)
         results = Results(rows_of(study.task, study.cells))
         for name in EXPLAINERS:
             cells = [_shares(results, name, selection) for selection in ("search", "fixed")]
-            lines.append([str(each.seed), f"`{name}`", *cells])
+            lines.append([str(seed_options.seed), f"`{name}`", *cells])
     top, two = (100 * table[DATASET, LABEL] for table in (PAPER_TOP_COVERAGE, PAPER_TOP_TWO_COVERAGE))
     lines.append(["*paper (quoted)*", "*GOAt*", f"*{top:.1f} % / {two:.1f} %*", EMPTY])
     return markdown(["seed", "explainer", "search: top 1 / 2 / 3", "fixed k: top 1 / 2 / 3"], lines)

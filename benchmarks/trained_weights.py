@@ -1,4 +1,4 @@
-"""Trained weights in files named after everything that they were trained from."""
+"""Cache of trained weights, in files named by a hash of model, data and settings."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def train_once(
 
 
 def fingerprint(model: Module, data: Data | Sequence[Data], settings: Mapping[str, float]) -> str:
-    """Return a hash of everything that decides the result of a training.
+    """Return a hash of the model, data and settings of a training.
 
     That is the model (the types of its modules, their options, its weights), the data (all tensors) and the settings.
     Code is not part of it: a model whose ``forward`` was edited keeps its fingerprint.

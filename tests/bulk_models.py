@@ -1,4 +1,4 @@
-"""A model and graphs for tests of whole data sets; the model notes which graphs it sees, and may die of one."""
+"""A model and graphs for tests of whole datasets; the model notes which graphs it sees, and may die of one."""
 
 from __future__ import annotations
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +20,31 @@ from captum_goat.method.replay import ActivationPattern, Subject
 
 # Tensors of a few numbers are not worth a second thread, for which a busy machine lets them wait.
 torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """Take what is imported by now out of garbage collection: hundreds of thousands of objects, traversed in vain."""
+    gc.collect()
+    gc.freeze()
+
+
+def slow_unless(fast: Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
+    """Return cases as parameters, marked ``slow`` if they are not ``fast``; a tuple stands for several parameters."""
+    return [pytest.param(*_flat(case), marks=() if fast(case) else pytest.mark.slow) for case in cases]
+
+
+def _flat(case: Any) -> Iterator[Any]:
+    if type(case) is tuple:  # a named one is a value
+        for value in case:
+            yield from _flat(value)
+    else:
+        yield case
+
+
+def combinations(*axes: Sequence[Any]) -> list[Any]:
+    """Return all combinations of values as parameters; all are ``slow`` but a few that have every value once."""
+    fast = {tuple(axis[number % len(axis)] for axis in axes) for number in range(max(map(len, axes)))}
+    return slow_unless(fast.__contains__, itertools.product(*axes))
 
 
 def random_edges(nodes: int, edges: int, seed: int, *, first: int = 0) -> Tensor:
@@ -103,5 +131,5 @@ def fields_of_edges(pattern: ActivationPattern, *, repeated: bool = False) -> Re
     """Return the receptive fields of a pattern in which only edges are variables."""
     mask = pattern.subject.mask
     elements = Elements(mask.numel(), torch.ones_like(mask, dtype=torch.long))
-    blocks = frozenset[int]().union(*(each.rows.sources for each in pattern.factors))
+    blocks = frozenset[int]().union(*(factor.rows.sources for factor in pattern.factors))
     return ReceptiveFields(pattern.graph, elements, wanted=blocks, repeated=repeated)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.explain import Explainer
 from torch_geometric.nn import GCNConv, global_add_pool
 
-from captum_goat.explainer import GOAtExplainer
+from captum_goat import GOAtExplainer
 
 MULTICLASS, BINARY = "multiclass_classification", "binary_classification"
 LEVELS = ("graph", "node", "edge")

@@ -52,7 +52,7 @@ class HeteroGNN(nn.Module):
         else:
             conv = {"sage": SAGEConv, "graph": GraphConv}[kind]
             self.gnn = nn.ModuleList(
-                HeteroConv({each: conv(sizes, out) for each in edge_types})
+                HeteroConv({edge_type: conv(sizes, out) for edge_type in edge_types})
                 for sizes, out in (((-1, -1), 8), ((8, 8), 3))
             )
 
@@ -60,12 +60,12 @@ class HeteroGNN(nn.Module):
         self, x_dict: Types, edge_index_dict: Types, batch_dict: Types | None = None, links: Tensor | None = None
     ) -> Tensor:
         if isinstance(self.gnn, nn.ModuleList):
-            hidden = {key: each.relu() for key, each in self.gnn[0](x_dict, edge_index_dict).items()}
+            hidden = {key: rows.relu() for key, rows in self.gnn[0](x_dict, edge_index_dict).items()}
             hidden = self.gnn[1](hidden, edge_index_dict)
         else:
             hidden = self.gnn(x_dict, edge_index_dict)
         if self.level == "graph":
-            pooled = [global_add_pool(each, batch_dict and batch_dict[key]) for key, each in hidden.items()]
+            pooled = [global_add_pool(rows, batch_dict and batch_dict[key]) for key, rows in hidden.items()]
             out = pooled[0] + 2 * pooled[1].relu()
         elif links is not None:
             out = hidden["author"][links[0]] - 2 * hidden["paper"][links[1]]
@@ -84,21 +84,24 @@ def hetero_gnn(*args: Any, seed: int = 3, dtype: torch.dtype = torch.float64, **
 
 def full_masks(data: HeteroData, *rows: int) -> Types:
     """Return masks of ones, one per edge type."""
-    return {key: torch.ones(*rows, each.size(1)).to(data["paper"].x) for key, each in data.edge_index_dict.items()}
+    return {
+        key: torch.ones(*rows, edge_index.size(1)).to(data["paper"].x)
+        for key, edge_index in data.edge_index_dict.items()
+    }
 
 
 def random_masks(data: HeteroData, *rows: int, seed: int = 0) -> Types:
     """Return masks of random numbers, one per edge type."""
     generator = torch.Generator().manual_seed(seed)
-    return {key: torch.randn(each.shape, generator=generator).to(each) for key, each in full_masks(data, *rows).items()}
+    return {key: torch.randn(mask.shape, generator=generator).to(mask) for key, mask in full_masks(data, *rows).items()}
 
 
 def without_edges(data: HeteroData) -> Types:
     """Return edges of all types, of which there are none."""
-    return {key: each[:, :0] for key, each in data.edge_index_dict.items()}
+    return {key: edge_index[:, :0] for key, edge_index in data.edge_index_dict.items()}
 
 
 def total(attributions: Any) -> Tensor:
     """Return the sum over all inputs."""
     parts = attributions.values() if isinstance(attributions, dict) else attributions
-    return torch.stack([each.sum() for each in parts]).sum()
+    return torch.stack([part.sum() for part in parts]).sum()

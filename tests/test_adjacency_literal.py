@@ -57,11 +57,11 @@ def literal(model: Any, layer: Layer, edges: Tensor, mask: Tensor, starts: Tenso
         first = layer(X, model.first, edges, present, present)
         mixed = model.mix(first.relu())
         second = layer(mixed.relu(), model.second, edges, present, present)
-        gates = [(each > 0).double() for each in (first, mixed, second)]
+        gates = [(values > 0).double() for values in (first, mixed, second)]
         for point, weight in zip((POINTS + 1) / 2, WEIGHTS / 2, strict=True):
             messages = (point * present).requires_grad_()
             degrees = (present * (starts + point * (1 - starts))).requires_grad_()
-            scaled = [(point * each).requires_grad_() for each in gates]
+            scaled = [(point * gate).requires_grad_() for gate in gates]
             h = layer(X, model.first, edges, messages, degrees) * scaled[0]
             h = layer(model.mix(h) * scaled[1], model.second, edges, messages, degrees) * scaled[2]
             output = model.out(h.sum(dim=0))[1]
@@ -80,17 +80,22 @@ RING = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 0, 2, 5, 1, 1], [1, 2, 3, 4, 5, 6, 0,
 
 def test_shares_of_gcn_are_those_of_a_literal_integral() -> None:
     model, mask = Net(gnn.GCNConv), 0.5 + torch.rand(RING.size(1), dtype=torch.float64)
-    found = GOAtAttribution(model, at="adjacency").attribute(mask, 1, (X, RING))
-    torch.testing.assert_close(found, literal(model, gcn, RING, mask, torch.zeros_like(mask)), rtol=1e-9, atol=1e-11)
+    attributions = GOAtAttribution(model, at="adjacency").attribute(mask, 1, (X, RING))
+    torch.testing.assert_close(
+        attributions, literal(model, gcn, RING, mask, torch.zeros_like(mask)), rtol=1e-9, atol=1e-11
+    )
 
 
 def test_shares_of_a_mean_are_those_of_a_literal_integral() -> None:
     """The count of a mean starts at 1: presence counts in it as 1 / count at first."""
     model = Net(gnn.SAGEConv)
     starts = 1 / torch.bincount(RING[1])[RING[1]].double()
-    found = GOAtAttribution(model, at="adjacency").attribute(
+    attributions = GOAtAttribution(model, at="adjacency").attribute(
         torch.ones(RING.size(1), dtype=torch.float64), 1, (X, RING)
     )
     torch.testing.assert_close(
-        found, literal(model, sage, RING, torch.ones(RING.size(1), dtype=torch.float64), starts), rtol=1e-9, atol=1e-11
+        attributions,
+        literal(model, sage, RING, torch.ones(RING.size(1), dtype=torch.float64), starts),
+        rtol=1e-9,
+        atol=1e-11,
     )

@@ -154,17 +154,17 @@ def test_half_precision_is_as_fine_as_the_model_where_no_gate_flips(kind: str, d
     for seed in range(3):
         model = make_gnn(kind, seed=seed, layers=2)
         with torch.no_grad():
-            for name, each in (*model.named_parameters(), *model.named_buffers()):
-                if each.is_floating_point() and "var" not in name:
-                    each.copy_(-each.abs() if "running_mean" in name else 0.3 * each.abs())
+            for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+                if tensor.is_floating_point() and "var" not in name:
+                    tensor.copy_(-tensor.abs() if "running_mean" in name else 0.3 * tensor.abs())
         x, edge_index = graph(seed, 30, 400)
         x, model = x.abs().to(dtype), model.to(dtype)
-        found, delta = GOAtAttribution(model).attribute(
+        attributions, delta = GOAtAttribution(model).attribute(
             ones(edge_index).to(dtype), 0, (x, edge_index), return_convergence_delta=True
         )
         expected = GOAtAttribution(model.double()).attribute(ones(edge_index), 0, (x.double(), edge_index))
-        assert found.dtype == dtype
-        torch.testing.assert_close(found.double(), expected, rtol=0, atol=2 * eps * float(expected.abs().max()))
+        assert attributions.dtype == dtype
+        torch.testing.assert_close(attributions.double(), expected, rtol=0, atol=2 * eps * float(expected.abs().max()))
         assert abs(float(delta)) < 3 * eps * float(expected.sum())
 
 
@@ -208,8 +208,8 @@ def test_every_kind_of_forward_func_gives_the_same() -> None:
     model = make_gnn()
     expected = GOAtAttribution(model).attribute(ones(edge_index), 1, (x, edge_index))
     for wrapped in (EdgeMaskedModel(model), to_captum_model(model, "edge"), torch.compile(model)):
-        found = GOAtAttribution(wrapped).attribute(ones(edge_index, 1), 1, (x, edge_index))
-        torch.testing.assert_close(found, expected.unsqueeze(0))
+        attributions = GOAtAttribution(wrapped).attribute(ones(edge_index, 1), 1, (x, edge_index))
+        torch.testing.assert_close(attributions, expected.unsqueeze(0))
 
 
 def test_pygs_wrapper_with_an_output_index() -> None:
@@ -258,8 +258,8 @@ def test_convergence_delta_is_sum_minus_difference(batch_of_graphs: Batch) -> No
         torch.testing.assert_close(delta[owned], (sums - change)[owned])
     x, edge_index = graph()
     masks = torch.rand(3, edge_index.size(1), dtype=torch.float64)
-    found = goat.attribute(masks, [0, 1, 2], (x, edge_index))
-    delta = goat.compute_convergence_delta((found + 1.0,), None, (masks,), [0, 1, 2], (x, edge_index))
+    attributions = goat.attribute(masks, [0, 1, 2], (x, edge_index))
+    delta = goat.compute_convergence_delta((attributions + 1.0,), None, (masks,), [0, 1, 2], (x, edge_index))
     torch.testing.assert_close(delta, torch.full((3,), float(edge_index.size(1)), dtype=torch.float64))
 
 

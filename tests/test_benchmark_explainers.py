@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import GNN, make_gnn, random_edges, randomize
+from conftest import GNN, combinations, make_gnn, random_edges, randomize, slow_unless
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv, GCNConv, MessagePassing, global_mean_pool
@@ -110,7 +110,12 @@ def kinds_for(name: str) -> tuple[str, ...]:
     return ("gcn", "gin") if name in SLOW or "peeled" in name else KINDS
 
 
-CASES = [pytest.param(name, kind, id=f"{name}-{kind}") for name in NAMES for kind in kinds_for(name)]
+CASES = [(name, kind) for name in NAMES for kind in kinds_for(name)]
+FAST_CASES = [  # every method that takes little time
+    (name, kinds_for(name)[number % len(kinds_for(name))])
+    for number, name in enumerate(NAMES)
+    if not EXPLAINERS[name].slow and "peeled" not in name
+]
 
 
 def state(model: nn.Module) -> dict[str, Any]:
@@ -118,17 +123,17 @@ def state(model: nn.Module) -> dict[str, Any]:
     return {
         "weights": {name: tensor.clone() for name, tensor in model.state_dict().items()},
         "modules": [name for name, _ in model.named_modules()],
-        "requires_grad": [each.requires_grad for each in model.parameters()],
-        "gradients": [each.grad for each in model.parameters()],
+        "requires_grad": [parameter.requires_grad for parameter in model.parameters()],
+        "gradients": [parameter.grad for parameter in model.parameters()],
         "hooks": [
-            len(value) for each in model.modules() for key, value in vars(each).items() if key.endswith("_hooks")
+            len(value) for module in model.modules() for key, value in vars(module).items() if key.endswith("_hooks")
         ],
         "masks": [
-            (each.explain, each._edge_mask, each._loop_mask, each.fuse, vars(each).get("message_scale"))
-            for each in model.modules()
-            if isinstance(each, MessagePassing)
+            (module.explain, module._edge_mask, module._loop_mask, module.fuse, vars(module).get("message_scale"))
+            for module in model.modules()
+            if isinstance(module, MessagePassing)
         ],
-        "training": [each.training for each in model.modules()],
+        "training": [module.training for module in model.modules()],
     }
 
 
@@ -138,7 +143,7 @@ def same(one: Any, other: Any) -> bool:
     return torch.equal(one, other) if isinstance(one, Tensor) else one == other
 
 
-@pytest.mark.parametrize(("name", "kind"), CASES)
+@pytest.mark.parametrize(("name", "kind"), slow_unless(FAST_CASES.__contains__, CASES))
 def test_scores(name: str, kind: str, graphs: Batch) -> None:
     """One finite number per edge, the same again and in a batch; the model and all random states are left alone."""
     model = make_model(kind)
@@ -158,7 +163,7 @@ def test_scores(name: str, kind: str, graphs: Batch) -> None:
     np.random.seed(1)
     with torch.no_grad():
         assert torch.equal(explainer(name, model, graphs)(model, graphs, TARGET), scores)
-    alone = [explain(model, each, TARGET[k : k + 1]) for k, each in enumerate(graphs.to_data_list())]
+    alone = [explain(model, single, TARGET[k : k + 1]) for k, single in enumerate(graphs.to_data_list())]
     torch.testing.assert_close(torch.cat(alone), scores, rtol=1e-5, atol=1e-8)
 
 
@@ -171,21 +176,23 @@ def test_registered(name: str) -> None:
     assert EXPLAINERS[name]().complete is kind.complete
 
 
-@pytest.mark.parametrize("kind", ["gcn", "authors", "gin", "sage_mean"])
-@pytest.mark.parametrize("name", [name for name in NAMES if EXPLAINERS[name].complete])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    combinations([name for name in NAMES if EXPLAINERS[name].complete], ["gcn", "authors", "gin", "sage_mean"]),
+)
 def test_complete(name: str, kind: str, graphs: Batch) -> None:
     """What claims to add up does, up to what the method approximates."""
     model = make_model(kind)
     options = {"kernel_shap": {"samples": 60}, "shapley_value_sampling": {"samples": 2}}.get(name, {"n_steps": 400})
     explain = EXPLAINERS[name](**({} if "goat" in name else options))
     scores = scores_of(explain, model, graphs, TARGET)
-    found = Graphs.of(graphs, TARGET)
-    x, edge_index, batch = found.inputs
+    wrapped = Graphs.of(graphs, TARGET)
+    x, edge_index, batch = wrapped.inputs
     if explain.baseline == "masked":
         nothing = EdgeMaskedModel(model)(torch.zeros(graphs.num_edges, dtype=x.dtype), x, edge_index, batch)
     else:
         nothing = model(x, edge_index[:, :0], batch)
-    difference = found.values(model) - found.of_target(nothing)
+    difference = wrapped.values(model) - wrapped.of_target(nothing)
     sums = torch.zeros(4, dtype=x.dtype).index_add_(0, batch[edge_index[0]], scores)
     near = 1e-6 if "goat" in name or name == "shapley_value_sampling" else 0.01
     torch.testing.assert_close(sums, difference, rtol=near, atol=near)

@@ -32,10 +32,11 @@ def explained(name: str, model: nn.Module) -> Tensor:
 def direct(method: GOAtAttribution | Peeling, model: nn.Module) -> Tensor:
     graphs = Batch.from_data_list([DATA])
     mask = torch.ones(EDGES.size(1), dtype=torch.float64)
-    found: Tensor = method.attribute(mask, 2, (graphs.x, graphs.edge_index, graphs.batch))
-    return found
+    attributions: Tensor = method.attribute(mask, 2, (graphs.x, graphs.edge_index, graphs.batch))
+    return attributions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gcn", "sage_mean"])
 def test_what_the_library_says(kind: str) -> None:
     model = make_gnn(kind)
@@ -54,13 +55,14 @@ def test_what_the_library_says(kind: str) -> None:
 def test_occlusion_deletes_one_edge_after_the_other(kind: str) -> None:
     model = make_gnn(kind)
     whole = model(DATA.x, EDGES)[0, 2]
-    found = explained("occlusion_adjacency", model)
+    scores = explained("occlusion_adjacency", model)
     for column, edge in enumerate(EDGES.t()):
         gone = (EDGES.t() == edge).all(dim=1) | (EDGES.t() == edge.flip(0)).all(dim=1)
-        torch.testing.assert_close(2 * found[column], (whole - model(DATA.x, EDGES[:, ~gone])[0, 2]).detach())
+        torch.testing.assert_close(2 * scores[column], (whole - model(DATA.x, EDGES[:, ~gone])[0, 2]).detach())
 
 
 @pytest.mark.parametrize(("name", "other"), PAIRS)
+@pytest.mark.slow
 def test_same_as_masked_messages_where_a_model_only_sums(name: str, other: str) -> None:
     for kind in ("gin", "sage_sum"):
         model = make_gnn(kind)
@@ -89,6 +91,7 @@ def test_skips_models_of_which_it_is_not_known_what_they_do_without_an_edge(name
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "occlusion_adjacency"])
+@pytest.mark.slow
 def test_at_most_eight_attributions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = []
     for method in (GOAtAttribution, UpperHalfGradients):

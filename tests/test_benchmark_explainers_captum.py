@@ -91,8 +91,8 @@ def test_shapley_values_are_right() -> None:
     other = value(1, 1, 1, 1) - value(0, 0, 0, 0) - gain
     expected = torch.stack([gain, gain, other, other]).detach() / 2
     for name, near in (("shapley_value_sampling", 0.2), ("kernel_shap", 0.02)):
-        found = EXPLAINERS[name](samples=50)(model, Data(x=x, edge_index=edges), torch.tensor([CLASS]))
-        torch.testing.assert_close(found, expected, rtol=0.0, atol=near * float(expected.abs().max()))
+        scores = EXPLAINERS[name](samples=50)(model, Data(x=x, edge_index=edges), torch.tensor([CLASS]))
+        torch.testing.assert_close(scores, expected, rtol=0.0, atol=near * float(expected.abs().max()))
 
 
 class ModularGNN(GNN):
@@ -153,17 +153,17 @@ def test_occlusion(kind: str) -> None:
             mask = (players != player).double()
             drop = whole - masked(mask, X, data.edge_index)[0, 1]
             expected[players == player] = drop.detach() / (players == player).sum()
-        found = EXPLAINERS["occlusion"]()(model, data, torch.tensor([1]))
-        torch.testing.assert_close(found, expected)
+        scores = EXPLAINERS["occlusion"]()(model, data, torch.tensor([1]))
+        torch.testing.assert_close(scores, expected)
 
 
 def test_occlusion_removes_edges() -> None:
     """Where nothing depends on degrees, masking an edge is removing it."""
     model, columns = make_gnn("sage_sum"), undirected_feature_mask(EDGES)
-    found = explained("occlusion", model)
+    scores = explained("occlusion", model)
     for edge in columns.unique():
         rest = model(X, EDGES[:, columns != edge])[0, CLASS]
-        torch.testing.assert_close(found[columns == edge].sum(), model(X, EDGES)[0, CLASS] - rest)
+        torch.testing.assert_close(scores[columns == edge].sum(), model(X, EDGES)[0, CLASS] - rest)
 
 
 def test_weights_of_a_normalized_gcn() -> None:
@@ -183,9 +183,9 @@ def test_weights_of_a_normalized_gcn() -> None:
     for point, share in zip(points, shares, strict=True):
         weights = torch.full((EDGES.size(1),), (point + 1) / 2, dtype=torch.float64, requires_grad=True)
         expected += torch.autograd.grad(dense(weights), weights)[0] * share / 2
-    found = explained("integrated_gradients_weights", model)
-    torch.testing.assert_close(found, expected)
-    assert not torch.allclose(found, explained("integrated_gradients", model))
+    scores = explained("integrated_gradients_weights", model)
+    torch.testing.assert_close(scores, expected)
+    assert not torch.allclose(scores, explained("integrated_gradients", model))
 
 
 def test_weights_are_the_mask_without_normalization() -> None:

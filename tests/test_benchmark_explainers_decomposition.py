@@ -111,7 +111,7 @@ def test_against_the_rules_written_out() -> None:
     adjacency += torch.diag(loops.double())
     norm = adjacency.sum(1).rsqrt()
     matrix = norm[:, None] * adjacency * norm
-    found = decompose(model, graphs, GROUPS)
+    decomposition = decompose(model, graphs, GROUPS)
     for k, group in enumerate(GROUPS):
         value = Pair(X * group[:, None], X * ~group[:, None])
         for conv in model.convs:
@@ -119,8 +119,8 @@ def test_against_the_rules_written_out() -> None:
         value = value.linear(torch.full((1, 7), 1 / 7, dtype=torch.float64))
         value = value.times(model.hidden.weight.t()).plus(model.hidden.bias).relu()
         value = value.times(model.out.weight.t()).plus(model.out.bias)
-        torch.testing.assert_close(found.part[k], value.group)
-        torch.testing.assert_close(found.rest[k], value.rest)
+        torch.testing.assert_close(decomposition.part[k], value.group)
+        torch.testing.assert_close(decomposition.rest[k], value.rest)
 
 
 def test_edges_are_groups_of_two_nodes() -> None:
@@ -220,8 +220,8 @@ def test_relevance_of_all_walks(gamma: float) -> None:
             for step in (first, second):
                 if step < 6:
                     expected[step] += relevance
-    found = EXPLAINERS["gnn_lrp"](gamma=gamma)(model, Data(x=x, edge_index=edges), torch.tensor([1]))
-    torch.testing.assert_close(found, expected)
+    scores = EXPLAINERS["gnn_lrp"](gamma=gamma)(model, Data(x=x, edge_index=edges), torch.tensor([1]))
+    torch.testing.assert_close(scores, expected)
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gcn_plain", "gin"])

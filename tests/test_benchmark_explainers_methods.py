@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_gnn, random_edges
-from scipy.stats import chi2_contingency
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.explain import Explainer, GNNExplainer, GraphMaskExplainer, PGExplainer
@@ -117,8 +116,8 @@ def test_gnn_explainer_is_that_of_pyg() -> None:
     explainer = Explainer(model, GNNExplainer(epochs=6), "phenomenon", GRAPH_LEVEL, edge_mask_type="object")
     with seeded(Graphs.of(data, target).seed(2)):
         expected = explainer(data.x, data.edge_index, batch=torch.zeros(6, dtype=torch.long), target=target).edge_mask
-    found = EXPLAINERS["gnn_explainer"](epochs=6, seed=2)(model, data, target)
-    torch.testing.assert_close(found, expected)
+    scores = EXPLAINERS["gnn_explainer"](epochs=6, seed=2)(model, data, target)
+    torch.testing.assert_close(scores, expected)
 
 
 @pytest.mark.parametrize("all_nodes", [False, True])
@@ -168,8 +167,8 @@ def test_attention() -> None:
     edges, alpha = model.conv(data.x, data.edge_index, return_attention_weights=True)[1]
     weights = dict(zip(map(tuple, edges.t().tolist()), alpha[:, 0].tolist(), strict=True))
     expected = [0.0 if a == b else weights[a, b] for a, b in data.edge_index.t().tolist()]
-    found = EXPLAINERS["attention"]()(model, data, torch.tensor([0]))
-    torch.testing.assert_close(found, torch.tensor(expected))
+    scores = EXPLAINERS["attention"]()(model, data, torch.tensor([0]))
+    torch.testing.assert_close(scores, torch.tensor(expected))
 
 
 def test_graph_mask_trains(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,6 +185,8 @@ def test_graph_mask_trains(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_p_value() -> None:
+    from scipy.stats import chi2_contingency  # takes a second to import
+
     generator = np.random.default_rng(0)
     for _ in range(20):
         one, other = generator.random((2, 60)) < generator.random((2, 1))
@@ -233,14 +234,16 @@ def test_pgm_finds_the_node() -> None:
 def test_best_values_of_subgraphs() -> None:
     data = Data(x=torch.ones(5, 1), edge_index=torch.tensor([[0, 1, 2, 3, 3], [1, 2, 3, 4, 3]]))
     graphs = Graphs.of(data, torch.tensor([0]))
-    found = [([0, 1, 2, 3, 4], 0.0), ([0, 1, 2], -0.1), ([2, 3], -0.3), ([1, 2, 3], -0.2)]
-    scores = subgraphx.best_values(found, graphs)
+    coalitions = [([0, 1, 2, 3, 4], 0.0), ([0, 1, 2], -0.1), ([2, 3], -0.3), ([1, 2, 3], -0.2)]
+    scores = subgraphx.best_values(coalitions, graphs)
     torch.testing.assert_close(scores, torch.tensor([-0.1, -0.1, -0.2, -0.3, -0.2]))
 
 
 def test_subgraphx_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: Any = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *args: None if name == "dig" else found(name, *args))
+    find_spec: Any = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *args: None if name == "dig" else find_spec(name, *args)
+    )
     with pytest.raises(ExplainerSkippedError, match="pip install --no-deps dive-into-graphs"):
         EXPLAINERS["subgraphx"]()(Adds(1.0).eval(), star(1.0, 2.0), torch.tensor([1]))
 

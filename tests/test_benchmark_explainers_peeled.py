@@ -21,6 +21,7 @@ from captum_goat.peeling import Peeling
 
 
 @pytest.mark.parametrize("kind", [PeeledGOAt, PeeledUpperHalfGradients, PeeledRandom])
+@pytest.mark.slow
 def test_in_the_benchmark(kind: Any, graphs: Batch) -> None:
     """The same scores alone and in a batch, in an order that metrics read as Peeling found it, self-loops included."""
     model, explain = make_gnn("gin"), kind()
@@ -28,13 +29,13 @@ def test_in_the_benchmark(kind: Any, graphs: Batch) -> None:
     assert scores.shape == (graphs.num_edges,)
     assert scores.dtype == torch.float64
     assert torch.equal(explain(model, graphs, TARGET), scores)
-    alone = [explain(model, each, TARGET[k : k + 1]) for k, each in enumerate(graphs.to_data_list())]
+    alone = [explain(model, single, TARGET[k : k + 1]) for k, single in enumerate(graphs.to_data_list())]
     torch.testing.assert_close(torch.cat(alone), scores, rtol=0, atol=0)
     if kind is not PeeledRandom:
         peeling = Peeling(explain.method(model), explain.rounds, explain.order, removal=explain.removal)
-        found = peeling.attribute(ones(graphs), TARGET, arguments_of(graphs))
+        attributions = peeling.attribute(ones(graphs), TARGET, arguments_of(graphs))
         edges = CountedEdges.of(graphs)
-        per_edge = torch.zeros(len(edges.graph), dtype=torch.float64).scatter_(0, edges.number, found)
+        per_edge = torch.zeros(len(edges.graph), dtype=torch.float64).scatter_(0, edges.number, attributions)
         torch.testing.assert_close(edges.totals(scores), per_edge)
 
 
@@ -49,10 +50,11 @@ def test_costs_at_most_eight_attributions(graphs: Batch) -> None:
     assert len(explain.seen.masks) <= 8
 
 
+@pytest.mark.slow
 def test_random_is_random_in_the_benchmark() -> None:
     graphs = ba_2motifs(100)
     batch, target = Batch.from_data_list(graphs), torch.zeros(100, dtype=torch.long)
-    expected = torch.tensor([float(each.edge_label.float().mean()) for each in graphs]).mean()
+    expected = torch.tensor([float(graph.edge_label.float().mean()) for graph in graphs]).mean()
     model = make_gnn("gin", dtype=torch.float32)
     for seed in (0, 1):
         precision = precision_at_k(batch, PeeledRandom(seed=seed)(model, batch, target))

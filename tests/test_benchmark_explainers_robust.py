@@ -41,7 +41,7 @@ def star(values: Tensor) -> Data:
 
 
 def graphs_of(*values: list[list[float]]) -> Graphs:
-    batch = Batch.from_data_list([star(torch.tensor(each)) for each in values])
+    batch = Batch.from_data_list([star(torch.tensor(leaves)) for leaves in values])
     return Graphs.of(batch, torch.zeros(len(values), dtype=torch.long))
 
 
@@ -80,7 +80,7 @@ def test_one_class_has_no_boundaries() -> None:
     model = Sums(1, linear([[0.0], [1.0]], [0.0, 100.0])).eval().requires_grad_(False)
     graphs = graphs_of([[1.0]], [[2.0]])
     head = Head(model, graphs)
-    assert [tuple(each.shape) for each in decision_regions(head, head.embeddings(graphs, model))] == [(0, 2)] * 2
+    assert [tuple(region.shape) for region in decision_regions(head, head.embeddings(graphs, model))] == [(0, 2)] * 2
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gin", "sage_sum"])
@@ -127,7 +127,7 @@ def test_learns_what_moves_graphs_across_the_boundary() -> None:
     model.conv.lin_r.weight.data.copy_(torch.tensor([[0.0], [1.0]]))
     generator = torch.Generator().manual_seed(0)
     weak = [0.3 * torch.rand(5, 1, generator=generator) for _ in range(24)]
-    data = [star(torch.cat([each, torch.tensor([[2.5]])]) if k % 2 else each) for k, each in enumerate(weak)]
+    data = [star(torch.cat([leaves, torch.tensor([[2.5]])]) if k % 2 else leaves) for k, leaves in enumerate(weak)]
     explain = EXPLAINERS["rc_explainer"](epochs=80, lr=0.01)
     with pytest.raises(ValueError, match=r"fit\(model, graphs\)"):
         explain(model, data[1], torch.tensor([1]))

@@ -80,7 +80,7 @@ def test_first_page_and_tables_have_every_explainer(finished: Path) -> None:
 def test_table_has_its_schema_and_every_part(finished: Path) -> None:
     with gzip.open(finished / "benchmark" / "results.csv.gz", "rt", newline="", encoding="utf-8") as file:
         lines = list(csv.reader(file))
-    assert lines[0] == [each.name for each in fields(Row)]
+    assert lines[0] == [column.name for column in fields(Row)]
     assert all(len(line) == len(lines[0]) for line in lines)
     results = Results(read_rows(finished / "benchmark" / "results.csv.gz"))
     assert len(results._found) == len(results.rows), "a row is named twice"
@@ -151,8 +151,10 @@ def test_an_explainer_that_ran_out_of_time_goes_on_when_it_has_more(tmp_path: Pa
     def explained(**changes: object) -> list[int]:
         run(replace(options, **changes))  # type: ignore[arg-type]
         results = Results(read_rows(tmp_path / "benchmark" / "results.csv.gz"))
-        found = [results.get("ba_2motifs", "gcn", "random", metric) for metric in ("seconds_alone", "ground_truth_auc")]
-        return [row.n for row in found if row is not None]
+        optional_rows = [
+            results.get("ba_2motifs", "gcn", "random", metric) for metric in ("seconds_alone", "ground_truth_auc")
+        ]
+        return [row.n for row in optional_rows if row is not None]
 
     assert explained() == [1, 1]
     assert explained(budget=60.0) == [6, 6]

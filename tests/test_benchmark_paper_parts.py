@@ -51,9 +51,7 @@ def cell_of(name: str, values: Tensor, groups: Tensor | None = None) -> Cell:
 
 def found_row(rows: list[Row], name: str, protocol: str, metric: str, label: str = "all") -> Row:
     (row,) = [
-        each
-        for each in rows
-        if (each.explainer, each.protocol, each.metric, each.label) == (name, protocol, metric, label)
+        row for row in rows if (row.explainer, row.protocol, row.metric, row.label) == (name, protocol, metric, label)
     ]
     return row
 
@@ -149,12 +147,12 @@ def test_verdicts_are_by_two_standard_errors() -> None:
         return Row(*what, value=0.5 + difference, n=9, difference=difference, difference_error=0.1)
 
     rows = [row("goat", 0.0), row("occlusion", 0.3), row("saliency", 0.15), row("random", -0.3)]
-    assert [verdicts.verdict(each) for each in rows] == [None, "better", "alike", "worse"]
+    assert [verdicts.verdict(row) for row in rows] == [None, "better", "alike", "worse"]
     results = Results(rows)
     assert "| NCI1, GCN | 0.500 | `occlusion` (+0.300) | `saliency` | `random` |" in verdicts.by_task(results, "stay")
     best = verdicts.best_by_task(results, "stay")
     assert "| NCI1, GCN | 0.500 | 3 of 4 | 1 / 1 / 1 | `occlusion` (+0.300 ± 0.100) |" in best
-    of_class = [replace(each, label="1", n=4 if each.explainer == "saliency" else 9) for each in rows]
+    of_class = [replace(row, label="1", n=4 if row.explainer == "saliency" else 9) for row in rows]
     best = verdicts.best_by_task(Results([*rows, *of_class]), "stay", per_class=True)
     assert best.splitlines()[2:] == [
         "| NCI1, GCN, class 1 | 0.500 | 2 of 3 | 1 / 1 / 1 | `occlusion` (+0.300 ± 0.100) |"
@@ -220,10 +218,10 @@ def test_search_by_size_is_the_search_of_all_together(monkeypatch: pytest.Monkey
 def test_measurements_have_one_number_per_graph() -> None:
     task = task_of(4)
     scores = torch.rand(sum(graph.num_edges for graph in task.graphs[:3]), generator=torch.Generator().manual_seed(0))
-    found = measure(task, scores, 3)
-    assert all(values.shape == (3,) for values in [*found.values.values(), *found.groups.values()])
-    assert all(values.shape == (3, 8) for values in found.embeddings.values())
-    policies = {key.nodes for key in found.values if key.metric == "fidelity_plus"}
+    measurements = measure(task, scores, 3)
+    assert all(values.shape == (3,) for values in [*measurements.values.values(), *measurements.groups.values()])
+    assert all(values.shape == (3, 8) for values in measurements.embeddings.values())
+    policies = {key.nodes for key in measurements.values if key.metric == "fidelity_plus"}
     assert policies == {"stay", "leave"}
 
 

@@ -49,9 +49,9 @@ def cell_of(name: str, plus: list[float], minus: list[float]) -> Cell:
     count = len(plus)
     explanation = TimedScores([torch.zeros(0)] * count, torch.ones(1), 0.1, 0.0, torch.full((count,), torch.nan))
     values = {
-        Key(metric, "stay", "fixed", str(each)): torch.tensor(heights)
+        Key(metric, "stay", "fixed", str(sparsity)): torch.tensor(heights)
         for metric, heights in (("fidelity_plus", plus), ("fidelity_minus", minus))
-        for each in SPARSITIES
+        for sparsity in SPARSITIES
     }
     return Cell(name, explanation, Measurements(values))
 
@@ -74,17 +74,17 @@ def trial(name: str, plus: tuple[float, float], minus: tuple[float, float], valu
 
 def test_area_under_a_curve_by_hand() -> None:
     heights: dict[Key, Tensor] = {}
-    for number, each in enumerate(SPARSITIES):  # one graph's curve is level, the other's falls from 0.8 to 0
-        heights[Key("fidelity_plus", "stay", "fixed", str(each))] = torch.tensor([0.5, 0.8 - 0.2 * number])
-        heights[Key("fidelity_plus", "leave", "fixed", str(each))] = torch.tensor([9.0, 9.0])
+    for number, sparsity in enumerate(SPARSITIES):  # one graph's curve is level, the other's falls from 0.8 to 0
+        heights[Key("fidelity_plus", "stay", "fixed", str(sparsity))] = torch.tensor([0.5, 0.8 - 0.2 * number])
+        heights[Key("fidelity_plus", "leave", "fixed", str(sparsity))] = torch.tensor([9.0, 9.0])
     cell = Cell("goat", None, Measurements(heights))
     assert areas_of_graphs(cell, "fidelity_plus").tolist() == pytest.approx([0.5, 0.4])
 
 
 def test_differences_are_paired_with_occlusion_and_with_goat() -> None:
     peeled = cell_of("goat_peeled", [0.5, 0.6, 0.7], [0.2, 0.1, 0.3])
-    found = {each.explainer: each for each in trials_of(study_of(GOAT, OCCLUSION, peeled))}
-    plus, minus = found["goat_peeled"].plus, found["goat_peeled"].minus
+    trials = {trial.explainer: trial for trial in trials_of(study_of(GOAT, OCCLUSION, peeled))}
+    plus, minus = trials["goat_peeled"].plus, trials["goat_peeled"].minus
     assert (plus.reference, minus.reference, plus.attributions) == ("occlusion", "goat", 5)
     assert (plus.value, plus.difference, plus.difference_error) == (
         pytest.approx(0.6),
@@ -94,26 +94,28 @@ def test_differences_are_paired_with_occlusion_and_with_goat() -> None:
     # 0, -0.1 and 0.1: mean 0, standard deviation 0.1
     assert minus.difference == pytest.approx(0.0, abs=1e-7)
     assert minus.difference_error == pytest.approx(0.1 / math.sqrt(3))
-    assert found["goat_peeled"].verdict == "by the mean"
-    assert found["goat"].verdict == "no"
-    assert math.isnan(found["goat"].minus.difference)
-    assert math.isnan(found["occlusion"].plus.difference)
+    assert trials["goat_peeled"].verdict == "by the mean"
+    assert trials["goat"].verdict == "no"
+    assert math.isnan(trials["goat"].minus.difference)
+    assert math.isnan(trials["occlusion"].plus.difference)
 
 
 def test_occlusion_by_deletion_comes_first() -> None:
     deleted = cell_of("occlusion_adjacency", [0.9] * 3, [0.1] * 3)
-    found = {each.explainer: each for each in trials_of(study_of(GOAT, OCCLUSION, deleted))}
-    assert {each.plus.reference for each in found.values()} == {"occlusion_adjacency"}
-    assert found["occlusion"].plus.difference == pytest.approx(-0.4)
-    assert math.isnan(found["occlusion_adjacency"].plus.difference)
+    trials = {trial.explainer: trial for trial in trials_of(study_of(GOAT, OCCLUSION, deleted))}
+    assert {trial.plus.reference for trial in trials.values()} == {"occlusion_adjacency"}
+    assert trials["occlusion"].plus.difference == pytest.approx(-0.4)
+    assert math.isnan(trials["occlusion_adjacency"].plus.difference)
 
 
 def test_fewer_graphs_are_compared_with_the_first_of_the_others() -> None:
     peeled = cell_of("goat_peeled", [0.5], [0.1])
-    (found,) = [each for each in trials_of(study_of(GOAT, OCCLUSION, peeled)) if each.explainer == "goat_peeled"]
-    assert (found.plus.n, found.plus.difference) == (1, pytest.approx(0.1))
-    assert math.isnan(found.plus.difference_error)
-    assert found.meets()
+    (trial,) = [
+        candidate for candidate in trials_of(study_of(GOAT, OCCLUSION, peeled)) if candidate.explainer == "goat_peeled"
+    ]
+    assert (trial.plus.n, trial.plus.difference) == (1, pytest.approx(0.1))
+    assert math.isnan(trial.plus.difference_error)
+    assert trial.meets()
 
 
 def test_nothing_to_compare_with() -> None:
@@ -191,7 +193,7 @@ def test_section_counts_tasks_and_says_where_none_meets_both() -> None:
     assert "**No recipe does on 1.**" in words
     assert "NCI1, GCN (textbook): `goat_peeled` has fid+ -0.200" in words
     section = recipes_page(studies, "benchmark/recipes.csv")
-    for phrase in ('removal="cut"', 'order="both"', "upper half", "chosen on graphs\nof these same data sets"):
+    for phrase in ('removal="cut"', 'order="both"', "upper half", "chosen on graphs\nof these same datasets"):
         assert phrase in section
     # fid+: 0.2, 0 and -0.1 in both tasks, fid-: 0.1 each, without a doubt
     assert "differs in fid+ by +0.033 on average over 2 tasks, and by more than two standard errors on 0" in section
@@ -235,7 +237,7 @@ def test_report_with_a_model_that_is_not_the_papers(tmp_path: Path) -> None:
     )
     first, textbook = run(options), "GCN (textbook)"
     pages = {path.stem: path.read_text(encoding="utf-8") for path in (first, *(tmp_path / "benchmark").glob("*.md"))}
-    assert "of 1 pairs of data set and model" in pages["benchmark"]
+    assert "of 1 pairs of dataset and model" in pages["benchmark"]
     assert textbook in pages["benchmark"].split("## Accuracies of the models")[1]
     assert textbook not in pages["benchmark"].split("## Accuracies of the models")[0]
     paper, other = pages["fidelity"].split(f"## {textbook}")
@@ -247,12 +249,12 @@ def test_report_with_a_model_that_is_not_the_papers(tmp_path: Path) -> None:
     assert "`goat_adjacency_peeled`" in pages["recipes"]
     with (tmp_path / "benchmark" / "recipes.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == [each.name for each in fields(Area)]
-    found = {(row["gnn"], row["explainer"], row["metric"]): row for row in rows}
-    assert len(found) == len(rows) == 2 * (3 + 4)
+    assert list(rows[0]) == [column.name for column in fields(Area)]
+    row_of = {(row["gnn"], row["explainer"], row["metric"]): row for row in rows}
+    assert len(row_of) == len(rows) == 2 * (3 + 4)
     # This model only sums over its edges.
     for metric in ("fidelity_plus", "fidelity_minus"):
-        assert found["gcn", "goat_adjacency", metric]["value"] == found["gcn", "goat", metric]["value"]
+        assert row_of["gcn", "goat_adjacency", metric]["value"] == row_of["gcn", "goat", metric]["value"]
 
 
 def test_options_have_explainers_for_other_models() -> None:

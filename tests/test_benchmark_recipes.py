@@ -67,16 +67,17 @@ def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         assert text.count(f"| `{name}` |") == 3
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_the_metrics() -> None:
     model, _ = trained_model(epochs=1, show_progress=False)
     graph = large_graph(60)
     graph.x = graph.x.double()
     target = torch.tensor([1])
-    found = recipes.measure("occlusion", model, graph, target)
+    measured = recipes.measure("occlusion", model, graph, target)
     scores = EXPLAINERS["occlusion"]()(model, graph, target)
     expected = fidelity_plus(model, graph, select_edges(graph, scores, 0.9), target)
-    assert float(found.plus[recipes.SPARSITIES.index(0.9)]) == pytest.approx(float(expected))
-    assert found.seconds > 0
+    assert float(measured.plus[recipes.SPARSITIES.index(0.9)]) == pytest.approx(float(expected))
+    assert measured.seconds > 0
 
 
 def test_command_line_refuses(capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,10 +55,11 @@ def sleeping() -> Callable[[], None]:
 
 
 def apart(prepare: Callable[..., Callable[[], object]], *arguments: int, seconds: float = 60.0) -> tuple[float, object]:
-    found = call_apart(prepare, arguments, threads=1, seconds=seconds, memory=400 * MEGABYTE)
-    return found.peak / MEGABYTE, found.result
+    measured = call_apart(prepare, arguments, threads=1, seconds=seconds, memory=400 * MEGABYTE)
+    return measured.peak / MEGABYTE, measured.result
 
 
+@pytest.mark.slow
 def test_memory_of_a_call_is_what_the_call_takes() -> None:
     peak, result = apart(allocating, 300, 100)
     assert result == 100 * MEGABYTE // 4
@@ -66,6 +67,7 @@ def test_memory_of_a_call_is_what_the_call_takes() -> None:
     assert apart(allocating, 0, 0)[0] < 10
 
 
+@pytest.mark.slow
 def test_calls_that_take_too_much_or_fail_are_told_apart() -> None:
     with pytest.raises(TooLargeError, match="out of memory"):
         apart(allocating, 0, 1000)
@@ -106,9 +108,9 @@ def test_every_method_scores_every_edge() -> None:
     model, graphs = graph_model("gin", 8), explained(molecule(3))
     assert not model.training
     scores = {name: method.prepare(model)(graphs) for name, method in METHODS.items()}
-    for name, found in scores.items():
-        assert found.shape == (graphs.num_edges,), name
-        assert found.isfinite().all(), name
+    for name, values in scores.items():
+        assert values.shape == (graphs.num_edges,), name
+        assert values.isfinite().all(), name
     torch.testing.assert_close(scores["unit"], scores["cheap_unit"])
     torch.testing.assert_close(scores["unit"].abs(), scores["saliency"])
     ways = (scores[name].detach().float() for name in ("integrated_gradients", "integrated_gradients_pyg"))
@@ -134,16 +136,16 @@ def test_rounds_are_interleaved_and_have_their_own_graphs() -> None:
     def noting(name: str) -> Callable[[Graphs], None]:
         return lambda given: seen.append((name, (given.num_edges - 10) // 2))
 
-    found = in_turn({"a": noting("a"), "b": noting("b")}, graphs, rounds=3)
+    times = in_turn({"a": noting("a"), "b": noting("b")}, graphs, rounds=3)
     assert seen == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2), ("b", 3), ("a", 3)]
-    assert [len(each) for each in found.seconds.values()] == [3, 3]
+    assert [len(seconds) for seconds in times.seconds.values()] == [3, 3]
     assert len(in_turn({"a": lambda _: None}, graphs, rounds=50, seconds=0.0).seconds["a"]) == 2
 
 
 def test_ratios_are_taken_within_a_round() -> None:
-    found = Times({"slow": [2.0, 40.0, 6.0], "quick": [1.0, 10.0, 2.0]})
-    assert found.ratio("slow", "quick") == 3.0
-    assert (found.median("slow"), found.least("slow")) == (6.0, 2.0)
+    times = Times({"slow": [2.0, 40.0, 6.0], "quick": [1.0, 10.0, 2.0]})
+    assert times.ratio("slow", "quick") == 3.0
+    assert (times.median("slow"), times.least("slow")) == (6.0, 2.0)
 
 
 def test_time_of_a_part_inside_of_another_counts_once() -> None:
@@ -203,18 +205,18 @@ def test_too_slow_methods_are_left_out_from_that_size_on(monkeypatch: pytest.Mon
     monkeypatch.setattr(growth, "in_turn", lambda explain, *_: Times({name: [1.0, 2.0] for name in explain}))
     monkeypatch.setattr(growth, "METHODS", {name: METHODS[name] for name in FEW})
     options = Options(Path(), sizes=(10, 10_000, 20_000, 40_000), budget=5.0, goat_budget=1.0, hidden=8)
-    found = growth.Growth(options, "sparse", "gcn")
+    measurement = growth.Growth(options, "sparse", "gcn")
     for edges in options.sizes:
-        found.measure(edges)
-    left_out = [(each.method, each.edges, each.reason) for each in found.left_out]
+        measurement.measure(edges)
+    left_out = [(entry.method, entry.edges, entry.reason) for entry in measurement.left_out]
     assert left_out == [("goat", 10_000, "took 2.0 seconds"), ("saliency", 20_000, "out of memory")]
     assert asked.count(("goat", 10_000)) == 1
     assert ("goat", 20_000) not in asked
-    check = sizes._check(options, found.rows, "sparse", "gcn", "seconds")
+    check = sizes._check(options, measurement.rows, "sparse", "gcn", "seconds")
     assert check.verdict == "not measured"
     assert "larger graphs took too much" in check.note
     assert "GOAt, GCN, graphs sparse as molecules, from 10k edges on: took 2.0 seconds" in sizes._reasons(
-        found.left_out
+        measurement.left_out
     )
 
 
@@ -247,6 +249,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_report_has_every_part_and_links_files_that_are_there(finished: Path) -> None:
     text = (finished / "speed.md").read_text(encoding="utf-8")
     assert text.count("\n## ") == 8  # targets, six parts, the machine
@@ -259,10 +262,11 @@ def test_report_has_every_part_and_links_files_that_are_there(finished: Path) ->
     assert "not measured" not in targets
 
 
+@pytest.mark.slow
 def test_table_of_numbers_has_its_schema_and_every_part(finished: Path) -> None:
     with (finished / "speed" / "results.csv").open(newline="", encoding="utf-8") as file:
         lines = list(csv.reader(file))
-    assert lines[0] == [each.name for each in fields(Row)]
+    assert lines[0] == [column.name for column in fields(Row)]
     assert {line[0] for line in lines[1:]} == {"sizes", "batches", "alone", "dataset", "nodes", "large"}
     assert all(math.isfinite(float(line[-1])) for line in lines[1:])
     assert len({tuple(line[:-1]) for line in lines[1:]}) == len(lines) - 1, "a number is named twice"

@@ -50,6 +50,7 @@ def test_exact_models(kind: str, count: int) -> None:
     assert str(result).splitlines()[3].startswith("message    exact")
 
 
+@pytest.mark.slow
 def test_passes_of_a_large_graph() -> None:
     """Side by side they are one; one after the other, as many as docs/captum_matrix.md says."""
     edges = torch.randint(20_000, (2, 60_000), generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""explain_dataset: kinds of data sets and models that it takes, and what it refuses."""
+"""explain_dataset: kinds of datasets and models that it takes, and what it refuses."""
 
 from __future__ import annotations
 

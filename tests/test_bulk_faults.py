@@ -50,6 +50,7 @@ def check(found: dict[str, Any]) -> None:
         assert found[name]["full"] > found[name]["while merging"] > 0
 
 
+@pytest.mark.slow
 def test_a_few_faults(tmp_path: Path) -> None:
     check(run_faults(tmp_path, "few", seed=0))
 

@@ -145,7 +145,7 @@ class Seen(nn.Module):
         return out
 
 
-@pytest.mark.parametrize("name", ["gcn", "sage"])
+@pytest.mark.parametrize("name", [pytest.param("gcn", marks=pytest.mark.slow), "sage"])
 def test_large_graphs_are_never_run_as_a_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cut_check, "MOST_COMPARED", 10_000)
     data, seen = sparse_graph(), Seen(model(name))
@@ -185,6 +185,7 @@ def test_dense_graphs_are_run_as_a_whole_if_there_is_no_other_way(monkeypatch: p
     assert max(seen.sizes) == 44
 
 
+@pytest.mark.slow
 def test_ba_shapes_takes_few_passes() -> None:
     torch.manual_seed(0)
     data, seen = ba_shapes(), Seen(MODELS["gcn"]().eval())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import random_edges, randomize
+from conftest import random_edges, randomize, slow_unless
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import (
@@ -179,8 +179,10 @@ def check_all(method: nn.Module | GOAtAttribution, data: Data, *, step: int = 1,
         torch.testing.assert_close(found.edge_mask(node), expected, rtol=0, atol=EXACT)
 
 
-@pytest.mark.parametrize("undirected", [False, True], ids=["directed", "undirected"])
-@pytest.mark.parametrize("name", MODELS)
+GRAPHS = [(name, undirected) for name in MODELS for undirected in (False, True)]
+
+
+@pytest.mark.parametrize(("name", "undirected"), slow_unless(lambda case: case in GRAPHS[::5], GRAPHS))
 def test_attributions_are_those_on_the_whole_graph(name: str, undirected: bool) -> None:
     data = graph(undirected=undirected)
     if name == "undirected":  # it merges duplicates, and which of them are left is not said

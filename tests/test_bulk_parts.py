@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from bulk_models import numbered_graphs, watched_model
+from conftest import slow_unless
 from torch_geometric.data import Data
 
 from captum_goat import GOAtAttribution
@@ -110,7 +111,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", slow_unless(lambda damage: damage in list(DAMAGES)[::3], DAMAGES))
 def test_damaged_parts_are_explained_again(damage: str, graphs: list[Data], interrupted: Path, tmp_path: Path) -> None:
     file = interrupted.with_name("attributions.pt.parts") / "00000001.part"
     file.write_bytes(DAMAGES[damage](file.read_bytes()))

@@ -34,6 +34,7 @@ def run_two(folder: Path, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
     model, graphs = watched_model(), numbered_graphs(22)
     torch.save(model.state_dict(), tmp_path / "weights.pt")

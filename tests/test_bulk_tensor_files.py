@@ -1,4 +1,4 @@
-"""Attributions of whole data sets in files of tensors: they have what lists have, and other files are refused."""
+"""Attributions of whole datasets in files of tensors: they have what lists have, and other files are refused."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ numbers for either, so that methods that sample can be compared number by number
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from captum.log import log_usage
 from captum.metrics import infidelity, sensitivity_max
-from conftest import GNN, make_gnn, randomize
+from conftest import GNN, combinations, make_gnn, randomize, slow_unless
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GINConv, global_mean_pool
@@ -33,18 +33,13 @@ EDGES = torch.tensor([[0, 1, 1, 2, 0], [1, 0, 2, 3, 1]])  # directed, one of the
 PLACES = F.one_hot(4 * EDGES[1] + EDGES[0], 16).double()  # of the edges in a matrix [target, source]
 MASKS = 0.3 + torch.rand(2, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 ARGUMENTS = {"tensors": (X, EDGES), "data": Data(x=X, edge_index=EDGES)}
-CASES = [pytest.param(kind, pool, id=f"{kind}-{pool}") for kind in ("gcn", "gin") for pool in ("mean", None)]
+NETWORKS = [(kind, pool) for kind in ("gcn", "gin") for pool in ("mean", None)]
 # Both kinds of arguments for every kind of network and for every pool.
-CALLS = [
-    pytest.param(kind, pool, arguments, id=f"{kind}-{pool}-{arguments}")
-    for kind, pool, arguments in (
-        ("gcn", "mean", "tensors"),
-        ("gcn", None, "data"),
-        ("gin", "mean", "data"),
-        ("gin", None, "tensors"),
-    )
-]
-every_call = pytest.mark.parametrize(("kind", "pool", "arguments"), CALLS)
+CALLS = [("gcn", "mean", "tensors"), ("gin", None, "tensors"), ("gcn", None, "data"), ("gin", "mean", "data")]
+
+
+def every_call_of(names: Iterable[str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("name", "kind", "pool", "arguments"), combinations(list(names), CALLS))
 
 
 class ModularGNN(GNN):
@@ -151,25 +146,23 @@ def attributed(method: Method, forward: Any, masks: Tensor, target: Any, argumen
     return method.make(forward).attribute(masks.clone().requires_grad_(), target=target, **given).detach()
 
 
-def assert_near(found: Tensor, expected: Tensor) -> None:
+def assert_near(actual: Tensor, expected: Tensor) -> None:
     assert expected.abs().max() > 1e-3, "nothing to compare"
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 @ignore_hooks
-@every_call
-@pytest.mark.parametrize("name", PLAIN | HOOKED | SAMPLING | TUNNELS)
+@every_call_of(PLAIN | HOOKED | SAMPLING | TUNNELS)
 def test_methods_agree_with_dense_matrices(name: str, kind: str, pool: str | None, arguments: str) -> None:
     model, target = network(kind, pool, modules=any(hooked in name for hooked in HOOKED))
     # FeaturePermutation exchanges the entries of different masks; ShapleyValueSampling takes its time.
     for count in (2,) if name in ("FeaturePermutation", "ShapleyValueSampling") else (1, 2):
-        found = attributed(METHODS[name], EdgeMaskedModel(model), MASKS[:count], target, ARGUMENTS[arguments])
-        assert_near(found, attributed(METHODS[name], Dense(model), MASKS[:count], target))
+        attributions = attributed(METHODS[name], EdgeMaskedModel(model), MASKS[:count], target, ARGUMENTS[arguments])
+        assert_near(attributions, attributed(METHODS[name], Dense(model), MASKS[:count], target))
 
 
 @ignore_hooks
-@every_call
-@pytest.mark.parametrize("name", [*PLAIN, *HOOKED, "GOAt"])
+@every_call_of([*PLAIN, *HOOKED, "GOAt"])
 def test_masks_at_once_agree_with_one_at_a_time(name: str, kind: str, pool: str | None, arguments: str) -> None:
     """For methods without chance; each mask has a target of its own."""
     model, _ = network(kind, pool, modules=name in HOOKED)
@@ -182,9 +175,11 @@ def test_masks_at_once_agree_with_one_at_a_time(name: str, kind: str, pool: str 
     assert_near(attributed(method, EdgeMaskedModel(model), MASKS, targets, given), torch.cat(singles))
 
 
+FITTED = [(name, *network) for name in PER_ROW for network in NETWORKS]
+
+
 @pytest.mark.filterwarnings("ignore:You are providing multiple inputs for Lime:UserWarning")
-@pytest.mark.parametrize(("kind", "pool"), CASES)
-@pytest.mark.parametrize("name", PER_ROW)
+@pytest.mark.parametrize(("name", "kind", "pool"), slow_unless(lambda case: case in FITTED[::5], FITTED))
 def test_methods_that_fit_a_model_per_mask(name: str, kind: str, pool: str | None) -> None:
     """KernelShap and Lime cut tensors into rows if there are several masks; a graph in one piece is not cut."""
     model, target = network(kind, pool)
@@ -201,18 +196,22 @@ def test_methods_that_fit_a_model_per_mask(name: str, kind: str, pool: str | Non
 @pytest.mark.parametrize("name", ["IntegratedGradients", "NoiseTunnel-Saliency", "FeatureAblation", "KernelShap"])
 def test_a_batch_of_graphs(name: str) -> None:
     forward, both, method = EdgeMaskedModel(make_gnn()), Batch.from_data_list([ARGUMENTS["data"]] * 2), METHODS[name]
-    found = attributed(method, forward, MASKS.view(1, 10), (1, 2), both)  # the second graph's class 2
-    assert_near(found, attributed(method, forward, MASKS.view(1, 10), (1, 2), (both.x, both.edge_index, both.batch)))
-    assert name == "KernelShap" or torch.equal(found[:, :5], torch.zeros(1, 5))
+    attributions = attributed(method, forward, MASKS.view(1, 10), (1, 2), both)  # the second graph's class 2
+    assert_near(
+        attributions, attributed(method, forward, MASKS.view(1, 10), (1, 2), (both.x, both.edge_index, both.batch))
+    )
+    assert name == "KernelShap" or torch.equal(attributions[:, :5], torch.zeros(1, 5))
 
 
-@every_call
+@pytest.mark.parametrize(("kind", "pool", "arguments"), slow_unless(lambda call: call in CALLS[::3], CALLS))
 def test_goat_in_a_noise_tunnel(kind: str, pool: str | None, arguments: str) -> None:
     model, target = network(kind, pool)
     goat, rows = Method(_tunnel(GOAtAttribution)), Method(_tunnel(RowByRow))
-    found = attributed(goat, EdgeMaskedModel(model), MASKS, target, ARGUMENTS[arguments])
-    assert_near(found, attributed(rows, model, MASKS, target))
-    assert torch.equal(found, attributed(goat, model, MASKS, target, ARGUMENTS[arguments])), "the model itself will do"
+    attributions = attributed(goat, EdgeMaskedModel(model), MASKS, target, ARGUMENTS[arguments])
+    assert_near(attributions, attributed(rows, model, MASKS, target))
+    assert torch.equal(attributions, attributed(goat, model, MASKS, target, ARGUMENTS[arguments])), (
+        "the model itself will do"
+    )
 
 
 @ignore_hooks
@@ -256,15 +255,14 @@ def test_deep_lift_is_complete_for_one_layer_only() -> None:
 @pytest.mark.skipif(captum.__version__.startswith("0.7"), reason="Captum 0.7 refuses a single example")
 def test_feature_permutation_needs_several_masks() -> None:
     model, target = network("gcn", "mean")
-    found = attributed(SAMPLING["FeaturePermutation"], EdgeMaskedModel(model), MASKS[:1], target, (X, EDGES))
-    assert torch.equal(found, torch.zeros_like(found))
+    attributions = attributed(SAMPLING["FeaturePermutation"], EdgeMaskedModel(model), MASKS[:1], target, (X, EDGES))
+    assert torch.equal(attributions, torch.zeros_like(attributions))
 
 
 EXPLAINED = {"GOAt": GOAtAttribution, "IntegratedGradients": ca.IntegratedGradients, "Saliency": ca.Saliency}
 
 
-@every_call
-@pytest.mark.parametrize("name", EXPLAINED)
+@every_call_of(EXPLAINED)
 def test_infidelity(name: str, kind: str, pool: str | None, arguments: str) -> None:
     model, target = network(kind, pool)
     forward, given = EdgeMaskedModel(model), {"target": target, "additional_forward_args": ARGUMENTS[arguments]}
@@ -273,14 +271,13 @@ def test_infidelity(name: str, kind: str, pool: str | None, arguments: str) -> N
     for perturbation in (drop_edges, gaussian_noise):
         perturb = perturbation(0.3, multiply_by_inputs=method.multiplies_by_inputs)
         torch.manual_seed(0)
-        found = infidelity(forward, perturb, MASKS, attributions, **given)
+        infidelities = infidelity(forward, perturb, MASKS, attributions, **given)
         torch.manual_seed(0)
-        assert_near(found, infidelity(Dense(model), perturb, MASKS, attributions, target=target))
-        assert found.shape == (2,)
+        assert_near(infidelities, infidelity(Dense(model), perturb, MASKS, attributions, target=target))
+        assert infidelities.shape == (2,)
 
 
-@every_call
-@pytest.mark.parametrize("name", EXPLAINED)
+@every_call_of(EXPLAINED)
 @pytest.mark.filterwarnings(
     "ignore:Input Tensor 0 did not already require gradients:UserWarning"
 )  # Captum's own inputs
@@ -288,12 +285,12 @@ def test_sensitivity(name: str, kind: str, pool: str | None, arguments: str) -> 
     (model, target), given = network(kind, pool), ARGUMENTS[arguments]
     expected = RowByRow(model) if name == "GOAt" else EXPLAINED[name](Dense(model))
     torch.manual_seed(0)
-    found = sensitivity_max(
+    sensitivities = sensitivity_max(
         EXPLAINED[name](EdgeMaskedModel(model)).attribute, MASKS, target=target, additional_forward_args=given
     )
     torch.manual_seed(0)
-    assert_near(found, sensitivity_max(expected.attribute, MASKS, target=target))
-    assert found.shape == (2,)
+    assert_near(sensitivities, sensitivity_max(expected.attribute, MASKS, target=target))
+    assert sensitivities.shape == (2,)
 
 
 @pytest.mark.filterwarnings("ignore:Input Tensor 0 did not already require gradients:UserWarning")

@@ -28,7 +28,7 @@ from captum.testing.helpers.basic_models import (
     BasicModelWithReusedModules,
     ReLULinearModel,
 )
-from conftest import make_gnn, random_edges, randomize
+from conftest import make_gnn, random_edges, randomize, slow_unless
 from torch import Tensor, nn
 
 from captum_goat import GOAtAttribution
@@ -116,8 +116,6 @@ RANDOM: list[Case] = [
 CASES = [{**case, "algorithms": [GOAtAttribution]} for case in CAPTUMS + RANDOM]
 IDS = [gen_test_name("case", case["name"], GOAtAttribution, case.get("noise_tunnel", False)) for case in CASES]
 
-every_case = pytest.mark.parametrize("case", CASES, ids=IDS)
-
 
 def prepare(case: Case) -> tuple[Attribution, nn.Module, dict[str, Any]]:
     """Return the method, with a noise tunnel if the case says so, its model and the arguments, copied."""
@@ -151,7 +149,7 @@ def test_captums_cases_are_found() -> None:
     assert sum(case.get("noise_tunnel", False) for case in CAPTUMS) >= 6
 
 
-@every_case
+@pytest.mark.parametrize("case", slow_unless(lambda case: any(case is fast for fast in CASES[::4]), CASES), ids=IDS)
 def test_targets(case: Case) -> None:
     """Every example on its own, with its own target, alone or in a list of one, has the attributions of the batch."""
     method, _, arguments = prepare(case)

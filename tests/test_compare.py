@@ -27,7 +27,7 @@ from captum_goat.metrics import (
 NAMES = ("goat", "integrated_gradients", "occlusion", "random")
 
 
-@pytest.mark.parametrize("nodes", ["stay", "leave"])
+@pytest.mark.parametrize("nodes", [pytest.param("stay", marks=pytest.mark.slow), "leave"])
 def test_numbers_are_those_of_the_metrics(nodes: Any) -> None:
     comparison = compared("goat", "occlusion", node_policy=nodes, sparsities=(0.3, 0.6, 0.9), target=1, seed=4)
     batch = Batch.from_data_list(GRAPHS)
@@ -102,6 +102,7 @@ def test_verdicts(metric: str, difference: float, error: float, expected: str) -
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_completeness_of_those_that_claim_it() -> None:
     comparison = compared(*NAMES, EXPLAINERS["goat_adjacency"]())
     batch = Batch.from_data_list(GRAPHS)
@@ -118,6 +119,7 @@ def test_completeness_of_those_that_claim_it() -> None:
     assert comparison.best("completeness_error") in ("goat", "goat_adjacency")
 
 
+@pytest.mark.slow
 def test_order_of_explainers_does_not_matter_and_nothing_is_touched() -> None:
     model = make_gnn("gcn", dtype=torch.float32)
     model.out.weight.grad = torch.ones_like(model.out.weight)

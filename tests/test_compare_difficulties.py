@@ -40,6 +40,7 @@ def test_scores_that_are_too_large_for_the_features(batched: bool) -> None:
     assert "Expected finite scores" in str(comparison.failed["large"])
 
 
+@pytest.mark.slow
 def test_inference_mode() -> None:
     names = ("goat", "integrated_gradients", "random", "occlusion")
     expected = compared(*names)
@@ -78,7 +79,7 @@ def test_models_that_cannot_be_masked() -> None:
     assert comparison.get("random", "area_gain") is not None
 
 
-@pytest.mark.parametrize("hops", [3, 4])
+@pytest.mark.parametrize("hops", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_nodes_are_their_computation_graphs(hops: int) -> None:
     (data,) = some_graphs(1)
     model, nodes = make_gnn("gcn", pool=None, dtype=torch.float32), data.edge_index[1].unique()[:3]
@@ -102,6 +103,7 @@ def test_other_outputs_of_nodes_that_are_cut_out_are_noted() -> None:
     assert not compared("goat", **given, num_hops=2).notes
 
 
+@pytest.mark.slow
 def test_many_graphs_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = compared("goat", "occlusion")
     monkeypatch.setattr(subject, "MAX_EDGES", 30)
@@ -114,6 +116,7 @@ def test_many_graphs_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
             assert (other.value, other.difference) == pytest.approx((row.value, row.difference), abs=1e-5, nan_ok=True)
 
 
+@pytest.mark.slow
 def test_budget_leaves_the_first_graphs() -> None:
     class Slow(Plain):
         def __call__(self, model: nn.Module, data: Data | Batch, target: Tensor) -> Tensor:
@@ -135,6 +138,7 @@ def test_budget_leaves_the_first_graphs() -> None:
 
 
 @pytest.mark.parametrize("most", [2, 64])
+@pytest.mark.slow
 def test_random_numbers_do_not_depend_on_how_many_graphs_there_are(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "MAX_GRAPHS", most)
     given, conditions = Subject.of(MODEL, GRAPHS), Conditions()

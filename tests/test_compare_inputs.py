@@ -166,7 +166,7 @@ def test_refusals(wrong: dict[str, Any], message: str) -> None:
         compare(**given)
 
 
-@pytest.mark.parametrize("model", [ByPosition(), Anything()])
+@pytest.mark.parametrize("model", [ByPosition(), pytest.param(Anything(), marks=pytest.mark.slow)])
 def test_models_with_other_names_are_called_by_position(model: nn.Module) -> None:
     comparison, expected = compared("goat", "random", model=model.eval()), compared("goat", "random")
     for name in ("goat", "random"):
@@ -187,6 +187,7 @@ def test_models_whose_copies_are_in_training_mode() -> None:
     assert compared("goat", "random", model=model).failed == {}
 
 
+@pytest.mark.slow
 def test_sparsities_of_any_kind() -> None:
     expected = compared("goat", sparsities=(0.5, 0.7))
     comparison = compared("goat", sparsities=torch.tensor([0.5, 0.7]))

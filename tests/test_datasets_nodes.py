@@ -76,11 +76,11 @@ def test_splits_are_80_10_10_without_overlap_and_of_all_classes(generate: Callab
 )
 def test_ground_truth_is_every_motif(generate: Callable[..., Data], number: int, edges: list[tuple[int, int]]) -> None:
     data = generate(seed=2)
-    expected, found = networkx.Graph(edges), motifs(data)
+    expected, components = networkx.Graph(edges), motifs(data)
     assert data.edge_label.dtype == torch.bool
-    assert len(found) == number
-    assert all(networkx.is_isomorphic(motif, expected) for motif in found)
-    of_motifs = sorted(node for motif in found for node in motif)
+    assert len(components) == number
+    assert all(networkx.is_isomorphic(motif, expected) for motif in components)
+    of_motifs = sorted(node for motif in components for node in motif)
     base_labels = {0, 4} if len(data.y.unique()) == 8 else {0}
     assert of_motifs == [node for node, label in enumerate(data.y.tolist()) if label not in base_labels]
 

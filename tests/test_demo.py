@@ -11,6 +11,7 @@ import pytest
 DEMO = Path(__file__).parents[1] / "examples" / "demo.py"
 
 
+@pytest.mark.slow
 def test_demo_prints_the_table_and_writes_the_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "a" / "b"
     main = runpy.run_path(str(DEMO))["main"]

@@ -54,8 +54,10 @@ def test_messages_belong_to_the_edges_that_they_were_made_of(name: str) -> None:
     expected = model(x, edges[:, keep])
     torch.testing.assert_close(EdgeMaskedModel(model)(keep.double(), x, edges), expected)
     mask = torch.ones(edges.size(1), dtype=torch.float64)
-    found = [GOAtAttribution(model, at=at).attribute(mask, (2, 1), (x, edges)) for at in ("message", "adjacency")]
-    torch.testing.assert_close(found[0], found[1])  # there is nothing but sums of messages
+    attributions = [
+        GOAtAttribution(model, at=at).attribute(mask, (2, 1), (x, edges)) for at in ("message", "adjacency")
+    ]
+    torch.testing.assert_close(attributions[0], attributions[1])  # there is nothing but sums of messages
 
 
 def test_reversed_edges_by_hand() -> None:
@@ -97,8 +99,10 @@ def test_a_turned_edge_that_is_merged_with_none_stays_itself() -> None:
     nn.init.zeros_(conv.lin_root.weight)
     x = torch.tensor([[1.0], [10.0], [100.0]])
     model = Prepared(conv, to_undirected)
-    found = [GOAtAttribution(model).attribute(torch.ones(4), (node, 0), (x, edges)).tolist() for node in range(3)]
-    assert found == [[10.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 100.0], [0.0, 0.0, 10.0, 0.0]]
+    attributions = [
+        GOAtAttribution(model).attribute(torch.ones(4), (node, 0), (x, edges)).tolist() for node in range(3)
+    ]
+    assert attributions == [[10.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 100.0], [0.0, 0.0, 10.0, 0.0]]
 
 
 LOOPED = torch.tensor([[0, 1, 1, 2, 2], [1, 1, 2, 2, 0]])  # loops at the nodes 1 and 2, none at 0
@@ -113,11 +117,13 @@ def test_a_loop_masked_by_the_user_sends_nothing_whoever_has_put_it_there(layer:
     model = Prepared(outside, lambda e: add_remaining_self_loops(e, num_nodes=3)[0])
     x = torch.randn(3, 3, dtype=torch.float64)
     mask = torch.tensor([1.0, 0.0, 0.3, 0.5, 1.0], dtype=torch.float64)
-    for each in (mask, torch.ones_like(mask)):
-        torch.testing.assert_close(EdgeMaskedModel(model)(each, x, LOOPED), EdgeMaskedModel(inside)(each, x, LOOPED))
-        found = [GOAtAttribution(m).attribute(each, (2, 1), (x, LOOPED)) for m in (model, inside)]
-        torch.testing.assert_close(found[0], found[1])
-    assert found[0][3] != 0
+    for edge_mask in (mask, torch.ones_like(mask)):
+        torch.testing.assert_close(
+            EdgeMaskedModel(model)(edge_mask, x, LOOPED), EdgeMaskedModel(inside)(edge_mask, x, LOOPED)
+        )
+        attributions = [GOAtAttribution(m).attribute(edge_mask, (2, 1), (x, LOOPED)) for m in (model, inside)]
+        torch.testing.assert_close(attributions[0], attributions[1])
+    assert attributions[0][3] != 0
 
 
 def test_loops_that_the_model_weighs_are_edges_too() -> None:
@@ -145,10 +151,10 @@ def test_loops_of_another_edge_type_are_left_alone() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.convs = HeteroConv({each: GraphConv(2, 2) for each in types})
+            self.convs = HeteroConv({edge_type: GraphConv(2, 2) for edge_type in types})
 
         def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[tuple[str, str, str], Tensor]) -> Tensor:
-            first, second = (edge_index_dict[each] for each in types)
+            first, second = (edge_index_dict[edge_type] for edge_type in types)
             edges = {types[0]: add_remaining_self_loops(first, num_nodes=3)[0], types[1]: second}
             return self.convs(x_dict, edges)["a"]
 
@@ -156,7 +162,7 @@ def test_loops_of_another_edge_type_are_left_alone() -> None:
     model = Two().double().eval()
     x = {kind: torch.randn(3, 2, dtype=torch.float64) for kind in "ab"}
     edges = {types[0]: torch.tensor([[0, 1, 1], [1, 1, 2]]), types[1]: torch.tensor([[2, 0], [2, 1]])}
-    masks = {kind: torch.ones(each.size(1), dtype=torch.float64) for kind, each in edges.items()}
-    found = GOAtAttribution(model).attribute(masks, (2, 0), (x, edges))
-    assert found[types[1]].tolist() == [0.0, 0.0]
+    masks = {kind: torch.ones(edge_index.size(1), dtype=torch.float64) for kind, edge_index in edges.items()}
+    attributions = GOAtAttribution(model).attribute(masks, (2, 0), (x, edges))
+    assert attributions[types[1]].tolist() == [0.0, 0.0]
     assert GOAtAttribution(model).attribute(masks, (1, 0), (x, edges))[types[0]][1] != 0

@@ -8,7 +8,7 @@ import captum.attr as ca
 import pytest
 import torch
 from captum.metrics import infidelity
-from conftest import make_gnn, random_edges, randomize
+from conftest import combinations, make_gnn, random_edges, randomize
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -25,8 +25,8 @@ SIGNED = randomize(SignedGCN(4, 8, 2).double(), seed=3)
 ONES = (torch.ones(9, dtype=torch.float64), torch.ones(5, dtype=torch.float64))
 
 
-def assert_same(found: Any, expected: Any, tolerance: float = 1e-10) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+def assert_same(actual: Any, expected: Any, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 def random_masks(*rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -35,42 +35,41 @@ def random_masks(*rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-@pytest.mark.parametrize("node", [2, 6])
-@pytest.mark.parametrize("field", ["distinct", "repeated"])
+@pytest.mark.parametrize(("field", "node"), combinations(["distinct", "repeated"], [2, 6]))
 def test_signed_edges_add_up(field: Any, node: int) -> None:
     nothing = SIGNED(X, POSITIVE[:, :0], NEGATIVE[:, :0])[node]
     for channel in range(8):
         for masks in (ONES, random_masks()):
-            found, delta = GOAtAttribution(SIGNED, field).attribute(masks, (node, channel), GRAPH, True)
+            attributions, delta = GOAtAttribution(SIGNED, field).attribute(masks, (node, channel), GRAPH, True)
             output = EdgeMaskedModel(SIGNED)(*masks, *GRAPH)[node]
-            assert_same(found[0].sum() + found[1].sum(), (output - nothing)[channel], 1e-9)
+            assert_same(attributions[0].sum() + attributions[1].sum(), (output - nothing)[channel], 1e-9)
             assert delta.abs() < 1e-9
 
 
 def test_masks_by_name_and_in_rows() -> None:
     goat, masks, targets = GOAtAttribution(SIGNED), random_masks(3), [(2, 1), (0, 3), (6, 0)]
-    found, delta = goat.attribute(masks, targets, GRAPH, return_convergence_delta=True)
+    attributions, delta = goat.attribute(masks, targets, GRAPH, return_convergence_delta=True)
     alone = [
         goat.attribute(tuple(mask[number] for mask in masks), target, GRAPH) for number, target in enumerate(targets)
     ]
-    assert_same(found, tuple(torch.stack(each) for each in zip(*alone, strict=True)))
+    assert_same(attributions, tuple(torch.stack(rows) for rows in zip(*alone, strict=True)))
     assert delta.shape == (3,)
     named = goat.attribute({"neg_edge_index": masks[1], "pos_edge_index": masks[0]}, targets, GRAPH)
-    assert_same((named["pos_edge_index"], named["neg_edge_index"]), found)
+    assert_same((named["pos_edge_index"], named["neg_edge_index"]), attributions)
     data = Data(x=X, pos_edge_index=POSITIVE, neg_edge_index=NEGATIVE)
-    assert_same(goat.attribute(masks, targets, data), found)
-    assert_same(goat.compute_convergence_delta(found, None, masks, targets, data), delta)
+    assert_same(goat.attribute(masks, targets, data), attributions)
+    assert_same(goat.compute_convergence_delta(attributions, None, masks, targets, data), delta)
 
 
 def test_features_and_several_masks() -> None:
     goat = GOAtAttribution(SIGNED, mask_type="node_and_edge")
-    found, delta = goat.attribute((X, *random_masks()), (2, 1), GRAPH[1:], return_convergence_delta=True)
+    attributions, delta = goat.attribute((X, *random_masks()), (2, 1), GRAPH[1:], return_convergence_delta=True)
     nothing = SIGNED(0 * X, POSITIVE[:, :0], NEGATIVE[:, :0])[2, 1]
     output = EdgeMaskedModel(SIGNED)(*random_masks(), *GRAPH)[2, 1]
-    assert_same(torch.stack([each.sum() for each in found]).sum(), output - nothing, 1e-9)
+    assert_same(torch.stack([attribution.sum() for attribution in attributions]).sum(), output - nothing, 1e-9)
     assert delta.abs() < 1e-9
-    assert [each.shape for each in found] == [(7, 4), (9,), (5,)]
-    assert all(each.any() for each in found)
+    assert [attribution.shape for attribution in attributions] == [(7, 4), (9,), (5,)]
+    assert all(attribution.any() for attribution in attributions)
 
 
 class Pairs(nn.Module):
@@ -110,14 +109,14 @@ def _pair(seed: int) -> PairData:
 def test_pairs_of_graphs_in_a_batch() -> None:
     pairs, goat = [_pair(seed) for seed in (0, 5)], GOAtAttribution(Pairs())
     (batch,) = DataLoader(pairs, batch_size=2, follow_batch=["x_s", "x_t"])
-    ones = [torch.ones(each.size(1), dtype=torch.float64) for each in (batch.edge_index_s, batch.edge_index_t)]
-    found, delta = goat.attribute(tuple(ones), [1, 0], batch, return_convergence_delta=True)
+    ones = [torch.ones(edges.size(1), dtype=torch.float64) for edges in (batch.edge_index_s, batch.edge_index_t)]
+    attributions, delta = goat.attribute(tuple(ones), [1, 0], batch, return_convergence_delta=True)
     alone = [
         goat.attribute((ones[0][:5], ones[1][:8]), target, pair) for pair, target in zip(pairs, [1, 0], strict=True)
     ]
-    assert_same(found, tuple(torch.cat(each) for each in zip(*alone, strict=True)))
+    assert_same(attributions, tuple(torch.cat(parts) for parts in zip(*alone, strict=True)))
     assert delta.abs().max() < 1e-10
-    masks = tuple(torch.rand(3, each.numel(), dtype=torch.float64) for each in alone[0])
+    masks = tuple(torch.rand(3, own.numel(), dtype=torch.float64) for own in alone[0])
     arguments = (pairs[0].x_s, pairs[0].edge_index_s, pairs[0].x_t, pairs[0].edge_index_t)
     many = EdgeMaskedModel(Pairs())(*masks, *arguments)  # as many rows as masks, though the graphs differ in size
     assert_same(many, torch.cat([EdgeMaskedModel(Pairs())(*row, *arguments) for row in zip(*masks, strict=True)]))
@@ -162,10 +161,10 @@ def test_captums_methods() -> None:
     masks = tuple(mask.unsqueeze(0).requires_grad_() for mask in ONES)
     change = (SIGNED(*GRAPH) - SIGNED(X, POSITIVE[:, :0], NEGATIVE[:, :0]))[2, 1]
     gradients, delta = ca.IntegratedGradients(masked).attribute(masks, return_convergence_delta=True, **given)
-    assert_same(sum(each.sum() for each in gradients) - delta[0], change, 1e-6)
+    assert_same(sum(gradient.sum() for gradient in gradients) - delta[0], change, 1e-6)
     torch.manual_seed(0)
     sampled = ca.ShapleyValueSampling(masked).attribute(masks, n_samples=2, **given)
-    assert_same(sum(each.sum() for each in sampled).double(), change, 1e-6)
+    assert_same(sum(attribution.sum() for attribution in sampled).double(), change, 1e-6)
     output = masked(*masks, *GRAPH)[0, 2, 1]
     expected = torch.autograd.grad(output, masks)
     assert_same(ca.Saliency(masked).attribute(masks, abs=False, **given), expected)

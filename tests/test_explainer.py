@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import combinations
 from explainer_subjects import (
     BATCH,
     BINARY,
@@ -38,9 +39,9 @@ def explained(logits: Tensor, target: Tensor, index: Any, mode: str) -> Tensor:
     return total
 
 
-@pytest.mark.parametrize(("node_mask_type", "edge_mask_type"), MASK_TYPES)
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(("mode", "return_type"), SETTINGS)
+@pytest.mark.parametrize(
+    ("mode", "return_type", "level", "node_mask_type", "edge_mask_type"), combinations(SETTINGS, LEVELS, MASK_TYPES)
+)
 def test_masks_have_the_shapes_that_pyg_asks_for(
     mode: str, return_type: str, level: str, node_mask_type: str | None, edge_mask_type: str | None
 ) -> None:
@@ -55,9 +56,9 @@ def test_masks_have_the_shapes_that_pyg_asks_for(
             assert shape is None or (explanation[name].shape == shape and not explanation[name].requires_grad)
 
 
-@pytest.mark.parametrize("explanation_type", ["model", "phenomenon"])
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(("mode", "return_type"), SETTINGS)
+@pytest.mark.parametrize(
+    ("mode", "return_type", "level", "explanation_type"), combinations(SETTINGS, LEVELS, ["model", "phenomenon"])
+)
 def test_edge_masks_add_up_to_the_logits(mode: str, return_type: str, level: str, explanation_type: str) -> None:
     logits = EdgeMaskedModel(GCN(mode, level, "raw"))
     goat = make(mode, level, return_type, explanation_type=explanation_type)
@@ -66,13 +67,13 @@ def test_edge_masks_add_up_to_the_logits(mode: str, return_type: str, level: str
     for index in (None, 1, torch.tensor([0, 2]), torch.tensor([2, 1, 1]), classes % 2 == 0):
         options = {"target": classes} if explanation_type == "phenomenon" else {}
         explanation = goat(X, EDGE_INDEX, index=index, **options, **KWARGS)
-        values = [explained(each, explanation.target, index, mode) for each in (whole, nothing)]
+        values = [explained(output, explanation.target, index, mode) for output in (whole, nothing)]
         assert_same(explanation.edge_mask.sum(), values[0] - values[1])
 
 
-@pytest.mark.parametrize("nodes", [None, "attributes"])
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(("mode", "return_type"), SETTINGS)
+@pytest.mark.parametrize(
+    ("mode", "return_type", "level", "nodes"), combinations(SETTINGS, LEVELS, [None, "attributes"])
+)
 def test_several_rows_are_the_sum_of_single_rows(mode: str, return_type: str, level: str, nodes: str | None) -> None:
     goat = make(mode, level, return_type, node_mask_type=nodes, edge_mask_type="object")
     together = goat(X, EDGE_INDEX, index=torch.tensor([2, 0, 0]), **KWARGS)
@@ -97,8 +98,8 @@ def test_options_are_those_of_goat_attribution(options: dict[str, Any]) -> None:
     arguments, mask = (X, EDGE_INDEX, None, BATCH, LINKS), torch.ones(27).double()
     expected = GOAtAttribution(GCN(level="graph"), **options).attribute(mask, 1, arguments)
     ones = torch.ones(3, dtype=torch.long)
-    found = make(level="graph", explanation_type="phenomenon", **options)(X, EDGE_INDEX, target=ones, **KWARGS)
-    assert_same(found.edge_mask, expected)
+    explanation = make(level="graph", explanation_type="phenomenon", **options)(X, EDGE_INDEX, target=ones, **KWARGS)
+    assert_same(explanation.edge_mask, expected)
     plain = make(level="graph", explanation_type="phenomenon")(X, EDGE_INDEX, target=ones, **KWARGS)
     assert (plain.edge_mask - expected).abs().max() > 1e-3
 

@@ -37,12 +37,12 @@ def test_metrics_of_thresholded_masks(node_mask_type: str | None, explanation_ty
     explanation = goat(X, edge_index, target=target, **KWARGS)
     mask = explanation.edge_mask
     assert set(mask.tolist()) == {0.0, 1.0}
-    found = fidelity(goat, explanation)
+    fidelities = fidelity(goat, explanation)
     if node_mask_type is None and explanation_type == "model":
-        for number, part in zip(found, (1 - mask, mask), strict=True):
+        for number, part in zip(fidelities, (1 - mask, mask), strict=True):
             predicted = EdgeMaskedModel(goat.model)(part, X, edge_index, **KWARGS).argmax(dim=1)
             assert number == pytest.approx(float((predicted != explanation.target).double().mean()))
-    assert 0 <= characterization_score(*map(torch.tensor, found)) <= 1
+    assert 0 <= characterization_score(*map(torch.tensor, fidelities)) <= 1
     assert unfaithfulness(goat, explanation) <= 1
 
 

@@ -46,7 +46,7 @@ def test_keyword_only_arguments() -> None:
             return super().forward(x, edge_index, batch=batch)
 
     expected = make(level="graph")(X, EDGE_INDEX, **KWARGS).edge_mask
-    raw, probs = (KeywordOnly(MULTICLASS, "graph", each) for each in ("raw", "probs"))
+    raw, probs = (KeywordOnly(MULTICLASS, "graph", return_type) for return_type in ("raw", "probs"))
     assert_same(make(level="graph", model=raw)(X, EDGE_INDEX, batch=BATCH).edge_mask, expected)
     goat = make(level="graph", return_type="probs", model=probs)
     assert_same(goat(X, EDGE_INDEX, batch=BATCH).edge_mask, expected)

@@ -14,13 +14,13 @@ from captum_goat.fields.field_sets import FieldSets
 
 def contents(sets: FieldSets, numbers: Tensor) -> list[frozenset[int]]:
     """Return the sets of some numbers, as Python's."""
-    found: list[set[int]] = [set() for _ in numbers]
+    result: list[set[int]] = [set() for _ in numbers]
     kept = torch.nonzero(numbers >= 0).view(-1)
     of_set, entries = sets.entries_of(numbers[kept])
     for position, entry in zip(kept[of_set].tolist(), entries.tolist(), strict=True):
-        assert entry not in found[position], "an entry twice"
-        found[position].add(entry)
-    return [frozenset(each) for each in found]
+        assert entry not in result[position], "an entry twice"
+        result[position].add(entry)
+    return [frozenset(content) for content in result]
 
 
 @pytest.mark.parametrize("at_once", [2**24, 5], ids=["", "in small parts"])
@@ -40,13 +40,15 @@ def test_unions_are_those_of_python(weak: bool, many: int, at_once: int, monkeyp
         groups = [rng.randrange(9) for _ in range(30)]
         chosen = [rng.randrange(-1, len(known)) for _ in range(30)]
         picked = torch.tensor([int(numbers[k]) if k >= 0 else -1 for k in chosen])
-        found = sets.unite(torch.tensor(groups), picked, 9)
+        united = sets.unite(torch.tensor(groups), picked, 9)
         expected = [
-            frozenset().union(*(known[k] for group, k in zip(groups, chosen, strict=True) if group == each and k >= 0))
-            for each in range(9)
+            frozenset().union(
+                *(known[k] for group, k in zip(groups, chosen, strict=True) if group == number and k >= 0)
+            )
+            for number in range(9)
         ]
-        assert contents(sets, found) == expected
-        numbers, known = torch.cat([numbers, found[found >= 0]]), known + [each for each in expected if each]
+        assert contents(sets, united) == expected
+        numbers, known = torch.cat([numbers, united[united >= 0]]), known + [content for content in expected if content]
     assert len(set(contents(sets, torch.arange(len(sets))))) == len(sets), "a set twice"
 
 

@@ -6,7 +6,7 @@ import pytest
 import test_oracle
 import test_oracle_features
 import torch
-from conftest import KINDS, make_gnn, random_edges
+from conftest import KINDS, combinations, make_gnn, random_edges
 from oracle import Network, Values, equal_contributions
 from torch import Tensor
 
@@ -32,39 +32,39 @@ def literal(explained: Network, baseline: Network, target: tuple[int, int], fiel
                 sizes = sizes if any(sizes) else [1.0] * len(listings)
                 for listing, size in zip(listings, sizes, strict=True):
                     result[listing] += sign * share * size / sum(sizes)
-    found: dict[str, list[float]] = {"edge": [], "feature": []}
+    shares: dict[str, list[float]] = {"edge": [], "feature": []}
     for variable, number in result.items():
-        found[variable[0]].append(number)
-    return {kind: torch.tensor(numbers, dtype=torch.float64) for kind, numbers in found.items()}
+        shares[variable[0]].append(number)
+    return {kind: torch.tensor(numbers, dtype=torch.float64) for kind, numbers in shares.items()}
 
 
 @pytest.mark.parametrize("field", ["distinct", "repeated"])
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("readout", ["node", "mean"])
-@pytest.mark.parametrize("architecture", ["gcn", "gcn_unnormalised", "sage_mean", "gin", "mixed"])
+@pytest.mark.parametrize(
+    ("architecture", "readout", "seed"),
+    combinations(["gcn", "gcn_unnormalised", "sage_mean", "gin", "mixed"], ["node", "mean"], range(4)),
+)
 def test_edges_agree_with_written_out_products(architecture: str, readout: str, seed: int, field: str) -> None:
     case = test_oracle.draw_case(architecture, readout, seed)
     for mask, network in zip(case.masks, case.with_edges, strict=True):
-        found = GOAtAttribution(case.model, field, gates="proportional").attribute(  # type: ignore[arg-type]
+        attributions = GOAtAttribution(case.model, field, gates="proportional").attribute(  # type: ignore[arg-type]
             mask, case.package_target, (case.x, case.edge_index)
         )
         expected = literal(network, case.without_edges, case.target, field)["edge"]
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+        torch.testing.assert_close(attributions, expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("attributed", ["node", "node_and_edge"])
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("architecture", ["gcn", "gin"])
+@pytest.mark.parametrize(("architecture", "seed"), combinations(["gcn", "gin"], range(3)))
 def test_features_agree_with_written_out_products(architecture: str, seed: int, attributed: str) -> None:
     case = test_oracle_features.draw_case(architecture, "sum", seed, attributed)
     goat = GOAtAttribution(case.model, mask_type=attributed, gates="proportional")  # type: ignore[arg-type]
     both = attributed == "node_and_edge"
-    found = goat.attribute((case.x, case.mask) if both else case.x, case.target[1], case.edge_index)
+    attributions = goat.attribute((case.x, case.mask) if both else case.x, case.target[1], case.edge_index)
     expected = literal(*case.networks, case.target, "distinct")
-    features = found[0] if both else found
+    features = attributions[0] if both else attributions
     torch.testing.assert_close(features, expected["feature"].view_as(case.x), rtol=0, atol=1e-10)
     if both:
-        torch.testing.assert_close(found[1], expected["edge"], rtol=0, atol=1e-10)
+        torch.testing.assert_close(attributions[1], expected["edge"], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("at", ["message", "adjacency"])
@@ -73,10 +73,10 @@ def test_attributions_add_up(kind: str, at: str, batch_of_graphs: tuple[Tensor, 
     x, edges, batch = batch_of_graphs
     goat = GOAtAttribution(make_gnn(kind), at=at, gates="proportional")  # type: ignore[arg-type]
     mask = torch.ones(edges.size(1), dtype=torch.float64)
-    found, delta = goat.attribute(mask, [0, 1, 2, 0], (x, edges, batch), return_convergence_delta=True)
+    attributions, delta = goat.attribute(mask, [0, 1, 2, 0], (x, edges, batch), return_convergence_delta=True)
     assert delta.abs().max() < 1e-9
     alone = goat.attribute(mask[:14], 0, (x[:6], edges[:, :14]))
-    torch.testing.assert_close(found[:14], alone, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(attributions[:14], alone, rtol=1e-7, atol=1e-9)
 
 
 def test_without_gates_it_makes_no_difference() -> None:

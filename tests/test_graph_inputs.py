@@ -34,10 +34,10 @@ def test_copies_are_what_pyg_would_batch() -> None:
     x, edge_attr, scale = torch.rand(3, 2), torch.rand(4, 5), torch.rand(7)
     inputs = GraphInputs.of(Named(), (x, EDGES, edge_attr), {"scale": scale}, 4)
     expected = Batch.from_data_list([Data(x=x, edge_index=EDGES, edge_attr=edge_attr)] * 3)
-    found = inputs.copies(3)()
-    for value, name in zip(found[:4], ("x", "edge_index", "edge_attr", "batch"), strict=True):
+    copied = inputs.copies(3)()
+    for value, name in zip(copied[:4], ("x", "edge_index", "edge_attr", "batch"), strict=True):
         assert torch.equal(value, expected[name]), name
-    assert found[6] is scale, "a tensor that is neither of nodes nor of edges nor of graphs stays as it is"
+    assert copied[6] is scale, "a tensor that is neither of nodes nor of edges nor of graphs stays as it is"
 
 
 def test_copies_of_a_batch() -> None:
@@ -57,9 +57,9 @@ def test_copies_of_a_batch() -> None:
 def test_as_many_edges_as_nodes_are_not_confused() -> None:
     square = torch.tensor([[0, 1, 2], [1, 2, 0]])
     x, edge_attr = torch.rand(3, 2), torch.rand(3, 1)
-    found = GraphInputs.of(Named(), (x, square, edge_attr), {}, 3).copies(2)()
-    assert torch.equal(found[0], x.repeat(2, 1))
-    assert torch.equal(found[1], torch.cat([square, square + 3], dim=1))
+    copied = GraphInputs.of(Named(), (x, square, edge_attr), {}, 3).copies(2)()
+    assert torch.equal(copied[0], x.repeat(2, 1))
+    assert torch.equal(copied[1], torch.cat([square, square + 3], dim=1))
 
 
 def test_arguments_without_names_are_taken_as_usual() -> None:
@@ -68,9 +68,9 @@ def test_arguments_without_names_are_taken_as_usual() -> None:
             return arguments
 
     batch = torch.zeros(3, dtype=torch.long)
-    _, edge_index, found = GraphInputs.of(Variadic(), (torch.rand(3, 2), EDGES, batch), {}, 4).copies(2)()
+    _, edge_index, copied_batch = GraphInputs.of(Variadic(), (torch.rand(3, 2), EDGES, batch), {}, 4).copies(2)()
     assert torch.equal(edge_index[:, 4:], EDGES + 3)
-    assert found.tolist() == [0, 0, 0, 1, 1, 1]
+    assert copied_batch.tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_edges_are_found_under_another_name() -> None:
@@ -89,11 +89,11 @@ def test_edges_are_found_under_another_name() -> None:
 def test_captums_expansion_is_undone(inner: int) -> None:
     x, edge_attr = torch.arange(6.0).view(3, 2), torch.rand(4, 1)
     expanded = [
-        each.repeat_interleave(inner, dim=0).repeat(10 // inner, *[1] * (each.dim() - 1))
-        for each in (x, EDGES, edge_attr)
+        tensor.repeat_interleave(inner, dim=0).repeat(10 // inner, *[1] * (tensor.dim() - 1))
+        for tensor in (x, EDGES, edge_attr)
     ]
-    found = GraphInputs.of(Named(), tuple(expanded), {}, 4)()
-    assert all(torch.equal(a, b) for a, b in zip(found, (x, EDGES, edge_attr), strict=False))
+    restored = GraphInputs.of(Named(), tuple(expanded), {}, 4)()
+    assert all(torch.equal(a, b) for a, b in zip(restored, (x, EDGES, edge_attr), strict=False))
 
 
 def test_an_expansion_that_cannot_be_told_is_refused() -> None:
@@ -110,13 +110,13 @@ def test_a_data_object_stands_for_the_arguments() -> None:
 
     data = Data(x=torch.rand(3, 2), edge_index=EDGES, edge_attr=torch.rand(4, 1), y=torch.tensor(1))
     for args in ((data,), tuple(data)):
-        found = GraphInputs.of(Named(), args, {}, 4)()
-        assert torch.equal(found[0], data.x)
-        assert torch.equal(found[2], data.edge_attr)
+        arguments = GraphInputs.of(Named(), args, {}, 4)()
+        assert torch.equal(arguments[0], data.x)
+        assert torch.equal(arguments[2], data.edge_attr)
     other = torch.rand(3, 2)
-    found = GraphInputs.of(Named(), (data,), leading=1)([other])
-    assert found[0] is other
-    assert found[1] is EDGES
+    arguments = GraphInputs.of(Named(), (data,), leading=1)([other])
+    assert arguments[0] is other
+    assert arguments[1] is EDGES
     x, edge_index = GraphInputs.of(Whole(), (data,), {}, 4).copies(2)()
     assert torch.equal(x, data.x.repeat(2, 1))
     assert torch.equal(edge_index, torch.cat([EDGES, EDGES + 3], dim=1))
@@ -138,10 +138,10 @@ def hetero_data(papers: int = 3) -> HeteroData:
     return data
 
 
-def assert_same(found: dict[Any, Tensor], expected: dict[Any, Tensor]) -> None:
-    assert list(found) == list(expected)
-    for key, each in found.items():
-        assert torch.equal(each, expected[key]), key
+def assert_same(actual: dict[Any, Tensor], expected: dict[Any, Tensor]) -> None:
+    assert list(actual) == list(expected)
+    for key, tensor in actual.items():
+        assert torch.equal(tensor, expected[key]), key
 
 
 def test_copies_of_a_heterogeneous_graph_are_what_pyg_would_batch() -> None:
@@ -149,10 +149,12 @@ def test_copies_of_a_heterogeneous_graph_are_what_pyg_would_batch() -> None:
     batch = Batch.from_data_list([data, hetero_data(papers=4)])
     for given, expected in ((data, [data] * 3), (batch, batch.to_data_list() * 3)):
         whole = Batch.from_data_list(expected)
-        found = GraphInputs.of(NamedHetero(), (given,), {}, [each.size(1) for each in given.edge_index_dict.values()])
-        *dictionaries, links = found.copies(3)()
-        for name, each in zip(("x", "edge_index", "edge_attr", "batch"), dictionaries, strict=True):
-            assert_same(each, whole.collect(name))
+        inputs = GraphInputs.of(
+            NamedHetero(), (given,), {}, [edge_index.size(1) for edge_index in given.edge_index_dict.values()]
+        )
+        *dictionaries, links = inputs.copies(3)()
+        for name, dictionary in zip(("x", "edge_index", "edge_attr", "batch"), dictionaries, strict=True):
+            assert_same(dictionary, whole.collect(name))
         assert links is None
     beside = GraphInputs.of(NamedHetero(), (data.x_dict, data.edge_index_dict, None, None, EDGES), {}, (3, 2))
     with pytest.raises(ValueError, match="dictionaries of tensors"):
@@ -173,11 +175,13 @@ def test_a_heterogeneous_graph_stands_for_the_arguments() -> None:
     data = hetero_data()
     data.scale = 2.0
     for model in (NamedHetero(), Tensors(), Whole()):
-        found = GraphInputs.of(model, (data,), {}, (3, 2))
-        x_dict, edge_index_dict, *others = found()
+        inputs = GraphInputs.of(model, (data,), {}, (3, 2))
+        x_dict, edge_index_dict, *others = inputs()
         assert_same(x_dict, data.x_dict)
         assert_same(edge_index_dict, data.edge_index_dict)
-        assert all(each is other for each, other in zip(found.edge_sets, edge_index_dict.values(), strict=True))
+        assert all(
+            edge_set is other for edge_set, other in zip(inputs.edge_sets, edge_index_dict.values(), strict=True)
+        )
         assert others == ([2.0] if isinstance(model, Tensors) else others)
     features = GraphInputs.of(NamedHetero(), (data,), leading=("paper", "author"))
     assert_same(
@@ -191,15 +195,15 @@ def test_captums_expansion_beside_dictionaries_is_undone(inner: int) -> None:
     data = hetero_data()
     links = EDGES.repeat_interleave(inner, dim=0).repeat(6 // inner, 1)
     arguments = (data.x_dict, data.edge_index_dict, None, None)
-    found = GraphInputs.of(NamedHetero(), (*arguments, links), {}, (3, 2), count=12)()
-    assert torch.equal(found[4], EDGES)
+    restored = GraphInputs.of(NamedHetero(), (*arguments, links), {}, (3, 2), count=12)()
+    assert torch.equal(restored[4], EDGES)
     for given, count in ((links, 1), (EDGES, 12), (torch.arange(12), 12)):  # no masks, not repeated, not repeated
         assert GraphInputs.of(NamedHetero(), (*arguments, given), {}, (3, 2), count=count)()[4] is given
 
 
 def test_dictionaries_are_brought_into_forms_that_can_be_followed() -> None:
     data = hetero_data()
-    edges = {key: EdgeIndex(each).to(torch.int32) for key, each in data.edge_index_dict.items()}
-    found = GraphInputs.of(NamedHetero(), (data.x_dict, edges), {}, (3, 2)).edge_sets
-    assert [(type(each), each.dtype) for each in found] == [(Tensor, torch.long)] * 2
+    edges = {key: EdgeIndex(edge_index).to(torch.int32) for key, edge_index in data.edge_index_dict.items()}
+    edge_sets = GraphInputs.of(NamedHetero(), (data.x_dict, edges), {}, (3, 2)).edge_sets
+    assert [(type(edge_set), edge_set.dtype) for edge_set in edge_sets] == [(Tensor, torch.long)] * 2
     assert GraphInputs.of(NamedHetero(), (data.x_dict, edges)).edges[1].label == ("paper", "cites", "paper")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import random_edges, randomize
+from conftest import combinations, random_edges, randomize
 from hetero import (
     CHANNELS,
     CITES,
@@ -42,39 +42,40 @@ LINKS = torch.tensor([[0, 3, 4], [1, 1, 5]])
 KINDS = ("sage", "graph", "to_hetero")
 
 
-def assert_same(found: Any, expected: Any, tolerance: float = 1e-12) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+def assert_same(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("field", ["distinct", "repeated"])
 @pytest.mark.parametrize(("level", "target"), [("node", (2, 1)), ("node", (5, 0)), ("graph", 2), ("edge", (0, 2))])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "field"), combinations(KINDS, ["distinct", "repeated"]))
 def test_masks_of_all_types_add_up(kind: str, level: str, target: Any, field: Any) -> None:
     """Up to the output minus the output of the plain model on a graph without edges."""
     model, extra = hetero_gnn(kind, level), (None, LINKS) if level == "edge" else ()
     row = target if isinstance(target, tuple) else (0, target)
     nothing = model(DATA.x_dict, without_edges(DATA), *extra)[row]
     for masks in (full_masks(DATA), random_masks(DATA)):
-        found, delta = GOAtAttribution(model, field).attribute(masks, target, (*ARGUMENTS, *extra), True)
+        attributions, delta = GOAtAttribution(model, field).attribute(masks, target, (*ARGUMENTS, *extra), True)
         output = EdgeMaskedModel(model)(*masks.values(), *ARGUMENTS, *extra)[row]
-        assert_same(total(found), output - nothing, 1e-9)
+        assert_same(total(attributions), output - nothing, 1e-9)
         assert delta.abs() < 1e-9
-        assert {key: each.shape for key, each in found.items()} == {key: each.shape for key, each in masks.items()}
+        assert {key: attribution.shape for key, attribution in attributions.items()} == {
+            key: mask.shape for key, mask in masks.items()
+        }
     if row != (5, 0):  # the isolated paper
-        assert all(found[key].any() for key in (CITES, WRITES))
+        assert all(attributions[key].any() for key in (CITES, WRITES))
 
 
 def test_edges_that_cannot_reach_the_target_have_no_part() -> None:
-    found = GOAtAttribution(hetero_gnn()).attribute(full_masks(DATA), (2, 1), ARGUMENTS)
+    attributions = GOAtAttribution(hetero_gnn()).attribute(full_masks(DATA), (2, 1), ARGUMENTS)
     into = {key: edges[1] == 2 for key, edges in DATA.edge_index_dict.items() if key[-1] == "paper"}
     papers = {2, *DATA[CITES].edge_index[0, into[CITES]].tolist()}
     authors = set(DATA[WRITES].edge_index[0, into[WRITES]].tolist())
     reached = {"paper": papers, "author": authors}
     for key, edges in DATA.edge_index_dict.items():
         outside = torch.tensor([target not in reached[key[-1]] for target in edges[1].tolist()], dtype=torch.bool)
-        assert not found[key][outside].any()
+        assert not attributions[key][outside].any()
     isolated = GOAtAttribution(hetero_gnn()).attribute(full_masks(DATA), (5, 1), ARGUMENTS)
-    assert not any(each.any() for each in isolated.values())
+    assert not any(attribution.any() for attribution in isolated.values())
 
 
 class Relations(nn.Module):
@@ -97,8 +98,9 @@ class Relations(nn.Module):
         return self.out(global_mean_pool(x, None) if self.pool else x)
 
 
-@pytest.mark.parametrize("field", ["distinct", "repeated"])
-@pytest.mark.parametrize("mask_type", ["edge", "node", "node_and_edge"])
+@pytest.mark.parametrize(
+    ("mask_type", "field"), combinations(["edge", "node", "node_and_edge"], ["distinct", "repeated"])
+)
 @pytest.mark.parametrize(("pool", "target"), [(True, 1), (False, (2, 0)), (False, (7, 0))])
 def test_types_that_share_weights_are_like_one_type(pool: bool, target: Any, mask_type: Any, field: Any) -> None:
     """Nodes 6 and 7 are isolated, and the third type has no edges."""
@@ -114,9 +116,9 @@ def test_types_that_share_weights_are_like_one_type(pool: bool, target: Any, mas
     }[mask_type]
     goat = GOAtAttribution(model, field, mask_type=mask_type)
     expected = goat.attribute(one, target, (*others[0], torch.cat(list(edges.values()), dim=1)))
-    found, delta = goat.attribute(several, target, (*others[1], edges), return_convergence_delta=True)
-    for each, typed in zip(expected, found, strict=True):
-        assert_same(torch.cat(list(typed.values())), each, 1e-10)
+    attributions, delta = goat.attribute(several, target, (*others[1], edges), return_convergence_delta=True)
+    for per_edge, typed in zip(expected, attributions, strict=True):
+        assert_same(torch.cat(list(typed.values())), per_edge, 1e-10)
     assert delta.abs() < 1e-10
 
 
@@ -134,7 +136,7 @@ class AllTypes(nn.Module):
         self.out = nn.Linear(8, 3)
 
     def forward(self, x_dict: Types, edge_index_dict: Types) -> Tensor:
-        hidden = {key: each.relu() for key, each in self.first(x_dict).items()}
+        hidden = {key: rows.relu() for key, rows in self.first(x_dict).items()}
         return self.out(self.conv(hidden, edge_index_dict)["paper"].relu())
 
 
@@ -152,24 +154,26 @@ def test_layers_that_take_all_types_at_once(kind: str) -> None:
     model, masks = AllTypes(kind).double(), random_masks(DATA)
     model(*ARGUMENTS)  # lazy layers find their sizes
     randomize(model, seed=1)
-    found = GOAtAttribution(model).attribute(masks, (2, 1), DATA)
-    nothing = {key: torch.zeros_like(each) for key, each in masks.items()}
-    whole, without = (EdgeMaskedModel(model)(each, DATA)[2, 1] for each in (masks, nothing))
-    assert_same(total(found), whole - without, 1e-9)
-    assert all(found[key].any() for key in (CITES, WRITES))
-    assert not found[WRITTEN].any()
+    attributions = GOAtAttribution(model).attribute(masks, (2, 1), DATA)
+    nothing = {key: torch.zeros_like(mask) for key, mask in masks.items()}
+    whole, without = (EdgeMaskedModel(model)(given, DATA)[2, 1] for given in (masks, nothing))
+    assert_same(total(attributions), whole - without, 1e-9)
+    assert all(attributions[key].any() for key in (CITES, WRITES))
+    assert not attributions[WRITTEN].any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_edges_of_a_batch_are_explained_for_their_own_graph(kind: str) -> None:
     graphs, targets = [hetero_graph(seed) for seed in range(3)], [2, 0, 1]
     batch, goat = Batch.from_data_list(graphs), GOAtAttribution(hetero_gnn(kind, "graph"))
-    alone = [goat.attribute(full_masks(each), target, each, True) for each, target in zip(graphs, targets, strict=True)]
+    alone = [
+        goat.attribute(full_masks(graph), target, graph, True) for graph, target in zip(graphs, targets, strict=True)
+    ]
     arguments = (batch.x_dict, batch.edge_index_dict, batch.batch_dict)
     for given in (arguments, batch):
-        found, delta = goat.attribute(full_masks(batch), targets, given, True)
-        for key, each in found.items():
-            assert_same(each, torch.cat([one[key] for one, _ in alone]))
+        attributions, delta = goat.attribute(full_masks(batch), targets, given, True)
+        for key, attribution in attributions.items():
+            assert_same(attribution, torch.cat([one[key] for one, _ in alone]))
         assert_same(delta, torch.cat([one for _, one in alone]))
         assert delta.shape == (3,)
 
@@ -180,9 +184,9 @@ def test_tuples_dictionaries_and_graphs_say_the_same() -> None:
     expected = goat.attribute(masks, (2, 1), ARGUMENTS)
     assert list(expected) == list(masks)
     in_other_order = dict(reversed(masks.items()))
-    found = goat.attribute(in_other_order, (2, 1), ARGUMENTS)
-    assert list(found) == list(in_other_order)
-    assert_same(found, expected)
+    attributions = goat.attribute(in_other_order, (2, 1), ARGUMENTS)
+    assert list(attributions) == list(in_other_order)
+    assert_same(attributions, expected)
     for given in (ARGUMENTS, DATA, (DATA,)):
         as_tuple = goat.attribute(tuple(masks.values()), (2, 1), given)
         assert isinstance(as_tuple, tuple)
@@ -248,8 +252,8 @@ def test_types_that_share_one_tensor_have_masks_of_their_own() -> None:
 
     masks = {CITES: torch.ones(9).double(), likes: 0.5 * torch.ones(9).double()}
     shared, separate = (
-        GOAtAttribution(Papers().eval()).attribute(masks, (2, 1), ({"paper": DATA["paper"].x}, each))
-        for each in arguments
+        GOAtAttribution(Papers().eval()).attribute(masks, (2, 1), ({"paper": DATA["paper"].x}, argument))
+        for argument in arguments
     )
     assert_same(shared, separate)
     assert not torch.allclose(shared[CITES], 2 * shared[likes])
@@ -258,10 +262,10 @@ def test_types_that_share_one_tensor_have_masks_of_their_own() -> None:
 def test_many_masks_are_what_each_is_alone() -> None:
     masks, targets = random_masks(DATA, 3), [(2, 1), (1, 0), (0, 2)]
     goat = GOAtAttribution(hetero_gnn())
-    found, delta = goat.attribute(masks, targets, ARGUMENTS, return_convergence_delta=True)
+    attributions, delta = goat.attribute(masks, targets, ARGUMENTS, return_convergence_delta=True)
     for number, target in enumerate(targets):
-        alone = goat.attribute({key: each[number] for key, each in masks.items()}, target, ARGUMENTS)
-        assert_same({key: each[number] for key, each in found.items()}, alone)
+        alone = goat.attribute({key: mask[number] for key, mask in masks.items()}, target, ARGUMENTS)
+        assert_same({key: attribution[number] for key, attribution in attributions.items()}, alone)
     assert delta.shape == (3,)
     assert delta.abs().max() < 1e-10
 
@@ -271,12 +275,14 @@ def test_convergence_delta_of_several_masks(rows: tuple[int, ...]) -> None:
     model, masks = hetero_gnn(level="graph"), random_masks(DATA, *rows)
     goat, masked = GOAtAttribution(model), EdgeMaskedModel(model)
     scores = random_masks(DATA, *rows, seed=1)
-    sums = torch.stack([each.sum(dim=-1) for each in scores.values()]).sum(dim=0).view(-1)
+    sums = torch.stack([score.sum(dim=-1) for score in scores.values()]).sum(dim=0).view(-1)
     for start in (None, 0.5, random_masks(DATA, *rows, seed=2)):
-        begin = start if isinstance(start, dict) else {key: 0 * each + (start or 0.0) for key, each in masks.items()}
+        begin = start if isinstance(start, dict) else {key: 0 * mask + (start or 0.0) for key, mask in masks.items()}
         change = masked(masks, *ARGUMENTS)[:, 1] - masked(begin, *ARGUMENTS)[:, 1]
         assert_same(goat.compute_convergence_delta(scores, start, masks, 1, ARGUMENTS), sums - change)
-        as_tuples = [tuple(each.values()) if isinstance(each, dict) else each for each in (scores, start, masks)]
+        as_tuples = [
+            tuple(values.values()) if isinstance(values, dict) else values for values in (scores, start, masks)
+        ]
         assert_same(goat.compute_convergence_delta(*as_tuples, 1, ARGUMENTS), sums - change)
 
 
@@ -284,11 +290,11 @@ def test_convergence_delta_of_several_masks(rows: tuple[int, ...]) -> None:
 def test_feature_masks_may_span_types(rows: tuple[int, ...]) -> None:
     goat, masks = GOAtAttribution(hetero_gnn(level="graph")), random_masks(DATA, *rows)
     plain = goat.attribute(masks, 1, ARGUMENTS)
-    features = {key: torch.arange(each.size(-1)) % 2 for key, each in masks.items()}
+    features = {key: torch.arange(mask.size(-1)) % 2 for key, mask in masks.items()}
     sums = [sum(plain[key][..., features[key] == number].sum(dim=-1) for key in masks) for number in (0, 1)]
     for given in (dict(reversed(features.items())), tuple(features.values())):
         grouped = goat.attribute(masks, 1, ARGUMENTS, feature_mask=given)
-        for key, each in grouped.items():
-            assert_same(each, torch.stack(sums, dim=-1)[..., features[key]])
+        for key, attribution in grouped.items():
+            assert_same(attribution, torch.stack(sums, dim=-1)[..., features[key]])
     with pytest.raises(ValueError, match=r"one feature mask per input \(got 1 for 4 inputs\)"):
         goat.attribute(masks, 1, ARGUMENTS, feature_mask=features[CITES])

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import combinations
 from hetero import CHANNELS, CITES, NODES, WRITES, HeteroGNN, full_masks, hetero_gnn, hetero_graph, total, without_edges
 from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.explain import Explainer, HeteroExplanation
 
-from captum_goat import GOAtAttribution
-from captum_goat.explainer import GOAtExplainer
+from captum_goat import GOAtAttribution, GOAtExplainer
 
 LEVELS = ("graph", "node", "edge")
 MASK_TYPES = [(None, "object"), ("object", None), ("attributes", None), ("common_attributes", None)]
@@ -36,17 +36,17 @@ def explain(goat: Explainer, level: str, **options: Any) -> HeteroExplanation:
     return goat(DATA.x_dict, DATA.edge_index_dict, **KWARGS[level], **options)
 
 
-def assert_same(found: Any, expected: Any) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+def assert_same(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize(("node_mask_type", "edge_mask_type"), MASK_TYPES)
-@pytest.mark.parametrize("end", ["raw", "probs"])
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("level", "end", "node_mask_type", "edge_mask_type"), combinations(LEVELS, ["raw", "probs"], MASK_TYPES)
+)
 def test_masks_of_all_types_add_up(level: str, end: str, node_mask_type: Any, edge_mask_type: Any) -> None:
     goat = make(level, end, node_mask_type=node_mask_type, edge_mask_type=edge_mask_type)
     model, name = hetero_gnn("sage", level), "node_mask" if node_mask_type else "edge_mask"
-    nothing = {key: torch.zeros_like(each) for key, each in DATA.x_dict.items()}
+    nothing = {key: torch.zeros_like(x) for key, x in DATA.x_dict.items()}
     base = (nothing, DATA.edge_index_dict) if node_mask_type else (DATA.x_dict, without_edges(DATA))
     change = model(DATA.x_dict, DATA.edge_index_dict, **KWARGS[level]) - model(*base, **KWARGS[level])
     for index in (None, 1, torch.tensor([2, 0])):
@@ -57,18 +57,18 @@ def test_masks_of_all_types_add_up(level: str, end: str, node_mask_type: Any, ed
         masks = explanation.collect(name)
         values = change.gather(1, explanation.target.unsqueeze(1)).squeeze(1)
         assert_same(total(masks), values[slice(None) if index is None else index].sum())
-        assert not any(each.requires_grad for each in masks.values())
+        assert not any(mask.requires_grad for mask in masks.values())
         if node_mask_type:
             rows = {key: 1 if node_mask_type == "common_attributes" else 3 * size for key, size in NODES.items()}
             columns = {key: 1 if node_mask_type == "object" else size for key, size in CHANNELS.items()}
-            assert {key: each.shape for key, each in masks.items()} == {key: (rows[key], columns[key]) for key in NODES}
+            assert {key: mask.shape for key, mask in masks.items()} == {key: (rows[key], columns[key]) for key in NODES}
 
 
 @pytest.mark.parametrize("end", ["raw", "probs"])
 def test_equals_goat_attribution(end: str) -> None:
-    found = explain(make("graph", end), "graph")
+    explanation = explain(make("graph", end), "graph")
     goat = GOAtAttribution(hetero_gnn("sage", "graph"))
-    assert_same(found.collect("edge_mask"), goat.attribute(full_masks(DATA), found.target, DATA))
+    assert_same(explanation.collect("edge_mask"), goat.attribute(full_masks(DATA), explanation.target, DATA))
     row = explain(make("node", end), "node", index=7)
     target = (7, int(row.target[7]))
     assert_same(row.collect("edge_mask"), GOAtAttribution(hetero_gnn()).attribute(full_masks(DATA), target, DATA))
@@ -79,12 +79,12 @@ def test_equals_goat_attribution(end: str) -> None:
 
 def test_graphs_of_a_batch_that_are_not_explained_have_no_part() -> None:
     for end in ("raw", "probs"):
-        found = explain(make("graph", end), "graph", index=torch.tensor([0, 2])).collect("edge_mask")
+        edge_masks = explain(make("graph", end), "graph", index=torch.tensor([0, 2])).collect("edge_mask")
         whole = explain(make("graph", end), "graph").collect("edge_mask")
-        for key, each in found.items():
+        for key, edge_mask in edge_masks.items():
             outside = DATA[key[0]].batch[DATA[key].edge_index[0]] == 1
-            assert not each[outside].any()
-            assert_same(each[~outside], whole[key][~outside])
+            assert not edge_mask[outside].any()
+            assert_same(edge_mask[~outside], whole[key][~outside])
 
 
 def test_subgraphs_and_thresholds() -> None:
@@ -96,7 +96,7 @@ def test_subgraphs_and_thresholds() -> None:
         assert complement[key].num_edges == int((mask == 0).sum())
     assert all((masks[key] < 0).any() for key in (CITES, WRITES))
     hard = explanation.threshold("topk_hard", 2)
-    assert [int(each.sum()) for each in hard.collect("edge_mask").values()] == [2, 2, 0, 2]
+    assert [int(edge_mask.sum()) for edge_mask in hard.collect("edge_mask").values()] == [2, 2, 0, 2]
     nodes = explain(make(node_mask_type="object"), "node", index=torch.arange(6))
     subgraph = nodes.get_explanation_subgraph()
     for key, mask in nodes.collect("node_mask").items():
@@ -125,5 +125,5 @@ def test_edges_and_features_at_once() -> None:
             x_dict, edges, index=3
         )
         masks: list[Tensor] = [explanation["paper"].node_mask, *(explanation[key].edge_mask for key in edges)]
-        nothing = model({"paper": 0 * x_dict["paper"]}, {key: each[:, :0] for key, each in edges.items()})
+        nothing = model({"paper": 0 * x_dict["paper"]}, {key: edge_index[:, :0] for key, edge_index in edges.items()})
         assert_same(total(masks), (model(x_dict, edges) - nothing)[3, explanation.target[3]])

@@ -17,11 +17,11 @@ from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
 
 DATA = hetero_graph()
 ARGUMENTS = (DATA.x_dict, DATA.edge_index_dict)
-NOTHING = {key: torch.zeros_like(each) for key, each in DATA.x_dict.items()}
+NOTHING = {key: torch.zeros_like(x) for key, x in DATA.x_dict.items()}
 
 
-def assert_same(found: Any, expected: Any, tolerance: float = 1e-12) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+def assert_same(actual: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", ["sage", "graph", "to_hetero"])
@@ -29,24 +29,26 @@ def assert_same(found: Any, expected: Any, tolerance: float = 1e-12) -> None:
 def test_features_of_all_node_types_add_up(kind: str, level: str, target: Any) -> None:
     model = hetero_gnn(kind, level)
     row = target if isinstance(target, tuple) else (0, target)
-    found, delta = GOAtAttribution(model, mask_type="node").attribute(DATA.x_dict, target, ARGUMENTS[1], True)
-    assert_same(total(found), model(*ARGUMENTS)[row] - model(NOTHING, ARGUMENTS[1])[row], 1e-9)
+    attributions, delta = GOAtAttribution(model, mask_type="node").attribute(DATA.x_dict, target, ARGUMENTS[1], True)
+    assert_same(total(attributions), model(*ARGUMENTS)[row] - model(NOTHING, ARGUMENTS[1])[row], 1e-9)
     assert delta.abs() < 1e-9
-    assert {key: each.shape for key, each in found.items()} == {key: each.shape for key, each in DATA.x_dict.items()}
+    assert {key: attribution.shape for key, attribution in attributions.items()} == {
+        key: x.shape for key, x in DATA.x_dict.items()
+    }
 
 
 def test_forms_of_features() -> None:
     goat = GOAtAttribution(hetero_gnn(level="graph"), mask_type="node")
     features = tuple(DATA.x_dict.values())
     expected = goat.attribute(DATA.x_dict, 2, (DATA.edge_index_dict,))
-    assert all(each.any() for each in expected.values())
+    assert all(attribution.any() for attribution in expected.values())
     assert_same(goat.attribute(DATA.x_dict, 2, DATA), expected)
     assert_same(goat.attribute(features, 2, DATA), tuple(expected.values()))
-    doubled = {key: torch.stack([each, 2 * each]) for key, each in DATA.x_dict.items()}
+    doubled = {key: torch.stack([x, 2 * x]) for key, x in DATA.x_dict.items()}
     many, delta = goat.attribute(doubled, [2, 0], DATA, return_convergence_delta=True)
-    assert_same({key: each[0] for key, each in many.items()}, expected)
-    alone = goat.attribute({key: each[1] for key, each in doubled.items()}, 0, DATA)
-    assert_same({key: each[1] for key, each in many.items()}, alone)
+    assert_same({key: attribution[0] for key, attribution in many.items()}, expected)
+    alone = goat.attribute({key: x[1] for key, x in doubled.items()}, 0, DATA)
+    assert_same({key: attribution[1] for key, attribution in many.items()}, alone)
     assert delta.shape == (2,)
     assert_same(goat.compute_convergence_delta(many, None, doubled, [2, 0], DATA), delta)
 
@@ -54,10 +56,10 @@ def test_forms_of_features() -> None:
 def test_features_of_a_batch() -> None:
     graphs, targets = [hetero_graph(seed) for seed in range(2)], [2, 0]
     batch, goat = Batch.from_data_list(graphs), GOAtAttribution(hetero_gnn(level="graph"), mask_type="node")
-    found = goat.attribute(batch.x_dict, targets, batch)
-    alone = [goat.attribute(each.x_dict, target, each) for each, target in zip(graphs, targets, strict=True)]
-    for key, each in found.items():
-        assert_same(each, torch.cat([one[key] for one in alone]))
+    attributions = goat.attribute(batch.x_dict, targets, batch)
+    alone = [goat.attribute(graph.x_dict, target, graph) for graph, target in zip(graphs, targets, strict=True)]
+    for key, attribution in attributions.items():
+        assert_same(attribution, torch.cat([one[key] for one in alone]))
 
 
 @pytest.mark.parametrize("mask_type", ["edge", "node"])
@@ -65,17 +67,19 @@ def test_pygs_wrapper_for_captum(mask_type: Any) -> None:
     """Its metadata say in which order the inputs come."""
     model = hetero_gnn()
     metadata = (["author", "paper"], [KNOWS, WRITTEN, CITES, WRITES])
-    x_dict, edges = ({key: each[key] for key in keys} for each, keys in zip(ARGUMENTS, metadata, strict=True))
+    x_dict, edges = (
+        {key: dictionary[key] for key in keys} for dictionary, keys in zip(ARGUMENTS, metadata, strict=True)
+    )
     inputs, arguments = to_captum_input(x_dict, edges, mask_type)
-    inputs = tuple(each.detach().double() for each in inputs)
+    inputs = tuple(tensor.detach().double() for tensor in inputs)
     wrapper = to_captum_model(model, mask_type, 2, metadata)
     goat = GOAtAttribution(model, mask_type=mask_type)
-    named = dict(zip(metadata[mask_type == "edge"], (each[0] for each in inputs), strict=True))
+    named = dict(zip(metadata[mask_type == "edge"], (tensor[0] for tensor in inputs), strict=True))
     expected = goat.attribute(named, (2, 1), arguments)
     for given in (arguments, (*arguments[:-1], dict(reversed(edges.items())))):
-        found = GOAtAttribution(wrapper).attribute(inputs, 1, given)
-        assert [each.shape for each in found] == [each.shape for each in inputs]
-        assert_same(dict(zip(named, (each[0] for each in found), strict=True)), expected)
+        attributions = GOAtAttribution(wrapper).attribute(inputs, 1, given)
+        assert [attribution.shape for attribution in attributions] == [tensor.shape for tensor in inputs]
+        assert_same(dict(zip(named, (attribution[0] for attribution in attributions), strict=True)), expected)
     inputs, arguments = to_captum_input(x_dict, edges, "node_and_edge")
     goat = GOAtAttribution(to_captum_model(model, "node_and_edge", 2, metadata))
     with pytest.raises(ValueError, match=r"one type with mask_type 'node_and_edge' \(got 'author', 'paper'\)"):
@@ -101,7 +105,7 @@ def test_a_model_may_put_tensors_into_its_dictionaries() -> None:
     scaled.gnn = overwriting.gnn = plain.gnn
     assert_same(GOAtAttribution(scaled).attribute(full_masks(DATA), (2, 1), (x_dict, ARGUMENTS[1])), expected)
     assert x_dict["paper"] is DATA["paper"].x
-    copies = {key: each.clone() for key, each in x_dict.items()}
+    copies = {key: x.clone() for key, x in x_dict.items()}
     with pytest.raises(UnsupportedModelError, match="changes its argument 'x_dict' in place"):
         GOAtAttribution(overwriting).attribute(full_masks(DATA), (2, 1), (copies, ARGUMENTS[1]))
 
@@ -191,15 +195,18 @@ def test_a_trained_model() -> None:
     """Complete to rounding, and the edges that matter are those from authors to papers."""
     model, data = _trained()
     goat, masks = GOAtAttribution(model), full_masks(data)
-    nothing = {key: torch.zeros_like(each) for key, each in masks.items()}
+    nothing = {key: torch.zeros_like(mask) for key, mask in masks.items()}
     with torch.no_grad():
-        whole, without = (EdgeMaskedModel(model)(each, data) for each in (masks, nothing))
+        whole, without = (EdgeMaskedModel(model)(given, data) for given in (masks, nothing))
     sizes = dict.fromkeys(masks, 0.0)
     for paper in range(0, 120, 12):
         label = int(whole[paper].argmax())
-        found = goat.attribute(masks, (paper, label), data)
+        attributions = goat.attribute(masks, (paper, label), data)
         expected = whole[paper, label] - without[paper, label]
-        size = torch.stack([each.abs().sum() for each in found.values()]).sum() + whole[paper, label].abs()
-        assert (total(found) - expected).abs() <= 1e-5 * size
-        sizes = {key: sizes[key] + float(each.abs().sum()) for key, each in found.items()}
+        size = (
+            torch.stack([attribution.abs().sum() for attribution in attributions.values()]).sum()
+            + whole[paper, label].abs()
+        )
+        assert (total(attributions) - expected).abs() <= 1e-5 * size
+        sizes = {key: sizes[key] + float(attribution.abs().sum()) for key, attribution in attributions.items()}
     assert max(sizes, key=lambda key: sizes[key]) == WRITES

@@ -82,9 +82,9 @@ def test_spellings_of_relu_are_one(name: str) -> None:
     model.activation = SPELLINGS[name]
     model.eval()
     assert torch.equal(model(X, EDGES), expected(X, EDGES))
-    found, delta = GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES), return_convergence_delta=True)
+    attributions, delta = GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES), return_convergence_delta=True)
     reference = GOAtAttribution(expected).attribute(MASK, (2, 1), (X, EDGES))
-    torch.testing.assert_close(found, reference, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(attributions, reference, rtol=1e-12, atol=1e-12)
     assert float(delta.abs()) < 1e-12
 
 
@@ -133,9 +133,9 @@ def test_what_has_no_part_in_the_output_is_not_refused() -> None:
         return x.relu()
 
     model = randomize(Activated(watched).double(), seed=1)
-    found = GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES))
+    attributions = GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES))
     model.activation = torch.relu
-    torch.testing.assert_close(found, GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES)))
+    torch.testing.assert_close(attributions, GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES)))
     assert seen
 
 
@@ -153,9 +153,9 @@ def test_constants_may_overwrite_a_part(row: tuple[Any, ...], kind: Any, value: 
         return x.relu()
 
     model = randomize(Activated(overwrite).double(), seed=1)
-    found = GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES))
+    attributions = GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES))
     model.activation = lambda x: torch.where(part, value, x.relu())
-    torch.testing.assert_close(found, GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES)))
+    torch.testing.assert_close(attributions, GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES)))
 
 
 def test_products_of_edge_dependent_values_stay_exact() -> None:
@@ -258,10 +258,10 @@ def test_layers_that_cannot_be_masked_are_refused() -> None:
 def test_a_layer_set_aside_is_a_constant() -> None:
     model = randomize(Activated(torch.relu).double(), seed=1)
     model.first.explain = False
-    found, delta = GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES), return_convergence_delta=True)
+    attributions, delta = GOAtAttribution(model).attribute(MASK, (2, 1), (X, EDGES), return_convergence_delta=True)
     assert float(delta.abs()) < 1e-12
     # Only the second layer is left, and its messages go to node 2.
-    assert torch.equal(found != 0, EDGES[1] == 2)
+    assert torch.equal(attributions != 0, EDGES[1] == 2)
 
 
 def test_threads_do_not_meet_each_others_hooks() -> None:

@@ -40,12 +40,14 @@ def arguments(graphs: Batch) -> tuple[Tensor, ...]:
 def test_all_classes_equal_one_class_after_the_other(graphs: Batch) -> None:
     goat = GOAtAttribution(Classifier().double().eval())
     mask = torch.rand(graphs.num_edges, dtype=torch.double)
-    found, deltas = goat.attribute_all(mask, additional_forward_args=arguments(graphs), return_convergence_delta=True)
-    assert found.shape == (graphs.num_edges, 4)
+    attributions, deltas = goat.attribute_all(
+        mask, additional_forward_args=arguments(graphs), return_convergence_delta=True
+    )
+    assert attributions.shape == (graphs.num_edges, 4)
     assert deltas.shape == (3, 4)
     for number in range(4):
         expected, delta = goat.attribute(mask, number, arguments(graphs), return_convergence_delta=True)
-        torch.testing.assert_close(found[:, number], expected)
+        torch.testing.assert_close(attributions[:, number], expected)
         torch.testing.assert_close(deltas[:, number], delta, atol=1e-12, rtol=0)
 
 
@@ -63,12 +65,12 @@ def test_several_masks_of_one_graph(graphs: Batch) -> None:
     graph = graphs[0]
     goat = GOAtAttribution(Classifier().double().eval())
     masks, own = torch.rand(3, graph.num_edges, dtype=torch.double), (graph.x, graph.edge_index)
-    found = goat.attribute_all(masks, additional_forward_args=own)
-    assert found.shape == (3, graph.num_edges, 4)
+    attributions = goat.attribute_all(masks, additional_forward_args=own)
+    assert attributions.shape == (3, graph.num_edges, 4)
     for number in range(4):
-        torch.testing.assert_close(found[..., number], goat.attribute(masks, number, own))
+        torch.testing.assert_close(attributions[..., number], goat.attribute(masks, number, own))
     chosen = goat.attribute_all(masks, [2, [0, 1, 3]], own)
-    torch.testing.assert_close(chosen[..., 0], found[..., 2])
+    torch.testing.assert_close(chosen[..., 0], attributions[..., 2])
     torch.testing.assert_close(chosen[..., 1], goat.attribute(masks, [0, 1, 3], own))
     with pytest.raises(ValueError, match="2 targets for 3 masks"):
         goat.attribute_all(masks, [[0, 1]], own)
@@ -78,9 +80,9 @@ def test_nodes_of_one_graph(graphs: Batch) -> None:
     graph, model = graphs[2], GraphSAGE(3, 4, 2, 2).double().eval()
     goat, mask = GOAtAttribution(model), torch.ones(graphs[2].num_edges, dtype=torch.double)
     targets = [(node, label) for node in range(graph.num_nodes) for label in range(2)]
-    found = goat.attribute_all(mask, targets, (graph.x, graph.edge_index))
+    attributions = goat.attribute_all(mask, targets, (graph.x, graph.edge_index))
     for number, target in enumerate(targets):
-        torch.testing.assert_close(found[:, number], goat.attribute(mask, target, (graph.x, graph.edge_index)))
+        torch.testing.assert_close(attributions[:, number], goat.attribute(mask, target, (graph.x, graph.edge_index)))
     with pytest.raises(ValueError, match="share edges"):
         goat.attribute_all(mask, additional_forward_args=(graph.x, graph.edge_index))
 
@@ -98,13 +100,13 @@ def test_features_and_edges_at_once(graphs: Batch) -> None:
 def test_predicted_class(graphs: Batch) -> None:
     model = Classifier().double().eval()
     goat, mask = GOAtAttribution(model), torch.ones(graphs.num_edges, dtype=torch.double)
-    found = goat.attribute_predicted(mask, arguments(graphs))
+    prediction = goat.attribute_predicted(mask, arguments(graphs))
     output = model(*arguments(graphs))
-    torch.testing.assert_close(found.output, output)
-    assert found.targets.tolist() == output.argmax(dim=1).tolist()
-    expected, delta = goat.attribute(mask, found.targets, arguments(graphs), return_convergence_delta=True)
-    torch.testing.assert_close(found.attributions, expected)
-    torch.testing.assert_close(found.delta, delta)
+    torch.testing.assert_close(prediction.output, output)
+    assert prediction.targets.tolist() == output.argmax(dim=1).tolist()
+    expected, delta = goat.attribute(mask, prediction.targets, arguments(graphs), return_convergence_delta=True)
+    torch.testing.assert_close(prediction.attributions, expected)
+    torch.testing.assert_close(prediction.delta, delta)
 
 
 def test_models_that_return_one_number(graphs: Batch) -> None:
@@ -114,9 +116,9 @@ def test_models_that_return_one_number(graphs: Batch) -> None:
 
     goat, mask = GOAtAttribution(Regression().double().eval()), torch.ones(graphs.num_edges, dtype=torch.double)
     expected = goat.attribute(mask, None, arguments(graphs))
-    found = goat.attribute_predicted(mask, arguments(graphs))
-    assert found.targets.tolist() == [0, 0, 0]
-    torch.testing.assert_close(found.attributions, expected)
+    prediction = goat.attribute_predicted(mask, arguments(graphs))
+    assert prediction.targets.tolist() == [0, 0, 0]
+    torch.testing.assert_close(prediction.attributions, expected)
     torch.testing.assert_close(goat.attribute_all(mask, None, arguments(graphs)), expected.unsqueeze(-1))
 
 

@@ -8,7 +8,7 @@ import captum.attr as ca
 import pytest
 import torch
 from captum.metrics import infidelity
-from conftest import KINDS, make_gnn, random_edges, randomize
+from conftest import KINDS, combinations, make_gnn, random_edges, randomize
 from hetero import full_masks, hetero_gnn, hetero_graph, random_masks
 from torch import Tensor, nn
 from torch_geometric import EdgeIndex
@@ -132,8 +132,7 @@ class ReadsNodes(nn.Module):
         return out[root]
 
 
-@pytest.mark.parametrize("at", ["message", "adjacency"])
-@pytest.mark.parametrize("as_data", [False, True])
+@pytest.mark.parametrize(("at", "as_data"), combinations(["message", "adjacency"], [False, True]))
 def test_numbers_of_nodes_are_told_from_other_whole_numbers(at: Any, as_data: bool) -> None:
     """Neither the first nor the last mask tells that copies side by side would all read the first one's node."""
     model, root = ReadsNodes().eval(), EDGES[1].mode().values.view(1)
@@ -144,9 +143,9 @@ def test_numbers_of_nodes_are_told_from_other_whole_numbers(at: Any, as_data: bo
     assert len(singles.unique(dim=0)) > 2
     torch.testing.assert_close(masked(masks, *graph), singles)
     goat = GOAtAttribution(model, at=at)
-    found = goat.attribute(masks[:4], target=0, additional_forward_args=graph)
+    attributions = goat.attribute(masks[:4], target=0, additional_forward_args=graph)
     alone = [goat.attribute(mask, target=(0, 0), additional_forward_args=graph) for mask in masks[:4]]
-    torch.testing.assert_close(found, torch.stack(alone))
+    torch.testing.assert_close(attributions, torch.stack(alone))
 
 
 def test_feature_ablation_with_numbers_of_nodes() -> None:
@@ -290,24 +289,24 @@ def test_masks_of_several_edge_types(kind: str) -> None:
     torch.testing.assert_close(full, model(*arguments))
     for key, edges in HETERO.edge_index_dict.items():
         masks = full_masks(HETERO) | {key: torch.zeros(edges.size(1), dtype=torch.float64)}
-        found = masked(*masks.values(), *arguments)
-        torch.testing.assert_close(found, model(HETERO.x_dict, HETERO.edge_index_dict | {key: edges[:, :0]}))
-        torch.testing.assert_close(masked(dict(reversed(masks.items())), HETERO), found)
-        torch.testing.assert_close(masked(*masks.values(), x_dict=arguments[0], edge_index_dict=arguments[1]), found)
+        output = masked(*masks.values(), *arguments)
+        torch.testing.assert_close(output, model(HETERO.x_dict, HETERO.edge_index_dict | {key: edges[:, :0]}))
+        torch.testing.assert_close(masked(dict(reversed(masks.items())), HETERO), output)
+        torch.testing.assert_close(masked(*masks.values(), x_dict=arguments[0], edge_index_dict=arguments[1]), output)
 
 
 @pytest.mark.parametrize(("level", "shape"), [("graph", (3, 3)), ("node", (3, 6, 3))])
 def test_rows_of_masks_of_several_edge_types(level: str, shape: tuple[int, ...]) -> None:
     masked, masks = EdgeMaskedModel(hetero_gnn(level=level)), random_masks(HETERO, 3)
-    singles = [masked({key: each[row] for key, each in masks.items()}, HETERO) for row in range(3)]
+    singles = [masked({key: mask[row] for key, mask in masks.items()}, HETERO) for row in range(3)]
     many = masked(*masks.values(), HETERO)
     assert many.shape == shape
     torch.testing.assert_close(many, torch.stack(singles).view_as(many))
-    torch.testing.assert_close(masked(*(each[:1] for each in masks.values()), HETERO), many[:1])
+    torch.testing.assert_close(masked(*(mask[:1] for mask in masks.values()), HETERO), many[:1])
     links = torch.tensor([[0, 1], [2, 2]])
     arguments = (HETERO.x_dict, HETERO.edge_index_dict, None, links)
     masked = EdgeMaskedModel(hetero_gnn(level="edge"))
-    one = masked(*(each[1] for each in masks.values()), *arguments)
+    one = masked(*(mask[1] for mask in masks.values()), *arguments)
     torch.testing.assert_close(masked(*masks.values(), *arguments)[1], one)
 
 
@@ -324,19 +323,19 @@ def test_captums_methods_on_several_edge_types(arguments: tuple[Any, ...]) -> No
             return self.conv(x_dict, edge_index_dict)["paper"]
 
     model = Papers().eval()
-    masks = tuple(each.requires_grad_() for each in random_masks(HETERO, 2).values())
+    masks = tuple(mask.requires_grad_() for mask in random_masks(HETERO, 2).values())
     given = {"target": (2, 1), "additional_forward_args": arguments}
     expected = GOAtAttribution(model).attribute(masks, **given)
     for method in (ca.IntegratedGradients, ca.InputXGradient, ca.FeatureAblation):
-        found = method(EdgeMaskedModel(model)).attribute(masks, **given)
-        torch.testing.assert_close(found, expected)
+        attributions = method(EdgeMaskedModel(model)).attribute(masks, **given)
+        torch.testing.assert_close(attributions, expected)
     for method in (GOAtAttribution(model), ca.InputXGradient(EdgeMaskedModel(model))):
-        found = ca.NoiseTunnel(method).attribute(masks, nt_samples=2, stdevs=1e-9, **given)
-        torch.testing.assert_close(found, expected)
+        attributions = ca.NoiseTunnel(method).attribute(masks, nt_samples=2, stdevs=1e-9, **given)
+        torch.testing.assert_close(attributions, expected)
     plain = tuple(mask.detach() for mask in masks)
     for perturbation in (drop_edges(0.5), gaussian_noise(0.1)):
-        found = infidelity(EdgeMaskedModel(model), perturbation, plain, expected, **given, n_perturb_samples=3)
-        torch.testing.assert_close(found, torch.zeros(2, dtype=torch.float64))
+        infidelities = infidelity(EdgeMaskedModel(model), perturbation, plain, expected, **given, n_perturb_samples=3)
+        torch.testing.assert_close(infidelities, torch.zeros(2, dtype=torch.float64))
 
 
 def test_wrong_masks_of_several_edge_types() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import metrics_oracle as slow
 import pytest
 import torch
-from conftest import KINDS, make_gnn, randomize
+from conftest import KINDS, combinations, make_gnn, randomize
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.explain import Explainer, Explanation
@@ -87,8 +87,7 @@ def test_by_hand_if_nodes_leave() -> None:
     torch.testing.assert_close(fidelity_minus(model, SMALL, FIRST & False, 1, "leave"), torch.tensor([whole - 0.5]))
 
 
-@pytest.mark.parametrize("nodes", POLICIES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "nodes"), combinations(KINDS, POLICIES))
 def test_against_the_slow_implementation(kind: str, nodes: Any) -> None:
     for seed in range(3):
         model, graphs = make_gnn(kind, seed=seed), slow.random_graphs(seed)

@@ -54,6 +54,7 @@ def test_seeds_decide_the_weights_and_the_global_state_stays() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.slow
 def test_training_by_name(tmp_path: Path) -> None:
     settings = replace(PAPER_SETTINGS["ba_2motifs", "gin"], epochs=30, batch_size=16, dropout=0.0)
     dataset = GraphDataset(DATASETS["ba_2motifs"], ba_2motifs(200), "generated")

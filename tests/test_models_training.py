@@ -42,6 +42,7 @@ def shapes() -> Data:
     return ba_shapes(num_base=60, num_motifs=20)
 
 
+@pytest.mark.slow
 def test_training_learns_the_motifs() -> None:  # the other convolutions are trained in test_trained_models.py
     model = classifier("gin", hidden_channels=32)
     result = train_classifier(model, ba_2motifs(300), epochs=20, batch_size=32, show_progress=False)
@@ -49,6 +50,7 @@ def test_training_learns_the_motifs() -> None:  # the other convolutions are tra
     assert min(result.train_accuracy, result.validation_accuracy, result.test_accuracy) >= 0.95
 
 
+@pytest.mark.slow
 def test_training_learns_the_places_of_nodes() -> None:
     model, shapes = node_classifier(), ba_shapes(num_base=150, num_motifs=50)
     result = train_classifier(model, shapes, epochs=150, lr=0.01, show_progress=False)

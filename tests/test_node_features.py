@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import GNN, KINDS, make_gnn, random_edges, randomize
+from conftest import GNN, KINDS, combinations, make_gnn, random_edges, randomize
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, to_captum_model
 
@@ -61,10 +61,10 @@ class Branches(nn.Module):
         return self.out(F.relu(F.relu(self.first(a)) - scale * self.second(b)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("pool", ["mean", "sum", None])
-@pytest.mark.parametrize("field", ["distinct", "repeated"])
-@pytest.mark.parametrize("mask_type", MASK_TYPES)
+@pytest.mark.parametrize(
+    ("kind", "pool", "field", "mask_type"),
+    combinations(KINDS, ["mean", "sum", None], ["distinct", "repeated"], MASK_TYPES),
+)
 def test_completeness(kind: str, pool: str | None, field: str, mask_type: str) -> None:
     model, x, edge_index = make_gnn(kind, pool=pool), features(6), random_edges(6, 11, seed=4)
     mask = normal(11, seed=2) if mask_type == "node_and_edge" else torch.ones(11, dtype=torch.float64)
@@ -191,9 +191,7 @@ def test_batch_equals_single_graphs(kind: str, mask_type: str, batch_of_graphs: 
             torch.testing.assert_close(whole[part], single, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("pool", ["mean", None])
-@pytest.mark.parametrize("mask_type", MASK_TYPES)
+@pytest.mark.parametrize(("kind", "pool", "mask_type"), combinations(KINDS, ["mean", None], MASK_TYPES))
 def test_several_inputs_of_one_graph_equal_single_calls(kind: str, pool: str | None, mask_type: str) -> None:
     xs, masks, edge_index = torch.stack([features(5, seed) for seed in range(3)]), normal(3, 8), random_edges(5, 8, 1)
     xs[2, 4, 1:] = 0.0  # zeros differ between the examples

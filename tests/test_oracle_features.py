@@ -13,11 +13,11 @@ from test_oracle import (
     ARCHITECTURES,
     CLASSES,
     FIELDS,
-    NAMES,
     READOUTS,
     Net,
     build_model,
     every_case,
+    every_name,
     random_graph,
     set_parameters,
 )
@@ -151,10 +151,11 @@ def test_oracle_is_complete_and_agrees_with_pyg(architecture: str, readout: str,
         assert total == pytest.approx(explained - baseline, rel=1e-10, abs=1e-10)
 
 
-def test_cases_could_fail() -> None:
+@every_name
+def test_cases_could_fail(names: list[tuple[str, str, int]]) -> None:
     """Guard: calibration and fields matter, features are zero, and some nodes see nothing but biases."""
     for attributed in ("node", "node_and_edge"):
-        cases = [draw_case(*name, attributed) for name in NAMES]
+        cases = [draw_case(*name, attributed) for name in names]
         assert all(bool((case.x == 0).any()) for case in cases)
         assert sum(case.networks[0].gates.keys() != case.networks[1].gates.keys() for case in cases) > len(cases) / 2
         assert sum(not rows for case in cases for rows in case.networks[0].rows) > 1

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import pytest
 import torch
+from conftest import slow_unless
 from oracle_rules import attributions, masked_output, run
 from oracle_rules_cases import TOLERANCE, Case, build_model, draw_case, random_graph
 from oracle_rules_products import value
-from oracle_rules_recipes import ATTENTION, CASES, MAXIMA
+from oracle_rules_recipes import ATTENTION, CASES, FAST_CASES, MAXIMA
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution
 
+every_case = pytest.mark.parametrize(("recipe", "seed"), slow_unless(FAST_CASES.__contains__, CASES))
 
-@pytest.mark.parametrize(("recipe", "seed"), CASES)
+
+@every_case
 def test_package_agrees_with_oracle(recipe: str, seed: int) -> None:
     case = draw_case(recipe, seed)
     for index, expected in enumerate(case.expected):
         torch.testing.assert_close(case.actual(index), expected, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize(("recipe", "seed"), CASES)
+@every_case
 def test_oracle_is_complete_and_agrees_with_pyg(recipe: str, seed: int) -> None:
     case = draw_case(recipe, seed)
     row, channel = case.target
@@ -42,7 +45,7 @@ def test_masked_model_of_the_package_agrees_with_pyg() -> None:
 
 
 def test_several_masks_at_once() -> None:
-    for recipe, seed in CASES[::15]:
+    for recipe, seed in FAST_CASES[::5]:
         case = draw_case(recipe, seed)
         target = case.target[1] if case.pooled else case.target
         actual = GOAtAttribution(case.model).attribute(

@@ -34,8 +34,8 @@ def test_by_hand_a_gate_with_a_constant() -> None:
     """
     stages = [GraphConv(1, 1), torch.sigmoid, nn.Linear(1, 1)]
     for result in explain_by_both(stages, [1.0, 0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0]):
-        each = (1 / (1 + math.exp(-3)) - 1 / (1 + math.exp(-1))) / 2
-        torch.testing.assert_close(result, torch.tensor([each, each], dtype=torch.float64), rtol=0, atol=1e-12)
+        half = (1 / (1 + math.exp(-3)) - 1 / (1 + math.exp(-1))) / 2
+        torch.testing.assert_close(result, torch.tensor([half, half], dtype=torch.float64), rtol=0, atol=1e-12)
 
 
 def test_by_hand_a_product_without_variables() -> None:

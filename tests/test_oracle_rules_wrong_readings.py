@@ -13,6 +13,8 @@ from oracle_rules_products import Factor, Product, Row, Table, value
 from oracle_rules_recipes import ATTENTION, CASES, GATES, MAXIMA, MORE_GATES, NORMS
 from oracle_rules_rows import ACTIVATIONS, NOWHERE, Field
 
+pytestmark = pytest.mark.slow
+
 
 class FrozenFactorsAreVariables(Oracle):
     """They are counted in every product."""

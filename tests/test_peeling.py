@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from captum.attr import Attribution, IntegratedGradients
-from conftest import make_gnn, random_edges
+from conftest import combinations, make_gnn, random_edges
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import SimpleConv
@@ -101,9 +101,7 @@ def test_rounds(order: Order, rounds: int, graphs: Batch) -> None:
         torch.testing.assert_close(per_edge[own].sort().values, expected)
 
 
-@pytest.mark.parametrize("removal", REMOVALS)
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("kind", ["gin", "gcn"])
+@pytest.mark.parametrize(("kind", "order", "removal"), combinations(["gin", "gcn"], ORDERS, REMOVALS))
 def test_batch_equals_graph_by_graph(kind: str, order: Order, removal: Removal, graphs: Batch) -> None:
     peeling = Peeling(GOAtAttribution(make_gnn(kind)), rounds=3, order=order, removal=removal)
     scores, drops = peeling.attribute(ones(graphs), TARGET, arguments_of(graphs), return_drops=True)
@@ -117,8 +115,7 @@ def test_batch_equals_graph_by_graph(kind: str, order: Order, removal: Removal, 
     assert torch.equal(again, scores)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("rounds", [1, 4, 7])
+@pytest.mark.parametrize(("order", "rounds"), combinations(ORDERS, [1, 4, 7]))
 def test_drops_sum_to_what_all_edges_do(order: Order, rounds: int, graphs: Batch) -> None:
     for kind in ("gin", "gcn"):
         model = make_gnn(kind)

@@ -41,6 +41,7 @@ def test_integrated_gradients(removal: Any, whole: bool) -> None:
     )
 
 
+@pytest.mark.slow
 def test_batches_of_gradients(graphs: Batch) -> None:
     """Methods that take one gradient only, and the upper half, take a mask [E] of a batch."""
     masked = EdgeMaskedModel(make_gnn("gin"))

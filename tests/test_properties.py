@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import KINDS, make_gnn, random_edges, randomize
+from conftest import KINDS, combinations, make_gnn, random_edges, randomize
 from torch import Tensor, nn
 from torch_geometric.nn import (
     APPNP,
@@ -48,9 +48,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "name", "field"), combinations(KINDS, list(GRAPHS), FIELDS))
 def test_completeness(kind: str, name: str, field: str) -> None:
     nodes, edge_index = GRAPHS[name]
     x = features(nodes)
@@ -58,13 +56,15 @@ def test_completeness(kind: str, name: str, field: str) -> None:
     for pool, target in (("mean", 1), ("sum", 2), (None, (nodes - 1, 0))):
         model = make_gnn(kind, pool=pool)
         goat, masked = GOAtAttribution(model, field=field), EdgeMaskedModel(model)
-        found, delta = goat.attribute(mask, target, (x, edge_index), return_convergence_delta=True)
+        attributions, delta = goat.attribute(mask, target, (x, edge_index), return_convergence_delta=True)
         row, column = target if isinstance(target, tuple) else (0, target)
         change = masked(mask, x, edge_index)[row, column] - masked(0 * mask, x, edge_index)[row, column]
-        torch.testing.assert_close(found.sum(), change, rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(attributions.sum(), change, rtol=1e-11, atol=1e-11)
         assert delta.shape == (1,)
         assert float(delta.abs()) < 1e-11
-        assert found.any() or pool is None or len(edge_index[0]) < 2, "the network is dead, so the test says nothing"
+        assert attributions.any() or pool is None or len(edge_index[0]) < 2, (
+            "the network is dead, so the test says nothing"
+        )
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -117,9 +117,9 @@ def _summed_loops(attributions: Tensor, edge_index: Tensor, kind: str) -> Tensor
 def test_edges_that_cannot_reach_the_target_get_nothing(kind: str, field: str) -> None:
     path = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 0]])
     goat = GOAtAttribution(make_gnn(kind, pool=None, layers=3), field=field)
-    found = goat.attribute(torch.ones(7, dtype=torch.float64), (5, 1), (features(7), path))
+    attributions = goat.attribute(torch.ones(7, dtype=torch.float64), (5, 1), (features(7), path))
     # Three layers back from node 5: the edges 4->5, 3->4 and 2->3.
-    assert torch.equal(found != 0, torch.tensor([False, False, True, True, True, False, False]))
+    assert torch.equal(attributions != 0, torch.tensor([False, False, True, True, True, False, False]))
 
 
 def test_twice_the_output_is_twice_the_attribution_and_outputs_add() -> None:
@@ -161,9 +161,9 @@ def test_residuals_and_branches_of_different_depth() -> None:
     for field in FIELDS:
         goat = GOAtAttribution(model, field=field)
         mask = torch.rand(12, dtype=torch.float64)
-        found, delta = goat.attribute(mask, 1, (x, edge_index), return_convergence_delta=True)
+        attributions, delta = goat.attribute(mask, 1, (x, edge_index), return_convergence_delta=True)
         assert float(delta.abs()) < 1e-12
-        assert found.count_nonzero() == 12
+        assert attributions.count_nonzero() == 12
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,10 @@ def test_completeness_of_layers(layer: nn.Module) -> None:
     model(features(6), edge_index, batch, extra)
     randomize(model, seed=6)
     goat, mask = GOAtAttribution(model), torch.ones(14, dtype=torch.float64)
-    found, delta = goat.attribute(mask, 1, (features(6), edge_index, batch, extra), return_convergence_delta=True)
-    assert found.any()
+    attributions, delta = goat.attribute(
+        mask, 1, (features(6), edge_index, batch, extra), return_convergence_delta=True
+    )
+    assert attributions.any()
     assert float(delta.abs()) < 1e-10
 
 
@@ -216,13 +218,13 @@ def test_rounding_of_a_model_that_sums_over_very_many_nodes_is_no_reason_to_refu
 
     nodes = 100_000
     edge_index, x, batch = random_edges(nodes, nodes, seed=0), torch.full((nodes, 1), 0.7), torch.zeros(nodes).long()
-    found, exact = (
+    attributions, exact = (
         GOAtAttribution(Sums().to(dtype).eval()).attribute(
             torch.ones(nodes, dtype=dtype), 0, (x.to(dtype), edge_index, batch), return_convergence_delta=True
         )
         for dtype in (torch.float32, torch.float64)
     )
     total = exact[0].sum()
-    assert abs(found[1]) > 1e-5 * abs(total)
+    assert abs(attributions[1]) > 1e-5 * abs(total)
     assert abs(exact[1]) < 1e-10 * abs(total)
-    torch.testing.assert_close(found[0].double().sum(), total, rtol=1e-3, atol=0.0)
+    torch.testing.assert_close(attributions[0].double().sum(), total, rtol=1e-3, atol=0.0)

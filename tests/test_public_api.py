@@ -31,6 +31,7 @@ def test_version_is_the_installed_one() -> None:
 OPTIONAL = {"matplotlib", "networkx", "rdkit", "sklearn"}
 
 
+@pytest.mark.slow
 def test_import_loads_no_optional_package() -> None:
     """Captum itself imports matplotlib; nothing comes on top of what Captum and PyG import."""
     code = f"""

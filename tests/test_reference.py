@@ -38,14 +38,14 @@ MISSING = [name for name in ("sphinx", "myst_parser", "furo") if find_spec(name)
 def run_examples(text: str) -> list[doctest.Example]:
     """Return the examples in a text, but for those that are not run."""
     examples = doctest.DocTestParser().get_examples(text)
-    return [each for each in examples if not each.options.get(doctest.SKIP)]
+    return [example for example in examples if not example.options.get(doctest.SKIP)]
 
 
 def own_texts(value: Any) -> Iterator[str]:
     """Yield a value's docstring, and those of the public methods of a class."""
     yield value.__doc__ or ""
     if inspect.isclass(value):
-        yield from (each.__doc__ or "" for name, each in vars(value).items() if not name.startswith("_"))
+        yield from (member.__doc__ or "" for name, member in vars(value).items() if not name.startswith("_"))
 
 
 @pytest.mark.parametrize("path", NAMES)
@@ -55,7 +55,7 @@ def test_every_public_name_has_an_example(path: str) -> None:
     if inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value):
         assert any(run_examples(text) for text in own_texts(value)), f"{path} has no example in its docstring"
     else:  # Data and names of types have no docstrings of their own.
-        sources = [each.source for page in PAGES for each in run_examples(page.read_text(encoding="utf-8"))]
+        sources = [example.source for page in PAGES for example in run_examples(page.read_text(encoding="utf-8"))]
         imported = [source for source in sources if source.startswith(f"from {module} import ")]
         assert any(name in source for source in imported), f"{path} has no example on a page of docs/reference"
 

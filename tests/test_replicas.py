@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import combinations
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, TopKPooling, global_add_pool, global_max_pool
 
@@ -74,8 +75,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return explain
 
 
-@pytest.mark.parametrize("mask_type", ["edge", "node", "node_and_edge"])
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize(("body", "mask_type"), combinations(list(BODIES), ["edge", "node", "node_and_edge"]))
 def test_replicas_give_the_same_numbers(body: str, mask_type: Any, graph: Any, one_by_one: Any) -> None:
     x, edge_index = graph
     model = Net(*BODIES[body]).double().eval()
@@ -85,8 +85,8 @@ def test_replicas_give_the_same_numbers(body: str, mask_type: Any, graph: Any, o
     goat = GOAtAttribution(model, mask_type=mask_type)
     expected = one_by_one(GOAtAttribution(model, mask_type=mask_type), inputs, 1, arguments)
     for _ in range(2):  # the second time the graph is known, if it can be
-        found = goat.attribute(inputs, 1, arguments, return_convergence_delta=True)
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+        attributions = goat.attribute(inputs, 1, arguments, return_convergence_delta=True)
+        torch.testing.assert_close(attributions, expected, rtol=1e-9, atol=1e-11)
     assert model not in share._since_failure
 
 
@@ -200,11 +200,11 @@ def test_a_model_that_cannot_be_batched_is_still_explained(graph: Any) -> None:
 
     x, edge_index = graph
     model, mask = Stubborn(GCNConv).double().eval(), torch.rand(16, dtype=torch.double)
-    found = GOAtAttribution(model).attribute(mask, 1, (x, edge_index))
+    attributions = GOAtAttribution(model).attribute(mask, 1, (x, edge_index))
     assert model in share._since_failure
     plain = Net(GCNConv).double().eval()
     plain.load_state_dict(model.state_dict())
-    torch.testing.assert_close(found, GOAtAttribution(plain).attribute(mask, 1, (x, edge_index)))
+    torch.testing.assert_close(attributions, GOAtAttribution(plain).attribute(mask, 1, (x, edge_index)))
 
 
 def test_large_graphs_are_not_replicated() -> None:

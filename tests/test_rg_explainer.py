@@ -47,10 +47,10 @@ def random_graphs(seed: int) -> Graphs:
 
 def neighbours(graphs: Graphs) -> nx.Graph:
     """Return what is next to what, as networkx has it."""
-    found = nx.Graph()
-    found.add_nodes_from(range(len(graphs.x)))
-    found.add_edges_from((u, v) for u, v in graphs.edge_index.t().tolist() if u != v)
-    return found
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(graphs.x)))
+    graph.add_edges_from((u, v) for u, v in graphs.edge_index.t().tolist() if u != v)
+    return graph
 
 
 def first_nodes(graphs: Graphs) -> Tensor:
@@ -248,15 +248,16 @@ def test_ranks_of_a_trained_model(trained: tuple[GraphClassifier, list[Data]]) -
     assert torch.equal(table, table.t())
 
 
+@pytest.mark.slow
 def test_seeds(trained: tuple[GraphClassifier, list[Data]]) -> None:
     (model, graphs), classes = trained, torch.zeros(20, dtype=torch.long)
-    data, found = Batch.from_data_list(graphs[100:120]), []
+    data, runs = Batch.from_data_list(graphs[100:120]), []
     for seed in (0, 0, 1):
         torch.rand(1)
         explain = RGExplainer(epochs=3, warm_up=3, num_graphs=20, seed=seed)
         explain.fit(model, graphs[:100])
-        found.append((explain.rewards, explain(model, data, classes)))
-    (first, scores), (second, same), (third, others) = found
+        runs.append((explain.rewards, explain(model, data, classes)))
+    (first, scores), (second, same), (third, others) = runs
     assert first == second != third
     assert torch.equal(scores, same)
     assert not torch.equal(scores, others)

@@ -50,9 +50,9 @@ def test_every_spelling_is_the_same() -> None:
         (nn.Sigmoid(), torch.sigmoid, torch.special.expit, Tensor.sigmoid),
         (nn.ReLU6(), lambda x: x.clamp(0, 6), lambda x: F.hardtanh(x, 0.0, 6.0)),
     ):
-        found = [check_complete(randomize(Model(each).double(), seed=1)) for each in spellings]
-        for other in found[1:]:
-            torch.testing.assert_close(other, found[0], rtol=0, atol=1e-13)
+        attributions = [check_complete(randomize(Model(spelling).double(), seed=1)) for spelling in spellings]
+        for other in attributions[1:]:
+            torch.testing.assert_close(other, attributions[0], rtol=0, atol=1e-13)
 
 
 def test_a_smooth_gate_where_its_input_vanishes() -> None:

@@ -37,9 +37,9 @@ def test_attention_coefficients(name: str) -> None:
 def test_multihead_attention(need_weights: bool, options: dict[str, Any]) -> None:
     for between, after in ((torch.relu, Transformer(**options)), (Transformer(**options), torch.relu)):
         model = Model(between, after)
-        for each in (model.between, model.after):
-            if isinstance(each, Transformer):
-                each.need_weights = need_weights
+        for module in (model.between, model.after):
+            if isinstance(module, Transformer):
+                module.need_weights = need_weights
         check_complete(randomize(model.double(), seed=1))
 
 

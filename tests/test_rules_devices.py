@@ -22,10 +22,10 @@ def test_on_the_inputs_device_only() -> None:
     layers[3].forward = _on_cpu(layers[3].forward)
     torch.set_default_device("meta")
     try:
-        found = GOAtAttribution(model).attribute(MASK, torch.tensor([1, 2], device="cpu"), (X, EDGES, BATCH))
+        attributions = GOAtAttribution(model).attribute(MASK, torch.tensor([1, 2], device="cpu"), (X, EDGES, BATCH))
     finally:
         torch.set_default_device(None)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(attributions, expected)
 
 
 def _on_cpu(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import randomize
+from conftest import combinations, randomize
 from rule_models import BATCH, EDGES, MASK, Model, X, check_complete, check_complete_alone
 from torch import Tensor, nn
 from torch_geometric.nn import (
@@ -54,8 +54,7 @@ NORMS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("place", ["before ReLU", "after ReLU", "without ReLU"])
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize(("name", "place"), combinations(list(NORMS), ["before ReLU", "after ReLU", "without ReLU"]))
 def test_norms(name: str, place: str) -> None:
     norm = copy.deepcopy(NORMS[name])
     steps = {"before ReLU": lambda x: norm(x).relu(), "after ReLU": lambda x: norm(x.relu()), "without ReLU": norm}

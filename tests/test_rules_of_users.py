@@ -66,10 +66,10 @@ def test_a_rule_in_the_users_own_words() -> None:
         return x * keep(lambda: 1 / (1 + x.square().sum(-1, keepdim=True)).log1p())
 
     model = randomize(Model(SoftNorm(), torch.relu).double(), seed=1)
-    found = check_complete(model)
+    attributions = check_complete(model)
     assert calls
     rules.scale(SoftNorm)
-    torch.testing.assert_close(check_complete(model), found)
+    torch.testing.assert_close(check_complete(model), attributions)
 
 
 def test_a_rule_that_is_not_the_operation_is_found_out() -> None:

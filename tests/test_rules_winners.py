@@ -93,11 +93,11 @@ def test_values_that_are_equal_up_to_rounding_share_the_place(largest: bool) -> 
             self.conv, self.together = SAGEConv(1, 1, aggr="sum", bias=False, root_weight=False), together
 
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return self.together(*(self.conv(x, each) for each in edge_index.split(1, dim=1)))
+            return self.together(*(self.conv(x, edge) for edge in edge_index.split(1, dim=1)))
 
     pairwise = Between(torch.maximum if largest else torch.minimum)
     reduced = Between(lambda *both: (torch.amax if largest else torch.amin)(torch.stack(both), 0))
     for model in (by_aggregation, pairwise, reduced):
-        found = GOAtAttribution(model.double().eval()).attribute(torch.ones(2).double(), (2, 0), (x, edge_index))
-        torch.testing.assert_close(found[0], found[1])
-        assert found[0] != 0
+        attributions = GOAtAttribution(model.double().eval()).attribute(torch.ones(2).double(), (2, 0), (x, edge_index))
+        torch.testing.assert_close(attributions[0], attributions[1])
+        assert attributions[0] != 0

@@ -19,7 +19,7 @@ pytest.importorskip("matplotlib")
 FOLDER = Path(__file__).parents[1] / "tutorials"
 TUTORIALS = sorted(FOLDER.glob("*.ipynb"))
 NEEDS = {"03_molecules": "rdkit", "06_whole_data_sets": "pyarrow"}
-DATA = "CAPTUM_GOAT_DATA"  # the folder of data sets that do not come with the package
+DATA = "CAPTUM_GOAT_DATA"  # the folder of datasets that do not come with the package
 TIMEOUT = 180  # seconds
 LARGEST = 400_000  # bytes
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
@@ -120,8 +120,8 @@ def test_stored_outputs(path: Path) -> None:
 def test_tutorial_runs(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem])
-    stored, found = read(path), executed(path, tmp_path_factory.mktemp("k"))  # paths of sockets have to be short
-    for before, now in zip(code_cells(stored), code_cells(found), strict=True):
+    stored, rerun = read(path), executed(path, tmp_path_factory.mktemp("k"))  # paths of sockets have to be short
+    for before, now in zip(code_cells(stored), code_cells(rerun), strict=True):
         if "needs-data" in tags(before) and DATA not in os.environ:
             continue
         assert kinds(now) == kinds(before), now.source

@@ -43,6 +43,7 @@ def test_pictures_are_small() -> None:
         assert 8_000 < path.stat().st_size < 150_000
 
 
+@pytest.mark.slow
 def test_script_draws_them_from_explanations(tmp_path: Path) -> None:
     pytest.importorskip("rdkit")
     script: dict[str, Any] = runpy.run_path(str(SCRIPT))

@@ -1,4 +1,4 @@
-"""Try one model out: is it explained exactly, refused, or neither?"""
+"""Check one model: is it explained exactly, refused, or neither?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOLERANCE = 1e-6
 
 
 class Case(NamedTuple):
-    """A model to be tried out.
+    """A model to check.
 
     Attributes:
         section: The table in which it stands.
@@ -41,12 +41,12 @@ class Case(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells the case from the others."""
+        """Section, name and variant, which identify the case."""
         return self.section, self.name, self.variant
 
 
 class Result(NamedTuple):
-    """What became of a case.
+    """The status of a case, and why.
 
     Attributes:
         status: One of ``EXACT``, ``REFUSED``, ``NOT_HERE``, ``WRONG``.
@@ -58,7 +58,7 @@ class Result(NamedTuple):
 
 
 class NotHere(Exception):  # noqa: N818
-    """There is nothing to be tried out."""
+    """The class cannot be checked here, for example because it is no model of graphs."""
 
 
 def check(case: Case, *, describe: bool = False) -> Result:
@@ -73,18 +73,18 @@ def check(case: Case, *, describe: bool = False) -> Result:
             model, given = case.build(), examples(case.family)
             _forward(model, given[0])  # lazy layers find their sizes
             randomize(model.eval())
-            outputs = [_forward(model, each) for each in given]
+            outputs = [_forward(model, example) for example in given]
         except Exception as error:
             return Result(NOT_HERE, str(error) if isinstance(error, NotHere) else _describe(error))
-        if not all(bool(each.isfinite().all()) for each in outputs):
+        if not all(bool(output.isfinite().all()) for output in outputs):
             return Result(NOT_HERE, "the output is not finite")
-        results = [_explain(model, each) for each in given]
+        results = [_explain(model, example) for example in given]
         what = frozen.describe(model, given[-1]) if describe and results[-1].status == EXACT else ""
-    if all(each.status == _UNMOVED for each in results):
+    if all(result.status == _UNMOVED for result in results):
         return Result(WRONG, "the edges change nothing, so that nothing was tried")
-    by_status = {each.status: each for each in reversed(results)}
-    found = next(by_status[status] for status in (WRONG, REFUSED, EXACT) if status in by_status)
-    return found._replace(detail=what) if found.status == EXACT else found
+    by_status = {result.status: result for result in reversed(results)}
+    decisive = next(by_status[status] for status in (WRONG, REFUSED, EXACT) if status in by_status)
+    return decisive._replace(detail=what) if decisive.status == EXACT else decisive
 
 
 def _forward(model: nn.Module, example: Example) -> Tensor:
@@ -100,18 +100,20 @@ def _explain(model: nn.Module, example: Example) -> Result:
     try:
         output = _forward(model, example)
         target = 1 if output.size(1) > 1 else 0
-        found = GOAtAttribution(model).attribute(inputs, target=target, additional_forward_args=example.args)
+        attributions = GOAtAttribution(model).attribute(inputs, target=target, additional_forward_args=example.args)
     except UnsupportedModelError as error:
         return Result(REFUSED, first_sentence(str(error)))
     except Exception as error:
         return Result(WRONG, _describe(error))
-    zeros = tuple(torch.zeros_like(each) for each in example.inputs)
+    zeros = tuple(torch.zeros_like(mask) for mask in example.inputs)
     try:
-        end, start = (_masked(model, each, example)[:, target] for each in (example.inputs, zeros))
+        end, start = (_masked(model, masks, example)[:, target] for masks in (example.inputs, zeros))
     except Exception as error:
         return Result(WRONG, f"with edges masked: {_describe(error)}")
     sums = torch.zeros_like(end)
-    for scores, owner in zip(found if isinstance(found, tuple) else (found,), example.owners, strict=True):
+    for scores, owner in zip(
+        attributions if isinstance(attributions, tuple) else (attributions,), example.owners, strict=True
+    ):
         sums.index_add_(0, owner, scores.flatten(1).sum(dim=1) if scores.dim() > 1 else scores)
     delta = (sums - (end - start)).abs()
     if (end - output[:, target]).abs().max() > TOLERANCE:
@@ -130,7 +132,7 @@ def _masked(model: nn.Module, inputs: tuple[Tensor, ...], example: Example) -> T
 
 @contextmanager
 def _surroundings() -> Iterator[None]:
-    """Double precision, no warnings, and the random numbers of the outside untouched."""
+    """Set double precision, silence warnings, and restore the global random state afterwards."""
     before = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -47,12 +47,12 @@ class _OwnLayer(pyg.MessagePassing):
 
 def _pna(conv: Any, *aggregators: str, **options: Any) -> nn.Module:
     options = {"scalers": ["identity"], **options}
-    found: nn.Module = conv(C, C, list(aggregators), deg=_DEGREES, **options)
-    return found
+    layer: nn.Module = conv(C, C, list(aggregators), deg=_DEGREES, **options)
+    return layer
 
 
 def _hyper(conv: Any, hidden: Tensor, graph: Graph) -> Tensor:
-    """Take every node's number for a hyperedge's, too."""
+    """Use the node indices as hyperedge indices, too."""
     return conv(hidden, graph.edge_index, hyperedge_attr=graph.x, num_edges=NODES)  # type: ignore[no-any-return]
 
 
@@ -84,7 +84,7 @@ def _network(name: str, build: Build, call: Call) -> nn.Module:
     conv = build(getattr(pyg.conv, name))
     if isinstance(call, str):
         names = call.split()
-        return Network(lambda n, g: _finish(n, n.conv(n.start(g), *(getattr(g, each) for each in names)), g), conv=conv)
+        return Network(lambda n, g: _finish(n, n.conv(n.start(g), *(getattr(g, name) for name in names)), g), conv=conv)
     return Network(lambda n, g: _finish(n, call(n.conv, n.start(g), g), g), conv=conv)
 
 
@@ -255,8 +255,8 @@ _ROWS = [
 def cases() -> Iterator[Case]:
     """Yield the cases of all convolutions, in PyG's order."""
     order = {name: number for number, name in enumerate(pyg.conv.__all__)}
-    found = [*_of_several_edge_sets(), *_ROWS]
-    yield from sorted(found, key=lambda case: order.get(case.name, len(order)))
+    cases = [*_of_several_edge_sets(), *_ROWS]
+    yield from sorted(cases, key=lambda case: order.get(case.name, len(order)))
 
 
 def _of_several_edge_sets() -> Iterator[Case]:
@@ -267,12 +267,12 @@ def _of_several_edge_sets() -> Iterator[Case]:
 
     yield Case(SECTION, "SignedConv", "two sets of edges", signed, "signed")
     for name, variant, build in (
-        ("HeteroConv", "SAGEConv", lambda: conv.HeteroConv({each: pyg.SAGEConv(C, C) for each in METADATA[1]})),
+        ("HeteroConv", "SAGEConv", lambda: conv.HeteroConv({kind: pyg.SAGEConv(C, C) for kind in METADATA[1]})),
         (
             "HeteroConv",
             "GATConv, aggr=max",
             lambda: conv.HeteroConv(
-                {each: pyg.GATConv((C, C), C, add_self_loops=False) for each in METADATA[1]}, aggr="max"
+                {kind: pyg.GATConv((C, C), C, add_self_loops=False) for kind in METADATA[1]}, aggr="max"
             ),
         ),
         ("HGTConv", "", lambda: conv.HGTConv(C, C, METADATA, heads=2)),

@@ -11,12 +11,16 @@ from captum_goat.wrapped_model import ExplainedModel
 
 
 def describe(model: nn.Module, example: Example) -> str:
-    """Return which activations are gates, and which other operations have something that is frozen."""
+    """Return which activations are gates, and which other operations have frozen factors."""
     inputs = example.inputs if len(example.inputs) > 1 else example.inputs[0]
     request = ExplainedModel.of(model).request(inputs, example.args)
     gates, frozen = set[str](), set[str]()
     for call in filter(None, recorded_explanations(request, Choice([0]))[0].pattern.calls):
         for kept in filter(None, call.kept):
             (gates if kept.gates else frozen).add(call.operation.strip("_").lower())
-    parts = [f"{what} {', '.join(sorted(each))}" for what, each in (("gates:", gates), ("frozen:", frozen)) if each]
+    parts = [
+        f"{what} {', '.join(sorted(operations))}"
+        for what, operations in (("gates:", gates), ("frozen:", frozen))
+        if operations
+    ]
     return "; ".join(parts) or "linear"

@@ -1,4 +1,4 @@
-"""Random graphs to try models on, in the forms in which different models take them."""
+"""Random graphs as examples, in the forms that different models take."""
 
 from __future__ import annotations
 
@@ -110,11 +110,11 @@ def _graphs() -> list[Example]:
 
 
 def _sorted() -> list[Example]:
-    found = []
-    for each in _graphs():
-        edge_index, batch = each.args[1], each.args[2]
-        found.append(_example(edge_index[:, edge_index[1].argsort(stable=True)], batch))
-    return found
+    examples = []
+    for example in _graphs():
+        edge_index, batch = example.args[1], example.args[2]
+        examples.append(_example(edge_index[:, edge_index[1].argsort(stable=True)], batch))
+    return examples
 
 
 def _mesh() -> list[Example]:
@@ -124,14 +124,14 @@ def _mesh() -> list[Example]:
 
 
 def _signed() -> list[Example]:
-    found = []
+    examples = []
     for kind in ("none", "some"):
         edges, batch = _edges(kind), torch.zeros(NODES, dtype=torch.long)
         sets = (edges[:, ::2].clone(), edges[:, 1::2].clone())
-        masks = tuple(torch.ones(each.size(1)) for each in sets)
-        owners = tuple(torch.zeros(each.size(1), dtype=torch.long) for each in sets)
-        found.append(Example((_graph(edges).x, *sets, batch), masks, owners))
-    return found
+        masks = tuple(torch.ones(edges_of_set.size(1)) for edges_of_set in sets)
+        owners = tuple(torch.zeros(edges_of_set.size(1), dtype=torch.long) for edges_of_set in sets)
+        examples.append(Example((_graph(edges).x, *sets, batch), masks, owners))
+    return examples
 
 
 def _hetero() -> list[Example]:

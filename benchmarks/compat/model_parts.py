@@ -1,4 +1,4 @@
-"""What the cases of models are made of: models that need parts of their own, and ways to call models with a graph."""
+"""Building blocks for the cases of models: wrappers, and functions that call a model with a graph."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class NodeModel(nn.Module):
 
 
 def nothing(why: str) -> Callable[[], nn.Module]:
-    """Return a builder that says why there is nothing to be tried."""
+    """Return a builder that raises NotHere with a reason."""
 
     def build() -> nn.Module:
         raise NotHere(why)
@@ -113,17 +113,17 @@ def nodes_of_batch(n: Any, g: Graph) -> Any:
 
 
 def first_of_nodes(n: Any, g: Graph) -> Any:
-    """Take the mean over the first thing that a model returns."""
+    """Take the mean over nodes of a model's first output."""
     return n.pooled(n.model(g.x, g.edge_index)[0], g)
 
 
 def attributed_nodes(n: Any, g: Graph) -> Any:
-    """Take the mean over the first thing that a model with edge features returns."""
+    """Take the mean over nodes of the first output of a model with edge features."""
     return n.pooled(n.model(g.x, g.edge_index, g.edge_attr)[0], g)
 
 
 def data_nodes(n: Any, g: Graph) -> Any:
-    """Take the mean over the first thing that a model of Data objects returns."""
+    """Take the mean over nodes of the first output of a model that takes a Data object."""
     return n.pooled(n.model(Data(x=g.x, edge_index=g.edge_index, y=g.x))[0], g)
 
 
@@ -171,13 +171,13 @@ def hetero_jump(parts: nn.ModuleDict, x_dict: dict[str, Tensor], edge_index_dict
 
 
 def molecule(n: Any, g: Graph) -> Any:
-    """Take node types for atoms; the model finds their edges itself."""
+    """Use the node types as atomic numbers; the model computes the edges itself."""
     out = n.model(g.node_type + 1, g.pos, graph_of_nodes(g))
     return out[0].view(-1, 1) if isinstance(out, tuple) else out
 
 
 def given_molecule(n: Any, g: Graph) -> Any:
-    """Take node types for atoms, and the graph's edges for theirs."""
+    """Use the node types as atomic numbers, and the graph's edges as bonds."""
     source, target = g.edge_index
     n.model.interaction_graph = lambda pos, batch: (g.edge_index, (pos[source] - pos[target]).norm(dim=-1))
     return molecule(n, g)
@@ -236,7 +236,7 @@ def corrected(n: Any, g: Graph) -> Any:
 
 
 def logits(*last: str) -> Callable[[Any, Graph], Any]:
-    """Use what the last linear layer returns, before the log-softmax at the end of a model of nodes."""
+    """Return the logits of a node classifier, the output of its last linear layer before log-softmax."""
 
     def steps(n: Any, g: Graph) -> Any:
         kept: list[Tensor] = []

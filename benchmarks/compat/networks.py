@@ -1,4 +1,4 @@
-"""The networks around the layers that are tried out, and random weights for them."""
+"""The networks around the layers under test, and random weights for them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class HeteroNetwork(nn.Module):
     def __init__(self, body: Callable[..., dict[str, Tensor]], **modules: nn.Module) -> None:
         super().__init__()
         self.body, self.parts = body, nn.ModuleDict(modules)
-        self.first = HeteroConv({each: SAGEConv(CHANNELS, CHANNELS) for each in METADATA[1]})
+        self.first = HeteroConv({edge_type: SAGEConv(CHANNELS, CHANNELS) for edge_type in METADATA[1]})
         self.head = nn.LazyLinear(CLASSES)
 
     def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[tuple[str, str, str], Tensor]) -> Tensor:
@@ -111,7 +111,7 @@ class HeteroNetwork(nn.Module):
 
 
 def graph_of_nodes(graph: Graph) -> Tensor:
-    """Return the number of each node's graph."""
+    """Return the index of each node's graph."""
     return graph.edge_index.new_zeros(len(graph.x)) if graph.batch is None else graph.batch
 
 
@@ -127,7 +127,7 @@ def mlp(*channels: int) -> nn.Sequential:
 def randomize(model: nn.Module) -> None:
     """Give every parameter and running statistic a random value, so that biases and norms matter."""
     generator = torch.Generator().manual_seed(0)
-    statistics = [(name, each) for name, each in model.named_buffers() if "running_" in name]
+    statistics = [(name, buffer) for name, buffer in model.named_buffers() if "running_" in name]
     for name, tensor in [*model.named_parameters(), *statistics]:
         if not is_lazy(tensor) and tensor.is_floating_point():
             scale = tensor.size(-1) ** -0.5 if tensor.dim() > 1 else 0.5

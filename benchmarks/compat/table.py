@@ -53,26 +53,26 @@ def write(results: Results) -> str:
 
 def read(text: str) -> dict[Key, str]:
     """Return the status of every case in a document."""
-    found: dict[Key, str] = {}
+    statuses: dict[Key, str] = {}
     section, columns = "", list[str]()
     for line in text.splitlines():
         if line.startswith("## "):
             section, columns = line[3:], []
         elif line.startswith("|") and not line.startswith("|---"):
-            cells = [each.strip() for each in line.strip("|").split(" | ")]
+            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
             if not columns:
                 columns = cells
             elif columns[0] == "name":
-                found[section, cells[0], cells[1]] = cells[2]
+                statuses[section, cells[0], cells[1]] = cells[2]
             else:
-                found.update(
+                statuses.update(
                     {(section, name, cells[0]): status for name, status in zip(columns[1:], cells[1:], strict=True)}
                 )
-    return found
+    return statuses
 
 
 def counts(results: Results, section: str, names: Sequence[str]) -> Counter[str]:
-    """Return how many of the names have which status: that of their first row."""
+    """Count the names by the status of their first row."""
     first: dict[str, str] = {}
     for case, result in results:
         if case.section == section:
@@ -81,7 +81,7 @@ def counts(results: Results, section: str, names: Sequence[str]) -> Counter[str]
 
 
 def summary(results: Results) -> Iterator[str]:
-    """Yield what is to be said of convolutions, of models and of everything."""
+    """Yield one line each on the convolutions, the models and all rows."""
     kinds = (
         ("convolution classes", convs.SECTION, conv.__all__),
         ("models", model_cases.SECTION, models.__all__),
@@ -93,7 +93,7 @@ def summary(results: Results) -> Iterator[str]:
         others = ", ".join(f"{count[status]} {status}" for status in (REFUSED, NOT_HERE, WRONG) if count[status])
         yield f"{sum(count.values())} {what}: {count[EXACT]} {EXACT}, {others}; {some} more {EXACT} with other options"
     total = Counter(result.status for _, result in results)
-    yield f"{len(results)} rows in all: " + ", ".join(f"{total[each]} {each}" for each in sorted(total))
+    yield f"{len(results)} rows in all: " + ", ".join(f"{total[status]} {status}" for status in sorted(total))
 
 
 def _list(rows: Results) -> str:
@@ -116,7 +116,7 @@ def _grid(rows: Results) -> str:
         if result.status != EXACT:
             reasons.setdefault((result.status, result.detail), []).append(case)
     notes = []
-    for (found, detail), each in reasons.items():
-        which = [", ".join(dict.fromkeys(getattr(case, part) for case in each)) for part in ("name", "variant")]
-        notes.append(f"- {which[0]} with {which[1]}: {found}. {detail}")
+    for (outcome, detail), cases in reasons.items():
+        which = [", ".join(dict.fromkeys(getattr(case, part) for case in cases)) for part in ("name", "variant")]
+        notes.append(f"- {which[0]} with {which[1]}: {outcome}. {detail}")
     return "\n".join(["| option | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|", *lines, "", *notes])

@@ -99,7 +99,7 @@ def _load(name: str, root: str | PathLike[str], unpack_to: str | PathLike[str] |
     if not (_raw_file(folder, name, "A").is_file() or _provide(Path(root), folder, name) or download):
         raise FileNotFoundError(
             f"Expected {_raw_file(Path(root), name, 'A')} or {Path(root) / name}.tar.xz (got neither). Put the raw "
-            "files of the data set there, or pass download=True."
+            "files of the dataset there, or pass download=True."
         )
     graphs = list(TUDataset(str(folder), name))
     truth = _ground_truth(folder, name)
@@ -117,8 +117,8 @@ def _provide(root: Path, folder: Path, name: str) -> bool:
     """Copy or unpack the raw files from root to a folder, and nothing else; return whether they were there."""
     archive = root / f"{name}.tar.xz"
     if _raw_file(root, name, "A").is_file():
-        found = {which: _raw_file(root, name, which) for which in RAW_FILES}
-        contents = {which: path.read_bytes() for which, path in found.items() if path.is_file()}
+        paths = {which: _raw_file(root, name, which) for which in RAW_FILES}
+        contents = {which: path.read_bytes() for which, path in paths.items() if path.is_file()}
     elif archive.is_file():
         with tarfile.open(archive) as tar:
             files = {PurePosixPath(member.name).name: member for member in tar.getmembers() if member.isfile()}

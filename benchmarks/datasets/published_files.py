@@ -1,4 +1,4 @@
-"""The synthetic data sets as they were published, read from ``.npz`` files of plain arrays."""
+"""The synthetic datasets as they were published, read from ``.npz`` files of plain arrays."""
 
 from __future__ import annotations
 
@@ -99,5 +99,5 @@ def _read(path: str | PathLike[str], names: tuple[str, ...]) -> dict[str, Tensor
         missing = [name for name in names if name not in file]
         if missing:
             raise ValueError(f"Expected the arrays {', '.join(names)} in {path} (got none called {missing[0]}).")
-        found: dict[str, NDArray[np.generic]] = {name: file[name] for name in names}
-    return {name: torch.from_numpy(array) for name, array in found.items()}
+        arrays: dict[str, NDArray[np.generic]] = {name: file[name] for name in names}
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -1,4 +1,4 @@
-"""The six data sets by name."""
+"""The six datasets by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TaskLevel: TypeAlias = Literal["graph", "node"]
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set before it is loaded.
+    """The properties of a dataset that are known before it is loaded.
 
     Attributes:
         name: The name by which :func:`load` knows it.
@@ -50,7 +50,7 @@ class DatasetInfo:
 
 @dataclass(frozen=True)
 class GraphDataset:
-    """A data set that is loaded.
+    """A loaded dataset.
 
     Attributes:
         info: What it is.
@@ -92,16 +92,16 @@ def load(
     download: bool = False,
     seed: int = 0,
 ) -> GraphDataset:
-    """Load a data set by its name: from the published files if they are there, else generated.
+    """Load a dataset by its name: from the published files if they are there, else generated.
 
     Args:
         name: A key of :data:`DATASETS`.
-        root: The folder with the files: ``<name>.npz`` of the synthetic data sets, and what
+        root: The folder with the files: ``<name>.npz`` of the synthetic datasets, and what
             :func:`~benchmarks.datasets.load_mutagenicity` and :func:`~benchmarks.datasets.load_nci1` look for. With
             ``None``, or without that file, the synthetic ones are generated.
         unpack_to: Where archives of molecules are unpacked; ``root`` if ``None``.
         download: Whether molecules may be downloaded.
-        seed: Where the random numbers of generated data sets start.
+        seed: Where the random numbers of generated datasets start.
 
     Returns:
         The graphs, what they are, and where they are from.

@@ -24,7 +24,7 @@ from captum_goat.tracking import UnsupportedModelError
 
 
 class Deletion(Explainer):
-    """What all of these have in common: they skip a model of which it is not known what it would do without an edge."""
+    """Base class of methods at the adjacency: skip models whose output without an edge is unknown."""
 
     def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
         """Explain a class of every graph."""

@@ -1,4 +1,4 @@
-"""Where a classifier decides: regions of graph embeddings that are bounded by its linear decision boundaries."""
+"""Decision regions: graph embeddings bounded by a classifier's linear decision boundaries."""
 
 from __future__ import annotations
 
@@ -138,23 +138,23 @@ def decision_regions(head: Head, embeddings: Tensor, candidates: int = 50) -> li
     with torch.no_grad():
         classes = head.logits(embeddings).argmax(-1)
     extended = torch.cat([embeddings, embeddings.new_ones(len(embeddings), 1)], dim=1)
-    found: list[Tensor | None] = [None] * len(embeddings)
+    regions: list[Tensor | None] = [None] * len(embeddings)
     for start in range(len(embeddings)):
-        if found[start] is not None:
+        if regions[start] is not None:
             continue
         own = classes == classes[start]
         others = (~own).nonzero().view(-1)
         others = others[torch.randperm(len(others))[:candidates].to(others.device)]
         boundaries = _boundaries(head, embeddings[start], embeddings[others])
         boundaries = boundaries * torch.where(boundaries @ extended[start] < 0, -1.0, 1.0).view(-1, 1)
-        free = torch.tensor([each is None for each in found], device=own.device)
+        free = torch.tensor([region is None for region in regions], device=own.device)
         chosen = _choose(extended @ boundaries.t() > 0, own & free, ~own)
         region = boundaries[chosen]
         inside = (extended @ region.t() > 0).all(dim=1) & own & free
         inside[start] = True
         for index in inside.nonzero().view(-1).tolist():
-            found[index] = region
-    return [each for each in found if each is not None]
+            regions[index] = region
+    return [region for region in regions if region is not None]
 
 
 def _boundaries(head: Head, start: Tensor, ends: Tensor) -> Tensor:

@@ -106,8 +106,8 @@ def decompose(model: Module, graphs: Graphs, groups: Tensor) -> Decomposition:
 
 def _check(logits: Tensor, expected: Tensor) -> None:
     near = torch.finfo(expected.dtype).eps ** 0.5 * float(expected.abs().max() + 1)
-    for found, wanted in ((logits[0], expected), (logits[1], torch.zeros_like(expected))):
-        if not torch.allclose(found, wanted, rtol=0.0, atol=near):
+    for output, wanted in ((logits[0], expected), (logits[1], torch.zeros_like(expected))):
+        if not torch.allclose(output, wanted, rtol=0.0, atol=near):
             raise UnsupportedModelError(
                 "DEGREE cannot decompose this model: it adds something that is neither a bias nor a feature of the "
                 "nodes, so that a part of nothing is not nothing. Explain it by another method."
@@ -130,7 +130,7 @@ class _Parts(TorchFunctionMode):
 
     @contextmanager
     def watching(self, model: Module) -> Iterator[None]:
-        """Notice when layers pass messages."""
+        """Track whether the model is inside of a message passing layer."""
 
         def change(by: int) -> Callable[..., None]:
             def hook(*_: Any) -> None:
@@ -147,7 +147,7 @@ class _Parts(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given = [each for each in _tensors((*args, *kwargs.values())) if each.requires_grad]
+        given = [tensor for tensor in _tensors((*args, *kwargs.values())) if tensor.requires_grad]
         if not given:
             return func(*args, **kwargs)
         if func is F.linear:
@@ -221,12 +221,12 @@ class _Parts(TorchFunctionMode):
 
 
 def _tensors(arguments: tuple[Any, ...]) -> Iterator[Tensor]:
-    for each in arguments:
-        if isinstance(each, Tensor):
-            yield each
-        elif isinstance(each, list | tuple):
-            yield from _tensors(tuple(each))
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            yield argument
+        elif isinstance(argument, list | tuple):
+            yield from _tensors(tuple(argument))
 
 
 def _depends(out: Any) -> bool:
-    return any(each.requires_grad for each in _tensors((out,)))
+    return any(tensor.requires_grad for tensor in _tensors((out,)))

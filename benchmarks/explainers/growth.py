@@ -66,11 +66,11 @@ class Neighbours:
         with :math:`A` the neighbours, :math:`D` their numbers and :math:`r` the share that returns to the start.
         """
         weight = (self.number[self.source] * self.number[self.target]).to(values.dtype).rsqrt().view(-1, 1)
-        found = values
+        spread = values
         for _ in range(hops):
-            arrived = torch.zeros_like(values).index_add_(0, self.target, weight * found[self.source])
-            found = (1 - restart) * arrived + restart * values
-        return found
+            arrived = torch.zeros_like(values).index_add_(0, self.target, weight * spread[self.source])
+            spread = (1 - restart) * arrived + restart * values
+        return spread
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Growth:
         return replace(self, open=torch.ones_like(self.open))
 
     def after(self, nodes: Tensor, graphs: Tensor) -> Growth:
-        """Return what becomes of the sets when some nodes join them, or graphs stop where the node is :data:`STOP`."""
+        """Return the sets after some nodes have joined; graphs whose node is :data:`STOP` stop."""
         joins = nodes != STOP
         place = self.place.index_copy(0, nodes[joins], self.sizes[graphs[joins]])
         return replace(self, place=place, open=self.open.index_fill(0, graphs[~joins], False))
@@ -220,7 +220,7 @@ def sampled(growth: Growth, actions: Actions) -> Tensor:
 
 
 def repeating(example: Growth) -> Chooser:
-    """Return how to choose what has led to given sets: their nodes in the same order, and then to stop."""
+    """Return a chooser that repeats the growth of given sets: the same nodes in the same order, then stop."""
 
     def choose(growth: Growth, actions: Actions) -> Tensor:
         joined_next = example.place[actions.node] == growth.sizes[actions.graph]

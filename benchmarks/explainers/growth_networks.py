@@ -36,7 +36,7 @@ class Policy(Module):
         nn.init.zeros_(self.stop.weight)
 
     def scorer(self, near: Neighbours, x: Tensor, *, may_stop: bool = True) -> Scorer:
-        """Return what gives the logits in graphs with these neighbours and node features ``[N, F]``."""
+        """Return a function that computes the logits, given the neighbours and node features ``[N, F]``."""
         features = near.spread(x, HOPS, RESTART)
 
         def score(growth: Growth) -> tuple[Tensor, Tensor]:

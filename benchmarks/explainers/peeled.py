@@ -1,4 +1,4 @@
-"""Methods that are peeled: attributed again and again, each time without the edges whose places are known."""
+"""Peeled methods: attribute in rounds, each without the edges that earlier rounds have ranked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RandomNumbers(Attribution):
 
 
 class Peeled(Explainer):
-    """A method in rounds, each without the edges that earlier ones took away; scores are places in the order found.
+    """A method in rounds, each without the edges that earlier rounds have removed; scores are ranks.
 
     Args:
         rounds: The number of rounds, and of attributions.

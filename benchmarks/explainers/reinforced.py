@@ -61,19 +61,19 @@ class Scene(NamedTuple):
 
     @classmethod
     def of(cls, model: Module, graphs: Graphs) -> Scene:
-        """Look at graphs: where nodes are classified subgraphs start from these, else from any node with neighbours."""
+        """Prepare graphs: subgraphs start at the classified nodes, or else at any node with neighbours."""
         near, (_, nodes) = Neighbours.of(graphs), _outputs(model, graphs)
         whole = _pooled(model, nodes, graphs)
         may_seed = _roots(graphs) if reads_roots(model) else near.number > 0
         return cls(graphs, near, torch.cat([nodes, whole[graphs.batch]], dim=1), whole, may_seed)
 
     def start(self, liking: Tensor) -> Growth:
-        """Start from the nodes that are liked best ``[N]`` where subgraphs may start."""
+        """Start at the allowed node with the highest value ``[N]`` of each graph."""
         values = torch.where(self.may_seed, liking, FORBIDDEN)
         return Growth.at(self.near, first_highest(values, self.near.batch, self.near.num_graphs, NEARLY))
 
     def random_start(self) -> Growth:
-        """Start anywhere."""
+        """Start at a random allowed node of each graph."""
         return self.start(torch.rand(len(self.pairs), device=self.pairs.device))
 
 
@@ -211,7 +211,7 @@ class RGExplainer(Explainer):
         step(-log_probability.sum() / table.size(1))
 
     def _locate(self, scene: Scene, start: Growth, losses: Tensor, locator: Locator, step: Step) -> None:
-        """Teach the locator what subgraphs from these seeds have lost."""
+        """Train the locator on the losses of subgraphs that started at these seeds."""
         wanted = (-losses).view(self.rollouts, -1).softmax(dim=0)
         for _ in range(LOCATOR_STEPS):
             liking = locator(scene.pairs[start.inside]).view(self.rollouts, -1)
@@ -238,8 +238,8 @@ class RGExplainer(Explainer):
         unlike = moved / torch.linalg.norm(whole, dim=1).clamp(min=1e-6)
         size = sums(kept.to(unlike), graphs.batch[graphs.edge_index[0]], len(unlike))
         prediction = cross_entropy(logits, graphs.target, reduction="none")
-        found: Tensor = prediction + self.size * size + self.radius * growth.radius + self.similarity * unlike
-        return found
+        losses: Tensor = prediction + self.size * size + self.radius * growth.radius + self.similarity * unlike
+        return losses
 
     @torch.no_grad()
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
@@ -260,8 +260,8 @@ class RGExplainer(Explainer):
 
 def _predicted(model: Module, graphs: list[Data]) -> Graphs:
     """Return graphs with the classes that the model predicts."""
-    found = Graphs.of(Batch.from_data_list(graphs), torch.zeros(len(graphs), dtype=torch.long))
-    return replace(found, target=_outputs(model, found)[0].argmax(dim=-1))
+    batch = Graphs.of(Batch.from_data_list(graphs), torch.zeros(len(graphs), dtype=torch.long))
+    return replace(batch, target=_outputs(model, batch)[0].argmax(dim=-1))
 
 
 def _roots(graphs: Graphs) -> Tensor:
@@ -280,17 +280,17 @@ def _pooled(model: Module, nodes: Tensor, graphs: Graphs) -> Tensor:
 @torch.no_grad()
 def _outputs(model: Module, graphs: Graphs) -> tuple[Tensor, Tensor]:
     """Return the logits, and the outputs of all message passing layers side by side, ``[N, D]``."""
-    found: list[Tensor] = []
+    embeddings: list[Tensor] = []
     layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
-    hooks = [layer.register_forward_hook(lambda _, __, output: found.append(output)) for layer in layers]
+    hooks = [layer.register_forward_hook(lambda _, __, output: embeddings.append(output)) for layer in layers]
     try:
         logits = model(*graphs.inputs)
     finally:
         for hook in hooks:
             hook.remove()
-    rows = [len(each) for each in found]
+    rows = [len(output) for output in embeddings]
     if set(rows) != {len(graphs.x)}:
         raise ExplainerSkippedError(
             f"Expected message passing layers that return one row for each of {len(graphs.x)} nodes (got {rows})."
         )
-    return logits, torch.cat(found, dim=-1)
+    return logits, torch.cat(embeddings, dim=-1)

@@ -103,8 +103,8 @@ def _layers(module: Module) -> list[Module]:
     if isinstance(module, _LINEAR):
         return [module]
     if isinstance(module, MessagePassing):
-        inside = [each for each in module.modules() if each is not module]
-        if all(isinstance(each, (*_LINEAR, Aggregation, nn.Identity)) for each in inside):
+        inside = [submodule for submodule in module.modules() if submodule is not module]
+        if all(isinstance(submodule, (*_LINEAR, Aggregation, nn.Identity)) for submodule in inside):
             return [module]
     return [layer for child in module.children() for layer in _layers(child)]
 

@@ -1,4 +1,4 @@
-"""Modules for ReLUs that a model spells as functions, where hooks on modules can find them."""
+"""ReLU modules in place of a model's ReLU functions, so that module hooks see them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class WithReLUModules(Module):
 
 
 class _ReLUMode(TorchFunctionMode):
-    """Pass the calls of ReLU functions on to modules, one after the other; count them as long as there are none."""
+    """Replace calls of ReLU functions by calls of modules in order; only count the calls if there are none."""
 
     def __init__(self, modules: ModuleList) -> None:
         super().__init__()

@@ -143,15 +143,15 @@ def _pairs(model: Module, graphs: Graphs) -> Tensor:
 
 def _prepared(model: Module, chosen: list[Data], at_once: int = 32) -> tuple[Head, list[_Part]]:
     batches = [Batch.from_data_list(chosen[k : k + at_once]) for k in range(0, len(chosen), at_once)]
-    parts = [Graphs.of(each, torch.zeros(each.num_graphs, dtype=torch.long)) for each in batches]
+    parts = [Graphs.of(batch, torch.zeros(batch.num_graphs, dtype=torch.long)) for batch in batches]
     head = Head(model, parts[0])
     with torch.no_grad():
         embeddings = [head.embeddings(part, model).detach() for part in parts]
     regions = iter(decision_regions(head, torch.cat(embeddings)))
-    found = []
+    parts_with_regions = []
     for part, rows in zip(parts, embeddings, strict=True):
         own = [next(regions) for _ in rows]
-        sizes = torch.tensor([len(each) for each in own], device=rows.device)
+        sizes = torch.tensor([len(boundaries) for boundaries in own], device=rows.device)
         owner = torch.arange(len(own), device=rows.device).repeat_interleave(sizes)
-        found.append(_Part(part, _pairs(model, part), rows, torch.cat(own), owner))
-    return head, found
+        parts_with_regions.append(_Part(part, _pairs(model, part), rows, torch.cat(own), owner))
+    return head, parts_with_regions

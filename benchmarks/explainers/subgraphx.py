@@ -60,15 +60,15 @@ class SubgraphX(Explainer):
         )
         with seeded(graphs.seed(self.seed)), torch.no_grad():
             reward = search.get_reward_func(package.GnnNetsGC2valueFunc(search.model, int(graphs.target)))
-            found = search.get_mcts_class(graphs.x, graphs.edge_index, score_func=reward).mcts(verbose=False)
-        return best_values([(each.coalition, each.P) for each in found], graphs)
+            results = search.get_mcts_class(graphs.x, graphs.edge_index, score_func=reward).mcts(verbose=False)
+        return best_values([(result.coalition, result.P) for result in results], graphs)
 
 
-def best_values(found: Sequence[tuple[list[int], float]], graphs: Graphs) -> Tensor:
+def best_values(coalitions: Sequence[tuple[list[int], float]], graphs: Graphs) -> Tensor:
     """Return, for each edge, the largest value of all sets of nodes that hold both of its nodes.
 
     Args:
-        found: Sets of nodes and their values. The set of all nodes is where the search starts, and is not valued.
+        coalitions: Sets of nodes and their values. The set of all nodes is where the search starts, and is not valued.
         graphs: One graph.
 
     Examples::
@@ -82,7 +82,7 @@ def best_values(found: Sequence[tuple[list[int], float]], graphs: Graphs) -> Ten
         tensor([0.7500, 0.5000, 0.5000])
     """
     nodes = graphs.x.size(0)
-    valued = [(coalition, value) for coalition, value in found if len(coalition) < nodes]
+    valued = [(coalition, value) for coalition, value in coalitions if len(coalition) < nodes]
     best = torch.full((graphs.num_edges,), -torch.inf, dtype=graphs.x.dtype, device=graphs.x.device)
     for coalition, value in valued:
         inside = torch.zeros(nodes, dtype=torch.bool, device=graphs.x.device)
@@ -92,7 +92,7 @@ def best_values(found: Sequence[tuple[list[int], float]], graphs: Graphs) -> Ten
 
 
 class _AsExpected(Module):
-    """A model that can be called the way the package does, with a batch as ``data`` or with features and edges."""
+    """A model with the signature that the package expects: a batch as ``data``, or features and edges."""
 
     def __init__(self, model: Module) -> None:
         super().__init__()

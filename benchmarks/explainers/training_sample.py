@@ -1,4 +1,4 @@
-"""Graphs for explainers that have to learn."""
+"""Graphs for explainers that need training."""
 
 from __future__ import annotations
 

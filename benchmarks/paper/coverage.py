@@ -18,7 +18,7 @@ def coverage_table(results: Results, dataset: str, gnn: str, label: str, protoco
 
     Args:
         results: The table of results.
-        dataset: The data set.
+        dataset: The dataset.
         gnn: The model.
         label: The class.
         protocol: Which graphs count: ``"correct"`` or ``"whole"``.
@@ -28,9 +28,9 @@ def coverage_table(results: Results, dataset: str, gnn: str, label: str, protoco
     """
     lines = []
     for name in results.values("explainer"):
-        found = [_coverage(results, dataset, gnn, name, label, protocol, *variant, (1, 2, 3)) for variant in VARIANTS]
-        if any(cell != EMPTY for cell, _ in found):
-            lines.append([f"`{name}`", *(cell for cell, _ in found), str(max(count for _, count in found))])
+        columns = [_coverage(results, dataset, gnn, name, label, protocol, *variant, (1, 2, 3)) for variant in VARIANTS]
+        if any(cell != EMPTY for cell, _ in columns):
+            lines.append([f"`{name}`", *(cell for cell, _ in columns), str(max(count for _, count in columns))])
     quoted = PAPER_TOP_COVERAGE.get((dataset, label))
     if gnn == "gcn" and quoted is not None:
         two = PAPER_TOP_TWO_COVERAGE.get((dataset, label))
@@ -44,7 +44,7 @@ def class_table(results: Results, dataset: str, gnn: str, labels: Sequence[str])
 
     Args:
         results: The table of results.
-        dataset: The data set.
+        dataset: The dataset.
         gnn: The model.
         labels: The classes.
 
@@ -54,13 +54,13 @@ def class_table(results: Results, dataset: str, gnn: str, labels: Sequence[str])
     columns = [(label, selection) for label in labels for selection in ("search", "fixed")]
     lines = []
     for name in results.values("explainer"):
-        found = [
+        entries = [
             _coverage(results, dataset, gnn, name, label, "correct", selection, "coverage", (1, 3))
             for label, selection in columns
         ]
-        if any(cell != EMPTY for cell, _ in found):
-            counts = [str(max(count for _, count in found[place : place + 2])) for place in range(0, len(found), 2)]
-            lines.append([f"`{name}`", *(cell for cell, _ in found), " + ".join(counts)])
+        if any(cell != EMPTY for cell, _ in entries):
+            counts = [str(max(count for _, count in entries[place : place + 2])) for place in range(0, len(entries), 2)]
+            lines.append([f"`{name}`", *(cell for cell, _ in entries), " + ".join(counts)])
     if gnn == "gcn" and any((dataset, label) in PAPER_TOP_COVERAGE for label in labels):
         cells = [_quoted(dataset, label) if selection == "search" else EMPTY for label, selection in columns]
         lines.append(["*GOAt in the paper, top 1 (quoted)*", *cells, EMPTY])
@@ -86,10 +86,10 @@ def _coverage(
 ) -> tuple[str, int]:
     """Return the coverage of some numbers of explanations as text, and the number of graphs."""
     where = {"protocol": protocol, "nodes": "leave", "selection": selection, "label": label}
-    found = [
+    optional_rows = [
         results.get(dataset, gnn, name, f"top{top}_{metric}", sparsity=str(PAPER_SPARSITY), **where) for top in tops
     ]
-    rows = [row for row in found if row is not None]
+    rows = [row for row in optional_rows if row is not None]
     if len(rows) < len(tops):
         return EMPTY, 0
     return " / ".join(f"{100 * row.value:.1f} %" for row in rows), rows[0].n

@@ -1,4 +1,4 @@
-"""What a run was made with."""
+"""The machine, versions and seeds of a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def describe_machine(options: Options) -> str:
             "",
             *machine_lines(),
             f"- seed {options.seed} for splits, weights, the order of graphs and explainers",
-            f"- at most {options.limit} graphs per data set, {options.slow_limit} for slow explainers, no further "
+            f"- at most {options.limit} graphs per dataset, {options.slow_limit} for slow explainers, no further "
             f"graphs after {options.budget:g} seconds",
         ]
     )
@@ -40,7 +40,7 @@ def describe_machine(options: Options) -> str:
 
 def machine_lines() -> list[str]:
     """Return the machine and the versions, as the items of a list."""
-    versions = [f"{name} {found}" for name in PACKAGES if (found := _version(name))]
+    versions = [f"{name} {version}" for name in PACKAGES if (version := _version(name))]
     return [
         f"- {processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s) per process, no GPU used; "
         f"{platform.system()}",

@@ -1,4 +1,4 @@
-"""What is measured of explanations, graph by graph, so that methods can be compared in pairs."""
+"""Measurements of explanations, one value per graph, for paired comparisons."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SEARCHED_AT_ONCE = 50  # graphs of about the same size, because a search lasts a
 
 
 class Key(NamedTuple):
-    """What a measurement is of."""
+    """The metric and the settings of a measurement."""
 
     metric: str
     nodes: str = ""  # what becomes of nodes without edges: "stay" or "leave"; "" where that is of no account
@@ -46,7 +46,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured of the first graphs of a task.
+    """The measurements of the first graphs of a task.
 
     Attributes:
         values: A number per graph, ``[G]``.
@@ -62,7 +62,7 @@ class Measurements:
 
 
 def measure(task: Task, scores: Tensor, count: int, seed: int = 0) -> Measurements:
-    """Measure the explanations of the first graphs of a task; of a whole data set only which explanations are the same.
+    """Measure the explanations of the first graphs of a task; of a whole dataset only which explanations are the same.
 
     Args:
         task: The model and the graphs.
@@ -74,40 +74,40 @@ def measure(task: Task, scores: Tensor, count: int, seed: int = 0) -> Measuremen
         All measurements.
     """
     batch, target = Batch.from_data_list(task.graphs[:count]), task.predicted[:count]
-    found = Measurements()
+    measurements = Measurements()
     if not task.held_out:
-        _add_explanations_at_paper_sparsity(found, task, batch, scores, target, task.policies[-1])
-        return found
+        _add_explanations_at_paper_sparsity(measurements, task, batch, scores, target, task.policies[-1])
+        return measurements
     for nodes in task.policies:
-        found.values.update(_curves(task, batch, scores, target, nodes))
-        _add_explanations_at_paper_sparsity(found, task, batch, scores, target, nodes)
-    _add_embeddings(found, task, batch, scores)
-    found.values.update(_robust(task, batch, scores, target, seed))
+        measurements.values.update(_curves(task, batch, scores, target, nodes))
+        _add_explanations_at_paper_sparsity(measurements, task, batch, scores, target, nodes)
+    _add_embeddings(measurements, task, batch, scores)
+    measurements.values.update(_robust(task, batch, scores, target, seed))
     if "edge_label" in batch:
-        found.values[Key("ground_truth_auc")] = ground_truth_auc(batch, scores)
-        found.values[Key("precision_at_k")] = precision_at_k(batch, scores)
-    return found
+        measurements.values[Key("ground_truth_auc")] = ground_truth_auc(batch, scores)
+        measurements.values[Key("precision_at_k")] = precision_at_k(batch, scores)
+    return measurements
 
 
 def _curves(task: Task, batch: Batch, scores: Tensor, target: Tensor, nodes: NodePolicy) -> dict[Key, Tensor]:
     """Return fidelities at fixed k, and the mean height of the curve of the gain, fid+ minus fid-."""
     curve = fidelity_curve(task.model, batch, scores, SPARSITIES, target, nodes)
-    found: dict[Key, Tensor] = {}
+    values_by_key: dict[Key, Tensor] = {}
     for metric, values in (("fidelity_plus", curve.plus), ("fidelity_minus", curve.minus)):
-        for place, each in enumerate(SPARSITIES):
-            found[Key(metric, nodes, "fixed", str(each))] = values[place]
+        for place, sparsity in enumerate(SPARSITIES):
+            values_by_key[Key(metric, nodes, "fixed", str(sparsity))] = values[place]
     height = area_under_curve(curve.plus - curve.minus, curve.sparsities, normalize=True)
-    return found | {Key("area_gain", nodes, "fixed"): height}
+    return values_by_key | {Key("area_gain", nodes, "fixed"): height}
 
 
 def _add_explanations_at_paper_sparsity(
-    found: Measurements, task: Task, batch: Batch, scores: Tensor, target: Tensor, nodes: NodePolicy
+    measurements: Measurements, task: Task, batch: Batch, scores: Tensor, target: Tensor, nodes: NodePolicy
 ) -> None:
-    """Add what is measured of explanations with a fixed number of edges, and with a searched one."""
+    """Add the measurements of explanations with a fixed and with a searched number of edges."""
     key = Key("", nodes, "fixed", str(PAPER_SPARSITY))
-    _add_explanations(found, task, batch, select_edges(batch, scores, PAPER_SPARSITY), target, key)
+    _add_explanations(measurements, task, batch, select_edges(batch, scores, PAPER_SPARSITY), target, key)
     chosen = searched(task, batch, scores, target, nodes)
-    _add_explanations(found, task, batch, chosen, target, key._replace(selection="search"))
+    _add_explanations(measurements, task, batch, chosen, target, key._replace(selection="search"))
 
 
 def searched(task: Task, batch: Batch, scores: Tensor, target: Tensor, nodes: NodePolicy) -> Tensor:
@@ -147,30 +147,34 @@ def searched(task: Task, batch: Batch, scores: Tensor, target: Tensor, nodes: No
 
 
 def _add_explanations(
-    found: Measurements, task: Task, batch: Batch, selected: Tensor, target: Tensor, key: Key
+    measurements: Measurements, task: Task, batch: Batch, selected: Tensor, target: Tensor, key: Key
 ) -> None:
-    """Add what is measured of explanations at the paper's sparsity."""
+    """Add the measurements of explanations at the paper's sparsity."""
     nodes: NodePolicy = "leave" if key.nodes == "leave" else "stay"
-    found.selected[key] = selected
+    measurements.selected[key] = selected
     embeddings = explanation_embeddings(task.model, batch, selected, task.layer, nodes)
     if key.selection == "search":
-        found.values[key._replace(metric="fidelity_plus")] = fidelity_plus(task.model, batch, selected, target, nodes)
-        found.values[key._replace(metric="fidelity_minus")] = fidelity_minus(task.model, batch, selected, target, nodes)
-        found.values[key._replace(metric="sparsity")] = sparsity_of(batch, selected)
-        found.embeddings[key._replace(metric="discriminability")] = embeddings
+        measurements.values[key._replace(metric="fidelity_plus")] = fidelity_plus(
+            task.model, batch, selected, target, nodes
+        )
+        measurements.values[key._replace(metric="fidelity_minus")] = fidelity_minus(
+            task.model, batch, selected, target, nodes
+        )
+        measurements.values[key._replace(metric="sparsity")] = sparsity_of(batch, selected)
+        measurements.embeddings[key._replace(metric="discriminability")] = embeddings
     if not task.of_nodes:  # the paper counts explanations of graphs
-        found.groups[key._replace(metric="coverage")] = distinct_explanations(batch, selected)
+        measurements.groups[key._replace(metric="coverage")] = distinct_explanations(batch, selected)
         if key.selection == "search":
-            found.groups[key._replace(metric="coverage_of_embeddings")] = distinct_embeddings(embeddings)
+            measurements.groups[key._replace(metric="coverage_of_embeddings")] = distinct_embeddings(embeddings)
 
 
-def _add_embeddings(found: Measurements, task: Task, batch: Batch, scores: Tensor) -> None:
+def _add_embeddings(measurements: Measurements, task: Task, batch: Batch, scores: Tensor) -> None:
     """Add embeddings at fixed k over sparsities, by the authors' node policy where there is a choice."""
     nodes = task.policies[-1]
-    for each in SPARSITIES:
-        selected = select_edges(batch, scores, each)
+    for sparsity in SPARSITIES:
+        selected = select_edges(batch, scores, sparsity)
         embeddings = explanation_embeddings(task.model, batch, selected, task.layer, nodes)
-        found.embeddings[Key("discriminability", nodes, "fixed", str(each))] = embeddings
+        measurements.embeddings[Key("discriminability", nodes, "fixed", str(sparsity))] = embeddings
 
 
 def original_embeddings(task: Task) -> Tensor:

@@ -31,18 +31,18 @@ class Options:
     """What is run, and where results go.
 
     Attributes:
-        datasets: Names of data sets.
+        datasets: Names of datasets.
         gnns: Names of models.
         explainers: Names of explainers.
         data: The folder with the published files; ``None`` to generate what can be generated.
         out: The folder that gets ``benchmark.md`` and ``benchmark/`` with results and pictures.
         cache: The folder for trained models, archives that are unpacked, and finished results.
         seed: Where random numbers start: splits, weights, the order of graphs, explainers.
-        limit: How many graphs of a data set are explained at most.
+        limit: How many graphs of a dataset are explained at most.
         slow_limit: The same for slow explainers.
-        budget: The seconds after which an explainer takes up no further graphs of a data set.
+        budget: The seconds after which an explainer takes up no further graphs of a dataset.
         epochs: The epochs of training; ``None`` for each model's own number.
-        whole: Whether the paper's example of stability is also computed on its whole data set.
+        whole: Whether the paper's example of stability is also computed on its whole dataset.
         keep_going: Whether an explainer that fails is reported, and the run goes on.
         progress: Whether to show progress bars.
         other_explainers: Names of explainers for models that are not the paper's; ``None`` for the same.
@@ -127,11 +127,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"the same for models that are not the paper's: {', '.join(OTHER_GNNS)} (default: as the others)",
     )
-    add("--quick", action="store_true", help="two generated data sets, one model, few graphs, fast explainers")
+    add("--quick", action="store_true", help="two generated datasets, one model, few graphs, fast explainers")
     add("--out", type=Path, default=Path("benchmark"), help="folder for the report (default: benchmark)")
     add("--cache", type=Path, help="folder for models and finished results (default: OUT/cache)")
     add("--seed", type=int, default=0, help="where random numbers start (default: 0)")
-    add("--limit", type=positive, help=f"graphs per data set, at most (default: {Options.limit})")
+    add("--limit", type=positive, help=f"graphs per dataset, at most (default: {Options.limit})")
     add(
         "--slow-limit",
         type=positive,
@@ -142,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
         "--budget",
         type=float,
         default=Options.budget,
-        help="seconds after which an explainer takes up no further graphs of a data set (default: %(default)s)",
+        help="seconds after which an explainer takes up no further graphs of a dataset (default: %(default)s)",
     )
     add("--epochs", type=int, help="epochs of training (default: those of each model)")
     add("--keep-going", action="store_true", help="report explainers that fail, and go on")

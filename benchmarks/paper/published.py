@@ -6,7 +6,7 @@ accuracies are in :data:`benchmarks.paper_models.PAPER_ACCURACIES`.
 
 from __future__ import annotations
 
-# The paper's example of a stable explanation: the data set, the model and the class, houses.
+# The paper's example of a stable explanation: the dataset, the model and the class, houses.
 STABLE_EXAMPLE = ("ba_2motifs", "gcn", "1")
 
 # GOAt's seconds per sample for the GCN, on an RTX 3090.
@@ -19,7 +19,7 @@ PAPER_SECONDS = {
     "nci1": 0.83,
 }
 
-# The share of a class that has GOAt's most frequent explanation of the GCN at sparsity 0.7, by data set and class.
+# The share of a class that has GOAt's most frequent explanation of the GCN at sparsity 0.7, by dataset and class.
 PAPER_TOP_COVERAGE = {
     ("ba_2motifs", "1"): 0.934,
     ("mutagenicity", "0"): 0.035,

@@ -1,4 +1,4 @@
-"""Recipes, ways to put the library's parts together, and what is asked of them: areas under curves, in pairs."""
+"""Recipes: combinations of the library's parts, judged by paired areas under fidelity curves."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Area:
     """The area under one curve of one explainer on one task, and how far it is from another explainer's.
 
     Attributes:
-        dataset: The data set.
+        dataset: The dataset.
         gnn: The model.
         explainer: The explainer.
         attributions: How many attributions it takes, whatever the size of a graph; 0 for explainers that are none.
@@ -110,7 +110,7 @@ class Trial:
 
     @property
     def task(self) -> tuple[str, str]:
-        """The data set and the model."""
+        """The dataset and the model."""
         return self.plus.dataset, self.plus.gnn
 
     def meets(self, errors: float = 0.0) -> bool:
@@ -130,7 +130,7 @@ class Trial:
 
 def areas_of_graphs(cell: Cell, metric: str) -> Tensor:
     """Return the area under a curve at fixed k of every graph ``[G]``, divided by the curve's width."""
-    values = [cell.measurements.values[Key(metric, NODES, "fixed", str(each))] for each in SPARSITIES]
+    values = [cell.measurements.values[Key(metric, NODES, "fixed", str(sparsity))] for sparsity in SPARSITIES]
     return area_under_curve(torch.stack(values).double(), torch.tensor(SPARSITIES), normalize=True)
 
 

@@ -1,4 +1,4 @@
-"""Finished parts of a run on disk, one cell per data set, model and explainer, so that a run can go on."""
+"""Finished parts of a run on disk, one cell per dataset, model and explainer, so that a run can go on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEASUREMENT_FORMAT = 4  # the same for measuring
 
 @dataclass(frozen=True)
 class Cell:
-    """What one explainer did on one task.
+    """The results of one explainer on one task.
 
     Attributes:
         explainer: Its name.
@@ -67,10 +67,10 @@ class Store:
         out_of_time = count < wanted <= file["wanted"] and file["budget"] >= self.budget
         return explanation if count == wanted or out_of_time else None
 
-    def write_explanation(self, explainer: str, found: TimedScores, wanted: int) -> None:
+    def write_explanation(self, explainer: str, timed_scores: TimedScores, wanted: int) -> None:
         """Keep an explanation, and of how many graphs it was asked for."""
         more = {"wanted": wanted, "threads": torch.get_num_threads()}
-        self._write(explainer, "explanation", EXPLANATION_FORMAT, _contents(found), **more)
+        self._write(explainer, "explanation", EXPLANATION_FORMAT, _contents(timed_scores), **more)
 
     def read_measurements(self, explainer: str, scores: Tensor) -> Measurements | None:
         """Return measurements of these scores, or ``None`` if there are none."""
@@ -79,9 +79,9 @@ class Store:
             return None
         return Measurements(**{name: _with_keys(values) for name, values in file["content"].items()})
 
-    def write_measurements(self, explainer: str, found: Measurements, scores: Tensor) -> None:
+    def write_measurements(self, explainer: str, measurements: Measurements, scores: Tensor) -> None:
         """Keep measurements of scores."""
-        content = {name: _with_words(values) for name, values in _contents(found).items()}
+        content = {name: _with_words(values) for name, values in _contents(measurements).items()}
         self._write(explainer, "measurements", MEASUREMENT_FORMAT, content, scores=digest_of({"scores": scores}))
 
     def read_given_up(self, explainer: str) -> str | None:
@@ -112,8 +112,8 @@ class Store:
         unfinished.replace(path)  # a file appears when it is whole
 
 
-def _contents(found: TimedScores | Measurements) -> dict[str, Any]:
-    return {each.name: getattr(found, each.name) for each in fields(found)}
+def _contents(record: TimedScores | Measurements) -> dict[str, Any]:
+    return {entry.name: getattr(record, entry.name) for entry in fields(record)}
 
 
 def _with_words(values: Mapping[Key, Tensor]) -> dict[str, Tensor]:

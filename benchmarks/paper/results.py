@@ -29,14 +29,14 @@ NOTHING = math.nan
 
 @dataclass(frozen=True)
 class Row:
-    """A number of the table, and what it is.
+    """One number of the table, with its dataset, model, explainer and metric.
 
     Attributes:
-        dataset: The data set.
+        dataset: The dataset.
         gnn: The model.
         explainer: The explainer; empty for numbers of the model itself.
         protocol: ``"predicted"``: all graphs, the predicted class. ``"correct"``: correctly predicted graphs only, as
-            in the paper. ``"whole"``: correctly predicted graphs of the whole data set, with those of the training set.
+            in the paper. ``"whole"``: correctly predicted graphs of the whole dataset, with those of the training set.
         label: The predicted class of the graphs that count, or ``"all"``.
         nodes: What becomes of nodes without edges: ``"stay"`` or ``"leave"``.
         selection: ``"fixed"``: the same number of edges for every method. ``"search"``: the best prefix.
@@ -131,7 +131,7 @@ def _is_kept(task: Task, key: Key, protocol: str, label: str) -> bool:
 
 
 def _rows_of_sets(task: Task, cell: Cell, reference: Cell | None) -> Iterator[Row]:
-    """Return rows of what is measured of all graphs together, for correctly predicted graphs as in the paper."""
+    """Return the rows of metrics over all graphs together, for correctly predicted graphs as in the paper."""
     for key, embeddings in cell.measurements.embeddings.items():
         others = _others(None if reference is None else reference.measurements.embeddings.get(key), len(embeddings))
         for protocol, label, chosen in _subsets(task, len(embeddings), False):
@@ -155,12 +155,12 @@ def _rows_of_sets(task: Task, cell: Cell, reference: Cell | None) -> Iterator[Ro
 
 
 def _others(of_reference: Tensor | None, count: int) -> Tensor | None:
-    """Return what GOAt has for the first graphs; ``None`` if it has not explained as many."""
+    """Return GOAt's values for the first graphs; ``None`` if it has explained fewer."""
     return None if of_reference is None or len(of_reference) < count else of_reference[:count]
 
 
 def _subsets(task: Task, count: int, per_class: bool) -> Iterator[tuple[str, str, Tensor]]:
-    """Return which of the first graphs count, by protocol and predicted class."""
+    """Return masks of the first graphs, by protocol and predicted class."""
     predicted = task.predicted[:count]
     protocols = {"predicted": torch.ones(count, dtype=torch.bool), "correct": task.correct[:count]}
     for protocol, allowed in (protocols if task.held_out else {"whole": task.correct[:count]}).items():
@@ -186,7 +186,7 @@ def _coverage(groups: Tensor, top: int) -> float:
 
 def read_rows(path: Path) -> list[Row]:
     """Read the table that :func:`write_rows` wrote."""
-    kinds = {each.name: each.type for each in fields(Row)}
+    kinds = {column.name: column.type for column in fields(Row)}
     with open_text(path, "r") as file:
         lines = [{name: _value(text, str(kinds[name])) for name, text in line.items()} for line in csv.DictReader(file)]
     return [Row(**line) for line in lines]  # type: ignore[arg-type]

@@ -45,7 +45,7 @@ def run(options: Options) -> Path:
 
 
 def _is_quick(name: str) -> bool:
-    """Return whether an explainer can explain a whole data set in reasonable time."""
+    """Return whether an explainer can explain a whole dataset in reasonable time."""
     return EXPLAINERS[name].batched or name == "random"
 
 
@@ -70,7 +70,7 @@ def run_task(task: Task, options: Options, explainers: Sequence[str]) -> Study:
 
 
 def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
-    """Explain and measure one task with one explainer, or take what was found before.
+    """Explain and measure one task with one explainer, or read the results from the cache.
 
     Args:
         task: The model and the graphs.

@@ -1,4 +1,4 @@
-"""The results of a run, to be looked up by what they are."""
+"""The results of a run, with look-up by dataset, model, explainer and metric."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from benchmarks.paper.tasks import Task
 
 @dataclass(frozen=True)
 class Study:
-    """What all explainers did on one task."""
+    """The results of all explainers on one task."""
 
     task: Task
     cells: Sequence[Cell]
 
     def cell(self, explainer: str) -> Cell | None:
-        """Return what an explainer did; ``None`` if it was skipped or not asked."""
-        return next((each for each in self.cells if each.explainer == explainer and each.explanation), None)
+        """Return the results of an explainer; ``None`` if it was skipped or not run."""
+        return next((cell for cell in self.cells if cell.explainer == explainer and cell.explanation), None)
 
 
 class Results:
-    """Rows by what they are.
+    """Rows with look-up by dataset, model, explainer and metric.
 
     Args:
         rows: The table.
@@ -64,9 +64,9 @@ class Results:
 
     def values(self, name: str) -> list[str]:
         """Return the different values of a column, in the order in which they first appear; without empty ones."""
-        return [each for each in dict.fromkeys(getattr(row, name) for row in self.rows) if each]
+        return [value for value in dict.fromkeys(getattr(row, name) for row in self.rows) if value]
 
     def tasks(self, dataset: str | None = None) -> list[tuple[str, str]]:
-        """Return data sets and models, in the order in which they first appear."""
+        """Return datasets and models, in the order in which they first appear."""
         pairs = dict.fromkeys((row.dataset, row.gnn) for row in self.rows)
         return [pair for pair in pairs if dataset in (None, pair[0])]

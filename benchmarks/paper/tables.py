@@ -16,7 +16,7 @@ GNN_TITLES = {"gcn": "GCN", "sage": "GraphSAGE", "gin": "GIN", "gcn_textbook": "
 
 
 def title(dataset: str, gnn: str | None = None) -> str:
-    """Return the name of a data set, and of a model, in tables."""
+    """Return the name of a dataset, and of a model, in tables."""
     name = DATASETS[dataset].title
     return name if gnn is None else f"{name}, {GNN_TITLES[gnn]}"
 
@@ -43,14 +43,14 @@ def fidelity_table(results: Results, dataset: str, nodes: str) -> str:
 
 
 def model_table(results: Results, gnn: str, nodes: str) -> str:
-    """Return the mean heights of fid+ minus fid- of one model, and paired differences, one column per data set."""
-    datasets = [dataset for dataset, each in results.tasks() if each == gnn]
+    """Return the mean heights of fid+ minus fid- of one model, and paired differences, one column per dataset."""
+    datasets = [dataset for dataset, task_gnn in results.tasks() if task_gnn == gnn]
     lines = []
     for name in results.values("explainer"):
         rows = [results.get(dataset, gnn, name, "area_gain", nodes=nodes, selection="fixed") for dataset in datasets]
         if any(rows):
             lines.append([f"`{name}`", *(with_difference(row) for row in rows)])
-    return markdown([f"explainer ({GNN_TITLES[gnn]})", *(title(each) for each in datasets)], lines)
+    return markdown([f"explainer ({GNN_TITLES[gnn]})", *(title(dataset) for dataset in datasets)], lines)
 
 
 def point_table(results: Results, dataset: str, **where: str) -> str:
@@ -64,7 +64,7 @@ def point_table(results: Results, dataset: str, **where: str) -> str:
             for gnn in gnns
             for selection in ("fixed", "search")
         ]
-        if any(each != EMPTY for each in cells):
+        if any(cell != EMPTY for cell in cells):
             lines.append([f"`{name}`", *cells])
     return markdown(header, lines)
 
@@ -79,13 +79,13 @@ def robust_table(results: Results, dataset: str, **where: str) -> str:
     gnns, lines = [gnn for _, gnn in results.tasks(dataset)], []
     for name in results.values("explainer"):
         cells = [_pair(results, dataset, gnn, name, "robust_fidelity", **where) for gnn in gnns]
-        if any(each != EMPTY for each in cells):
+        if any(cell != EMPTY for cell in cells):
             lines.append([f"`{name}`", *cells])
     return markdown(["explainer", *(GNN_TITLES[gnn] for gnn in gnns)], lines) if lines else ""
 
 
 def metric_table(results: Results, metric: str, datasets: Sequence[str], last: Sequence[str] = (), **where: str) -> str:
-    """Return one metric, one column per data set and model, and perhaps a last line."""
+    """Return one metric, one column per dataset and model, and perhaps a last line."""
     tasks = [task for dataset in datasets for task in results.tasks(dataset)]
     lines = []
     for name in results.values("explainer"):
@@ -99,7 +99,7 @@ def metric_table(results: Results, metric: str, datasets: Sequence[str], last: S
 
 def time_table(results: Results, gnn: str) -> str:
     """Return the seconds per graph of one model: alone / in batches. The paper's own come last."""
-    datasets = [dataset for dataset, each in results.tasks() if each == gnn]
+    datasets = [dataset for dataset, task_gnn in results.tasks() if task_gnn == gnn]
     lines = []
     for name in results.values("explainer"):
         cells = []
@@ -109,20 +109,20 @@ def time_table(results: Results, gnn: str) -> str:
             )
             parts = [seconds(row.value) for row in (alone, batched) if row is not None]
             cells.append(" / ".join(parts) or EMPTY)
-        if any(each != EMPTY for each in cells):
+        if any(cell != EMPTY for cell in cells):
             lines.append([f"`{name}`", *cells])
     if gnn == "gcn":
         quoted = [seconds(PAPER_SECONDS.get(dataset)) for dataset in datasets]
-        lines.append(["*GOAt in the paper (quoted; RTX 3090)*", *(f"*{each}*" for each in quoted)])
-    return markdown([f"explainer ({GNN_TITLES[gnn]})", *(title(each) for each in datasets)], lines)
+        lines.append(["*GOAt in the paper (quoted; RTX 3090)*", *(f"*{time}*" for time in quoted)])
+    return markdown([f"explainer ({GNN_TITLES[gnn]})", *(title(dataset) for dataset in datasets)], lines)
 
 
 def completeness_table(results: Results, gnn: str) -> str:
     """Return one model's largest completeness errors of the methods that claim completeness."""
-    datasets = [dataset for dataset, each in results.tasks() if each == gnn]
+    datasets = [dataset for dataset, task_gnn in results.tasks() if task_gnn == gnn]
     lines = []
     for name in results.values("explainer"):
         rows = [results.get(dataset, gnn, name, "largest_completeness_error") for dataset in datasets]
         if any(rows):
             lines.append([f"`{name}`", *(EMPTY if row is None else f"{row.value:.1e}" for row in rows)])
-    return markdown([f"explainer ({GNN_TITLES[gnn]})", *(title(each) for each in datasets)], lines)
+    return markdown([f"explainer ({GNN_TITLES[gnn]})", *(title(dataset) for dataset in datasets)], lines)

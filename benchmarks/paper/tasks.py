@@ -27,7 +27,7 @@ class Task:
     """A model and the graphs whose predictions are explained.
 
     Attributes:
-        dataset: The name of the data set.
+        dataset: The name of the dataset.
         gnn: The name of the model.
         origin: Whether the data were generated or published.
         model: The trained model; one of nodes is a :class:`~captum_goat.models.RootClassifier`.
@@ -36,7 +36,7 @@ class Task:
         labels: The true class of each graph, ``[G]``.
         predicted: The predicted class of each graph, ``[G]``.
         training: The accuracies.
-        held_out: Whether the graphs are from the test set; else they are all graphs of the data set.
+        held_out: Whether the graphs are from the test set; else they are all graphs of the dataset.
     """
 
     dataset: str
@@ -66,7 +66,7 @@ class Task:
 
     @property
     def policies(self) -> tuple[NodePolicy, ...]:
-        """What may become of nodes without edges; a classifier of nodes has no pool that they could leave."""
+        """The node policies that apply; a node classifier has no pooling that nodes without edges could leave."""
         return ("stay",) if self.of_nodes else ("stay", "leave")
 
     @property
@@ -76,13 +76,13 @@ class Task:
 
 
 def load_task(options: Options, dataset: str, gnn: str, *, held_out: bool = True) -> Task:
-    """Load a data set, train a model or take it from the cache, and choose the graphs to explain.
+    """Load a dataset, train a model or take it from the cache, and choose the graphs to explain.
 
     Args:
         options: Where data and trained models are, and how many graphs are explained.
-        dataset: The name of a data set.
+        dataset: The name of a dataset.
         gnn: The name of a model.
-        held_out: Whether to explain graphs of the test set only; else all graphs of the data set, without a limit.
+        held_out: Whether to explain graphs of the test set only; else all graphs of the dataset, without a limit.
 
     Returns:
         The task. Of nodes those are explained that are in the test set and on an edge of a motif.
@@ -141,7 +141,7 @@ def in_turn(graphs: list[Data], seed: int) -> list[Data]:
         if graphs[index].num_edges:
             by_class.setdefault(int(graphs[index].y), []).append(graphs[index])
     places = ((place, label, graph) for label, some in by_class.items() for place, graph in enumerate(some))
-    return [graph for _, _, graph in sorted(places, key=lambda each: each[:2])]
+    return [graph for _, _, graph in sorted(places, key=lambda place: place[:2])]
 
 
 def _trained(loaded: GraphDataset, gnn: str, options: Options) -> tuple[Module, TrainingResult]:
@@ -155,7 +155,7 @@ def _trained(loaded: GraphDataset, gnn: str, options: Options) -> tuple[Module, 
 
 
 def _on_motifs(data: Data, nodes: Tensor) -> Tensor:
-    """Return those nodes that are an end of a motif's edge."""
+    """Return the nodes that are on an edge of a motif."""
     on_motif = torch.zeros(data.num_nodes, dtype=torch.bool)
     on_motif[data.edge_index[:, data.edge_label].reshape(-1)] = True
     return nodes[on_motif[nodes]]

@@ -1,4 +1,4 @@
-"""Where GOAt wins and where it loses, read off the table of results."""
+"""Verdicts: where GOAt wins and where it loses, from the table of results."""
 
 from __future__ import annotations
 
@@ -48,30 +48,30 @@ def _judged(
 ) -> list[tuple[Row, Verdict]]:
     """Return the rows of explainers on a task that have a verdict, with it."""
     rows = [_gain(results, task, name, nodes, label) for name in names]
-    return [(row, found) for row in rows if row is not None and (found := verdict(row)) is not None]
+    return [(row, judgement) for row in rows if row is not None and (judgement := verdict(row)) is not None]
 
 
-def _counts(found: Sequence[Verdict]) -> str:
-    return " / ".join(str(found.count(each)) for each in VERDICTS)
+def _counts(judgements: Sequence[Verdict]) -> str:
+    return " / ".join(str(judgements.count(judgement)) for judgement in VERDICTS)
 
 
 def by_task(results: Results, nodes: str) -> str:
-    """Return a table with the methods that are better than GOAt, alike and worse, for each data set and model."""
+    """Return a table with the methods that are better than GOAt, alike and worse, for each dataset and model."""
     lines = []
     for task in results.tasks():
-        sides: dict[Verdict, list[str]] = {each: [] for each in VERDICTS}
-        for row, found in _judged(results, task, results.values("explainer"), nodes):
+        sides: dict[Verdict, list[str]] = {judgement: [] for judgement in VERDICTS}
+        for row, judgement in _judged(results, task, results.values("explainer"), nodes):
             name = f"`{row.explainer}`"
-            sides[found].append(f"{name} ({row.difference:+.3f})" if found == "better" else name)
+            sides[judgement].append(f"{name} ({row.difference:+.3f})" if judgement == "better" else name)
         goat = _gain(results, task, REFERENCE, nodes)
         if goat is not None:
-            lists = [", ".join(each) or EMPTY for each in sides.values()]
+            lists = [", ".join(names) or EMPTY for names in sides.values()]
             lines.append([title(*task), number(goat.value), *lists])
-    return markdown(["data set, model", "GOAt", "better than GOAt", "alike", "worse than GOAt"], lines)
+    return markdown(["dataset, model", "GOAt", "better than GOAt", "alike", "worse than GOAt"], lines)
 
 
 def best_by_task(results: Results, nodes: str, *, per_class: bool = False) -> str:
-    """Return a table with the best of the methods that are better than GOAt, for each data set and model.
+    """Return a table with the best of the methods that are better than GOAt, for each dataset and model.
 
     Args:
         results: The table of results.
@@ -88,15 +88,15 @@ def best_by_task(results: Results, nodes: str, *, per_class: bool = False) -> st
             goat = _gain(results, task, REFERENCE, nodes, label)
             judged = _judged(results, task, results.values("explainer"), nodes, label)
             if goat is not None and judged:
-                better = [row for row, found in judged if found == "better"]
+                better = [row for row, judgement in judged if judgement == "better"]
                 best = max(better, key=lambda row: row.difference, default=None)
-                counts = _counts([each for _, each in judged])
+                counts = _counts([judgement for _, judgement in judged])
                 values = [row.value for row, _ in judged if row.n == goat.n]
                 place = f"{1 + sum(value > goat.value for value in values)} of {1 + len(values)}"
                 name = title(*task) if label == ALL else f"{title(*task)}, class {label}"
                 shown = "" if best is None else f"`{best.explainer}` ({signed(best.difference, best.difference_error)})"
                 lines.append([name, number(goat.value), place, counts, shown or "none is better"])
-    header = ["data set, model", "GOAt", "its place", "better / alike / worse", "best against GOAt"]
+    header = ["dataset, model", "GOAt", "its place", "better / alike / worse", "best against GOAt"]
     return markdown(header, lines)
 
 
@@ -129,10 +129,10 @@ def by_explainer(results: Results, policies: Sequence[str]) -> str:
 
 def _over_tasks(results: Results, name: str, nodes: str) -> tuple[str, float | None]:
     """Return on how many tasks a method is better, alike and worse, and its mean difference."""
-    judged = [each for task in results.tasks() for each in _judged(results, task, [name], nodes)]
+    judged = [pair for task in results.tasks() for pair in _judged(results, task, [name], nodes)]
     if not judged:
         return EMPTY, None
-    return _counts([found for _, found in judged]), fmean(row.difference for row, _ in judged)
+    return _counts([judgement for _, judgement in judged]), fmean(row.difference for row, _ in judged)
 
 
 def _seconds(results: Results, name: str) -> float | None:
@@ -147,17 +147,17 @@ def _seconds(results: Results, name: str) -> float | None:
 def in_words(results: Results, nodes: str) -> str:
     """Return one paragraph on who wins."""
     judged = {task: _judged(results, task, results.values("explainer"), nodes) for task in results.tasks()}
-    tasks = [task for task, found in judged.items() if found]
+    tasks = [task for task, pairs in judged.items() if pairs]
     if not tasks:
         return "There is nothing to compare with GOAt."
     beaten: dict[str, list[tuple[str, str]]] = {}
     for task in tasks:
-        for row, found in judged[task]:
-            if found == "better":
+        for row, judgement in judged[task]:
+            if judgement == "better":
                 beaten.setdefault(row.explainer, []).append(task)
     first = len(tasks) - len({task for places in beaten.values() for task in places})
-    text = f"On {first} of {len(tasks)} pairs of data set and model no method is better than GOAt."
+    text = f"On {first} of {len(tasks)} pairs of dataset and model no method is better than GOAt."
     if beaten:
-        ranked = sorted(beaten.items(), key=lambda each: -len(each[1]))
+        ranked = sorted(beaten.items(), key=lambda item: -len(item[1]))
         text += " Better than GOAt are " + "; ".join(f"`{name}` on {len(places)}" for name, places in ranked) + "."
     return text

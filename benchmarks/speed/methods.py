@@ -69,10 +69,10 @@ def _goat(model: Module) -> Explain:
     attribution = GOAtAttribution(deepcopy(model))
 
     def explain(graphs: Graphs) -> Tensor:
-        found: Tensor = attribution.attribute(
+        attributions: Tensor = attribution.attribute(
             _ones(graphs), target=graphs.target, additional_forward_args=graphs.inputs
         )
-        return found
+        return attributions
 
     return explain
 
@@ -81,20 +81,20 @@ def _integrated_pyg(model: Module) -> Explain:
     attribution = IntegratedGradients(to_captum_model(deepcopy(model), "edge"))
 
     def explain(graphs: Graphs) -> Tensor:
-        found: Tensor = attribution.attribute(
+        attributions: Tensor = attribution.attribute(
             _ones(graphs).unsqueeze(0),
             target=EXPLAINED_CLASS,
             additional_forward_args=graphs.inputs,
             n_steps=STEPS,
             internal_batch_size=1,  # PyG's wrapper takes one row at a time
         )
-        return found[0]
+        return attributions[0]
 
     return explain
 
 
 def _benchmarked(name: str, **settings: int) -> Callable[[Module], Explain]:
-    """Return what prepares an explainer of the benchmark, which copies the model once and not in each call."""
+    """Return a function that prepares an explainer of the benchmark, which copies the model once."""
 
     def prepare(model: Module) -> Explain:
         explainer, own = EXPLAINERS[name](**settings), own_copy(model)

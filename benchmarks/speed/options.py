@@ -35,7 +35,7 @@ class Options:
         hidden: The width of the models.
         batch_size: How many graphs a batch has.
         alone: How many graphs are explained one by one.
-        molecules: How many graphs of molecules' size are generated, or taken of the data set at most.
+        molecules: How many graphs of molecules' size are generated, or taken of the dataset at most.
         single_calls: How many nodes are explained one by one.
         large_nodes: The number of nodes of the large graph, which has ten times as many edges.
         quick: Whether this is a small run, whose numbers are a first impression.
@@ -102,7 +102,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser = _parser()
     given = vars(parser.parse_args(arguments)).items()
     named: dict[str, Any] = {
-        name: tuple(each) if isinstance(each, list) else each for name, each in given if each is not None
+        name: tuple(value) if isinstance(value, list) else value for name, value in given if value is not None
     }
     if "memory" in named:
         named["memory"] *= 1e9
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure time and memory of GOAt beside integrated gradients, saliency and GNNExplainer, in one "
         "process, on the same models and graphs.",
     )
-    default = {each.name: each.default for each in fields(Options)}
+    default = {field.name: field.default for field in fields(Options)}
     add = parser.add_argument
     add("--out", type=Path, default=Path("benchmark"), help="folder for the report (default: benchmark)")
     add("--data", type=Path, help="folder with the published data files (without: generated graphs)")

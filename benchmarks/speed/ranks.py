@@ -1,4 +1,4 @@
-"""A whole data set explained by several processes, as somebody at a terminal would have it done."""
+"""Time of explaining a whole dataset with several processes, started from the command line."""
 
 from __future__ import annotations
 

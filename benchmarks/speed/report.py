@@ -45,11 +45,11 @@ def write_report(options: Options, sections: Sequence[Section]) -> Path:
 
 
 def checks_table(sections: Sequence[Section]) -> str:
-    """Return what was measured beside what it should be."""
+    """Return a table of the measured numbers beside their targets."""
     checks = [check for section in sections for check in section.checks]
     if not checks:
         return "None in what was measured."
-    lines = [[each.what, each.measured, each.wanted, each.verdict, each.note or "-"] for each in checks]
+    lines = [[check.what, check.measured, check.wanted, check.verdict, check.note or "-"] for check in checks]
     return table(["what", "measured", "target", "verdict", "note"], lines)
 
 

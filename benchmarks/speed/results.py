@@ -1,4 +1,4 @@
-"""What the parts of the benchmark find: numbers, targets that are met or not, and text."""
+"""Results of the sections: numbers, targets with verdicts, and text."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Section:
-    """What one part found.
+    """The results of one section.
 
     Attributes:
         title: Its headline.
@@ -102,7 +102,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(each.name for each in fields(Row))
+        writer.writerow(column.name for column in fields(Row))
         writer.writerows(astuple(row) for row in rows)
 
 

@@ -15,7 +15,7 @@ AT_LEAST = 2  # rounds, however long they take
 
 @dataclass(frozen=True)
 class Times:
-    """What each method took, round by round.
+    """The seconds of each method, round by round.
 
     Attributes:
         seconds: By method, one number per round.

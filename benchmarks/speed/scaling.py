@@ -56,7 +56,7 @@ class Growth:
         self._per_edge = dict.fromkeys(METHODS, 0.0)  # seconds, of the size before
 
     def measure(self, edges: int) -> None:
-        """Measure graphs with so many edges, more than before."""
+        """Measure all methods on graphs with this number of edges, which has to be larger than before."""
         for name in list(self._explain):
             self._probe(name, edges)
 
@@ -76,15 +76,15 @@ class Growth:
         try:
             if self._per_edge[name] * edges > 2 * budget:  # in doubt it is tried
                 raise TooLargeError(f"would take more than {budget:g} seconds, by the size before")
-            found = self._apart(name, edges)
-            if found.seconds > budget:
-                raise TooLargeError(f"took {found.seconds:.1f} seconds")
+            measured = self._apart(name, edges)
+            if measured.seconds > budget:
+                raise TooLargeError(f"took {measured.seconds:.1f} seconds")
         except (TooLargeError, RuntimeError) as error:
             self.left_out.append(LeftOut(self._family, self._gnn, name, edges, str(error)))
             del self._explain[name]
             return
-        self._per_edge[name] = found.seconds / edges if edges >= LARGE else 0.0
-        self._add(name, edges, "peak_bytes", found.peak)
+        self._per_edge[name] = measured.seconds / edges if edges >= LARGE else 0.0
+        self._add(name, edges, "peak_bytes", measured.peak)
 
     def _budget(self, name: str) -> float:
         return self._options.goat_budget if name in (GOAT, UNIT) else self._options.budget

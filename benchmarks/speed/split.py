@@ -1,4 +1,4 @@
-"""What the time of an attribution is spent on."""
+"""How the time of an attribution splits into parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REST = "all else: reading arguments, adding up, checking"
 
 
 class Place(NamedTuple):
-    """Code that belongs to a part of the work.
+    """A function whose time counts for a part of the work.
 
     Attributes:
         part: The part.
@@ -66,7 +66,7 @@ class Stopwatch:
 
     @contextmanager
     def running(self, part: str) -> Iterator[None]:
-        """Count what is done inside of the with statement."""
+        """Measure inside of the with statement."""
         self._inside.append(0.0)
         start = time.perf_counter()
         try:
@@ -80,7 +80,7 @@ class Stopwatch:
 
 
 def split_time(call: Callable[[], object], places: Sequence[Place] = PLACES) -> Stopwatch:
-    """Call a function and return what its time was spent on.
+    """Call a function and return the time of each part.
 
     Args:
         call: The function.

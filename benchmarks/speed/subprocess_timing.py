@@ -30,7 +30,7 @@ class TooLargeError(Exception):
 
 
 class Apart(NamedTuple):
-    """What a call in a process of its own took.
+    """The time, memory and result of a call in its own process.
 
     Attributes:
         seconds: Its time.
@@ -78,7 +78,7 @@ def call_apart(
     try:
         if not receiver.poll(seconds):
             raise TooLargeError(f"more than {seconds:g} seconds")
-        found = receiver.recv()
+        answer = receiver.recv()
         process.join(PATIENCE)  # so that it ends by itself and clears away
     except EOFError:
         process.join()
@@ -87,9 +87,9 @@ def call_apart(
         process.kill()
         process.join()
         receiver.close()
-    if isinstance(found, Apart):
-        return found
-    raise TooLargeError("out of memory") if found is None else RuntimeError(found)
+    if isinstance(answer, Apart):
+        return answer
+    raise TooLargeError("out of memory") if answer is None else RuntimeError(answer)
 
 
 def _measure(
@@ -109,14 +109,14 @@ def _measure(
         seconds = time.perf_counter() - start
         sender.send(Apart(seconds, _status("VmHWM") - before, result))
     except Exception as error:
-        full = isinstance(error, MemoryError) or any(each in str(error) for each in _FULL)
+        full = isinstance(error, MemoryError) or any(phrase in str(error) for phrase in _FULL)
         sender.send(None if full else f"{type(error).__name__}: {error}")
     finally:
         sender.close()
 
 
 def _limit(memory: float) -> None:
-    """Let this process have no more memory than that, beyond what it has."""
+    """Limit the memory that this process may take in addition to its current memory."""
     taken = _status("VmData")
     if taken == taken:
         most = resource.getrlimit(resource.RLIMIT_DATA)[1]
@@ -124,7 +124,7 @@ def _limit(memory: float) -> None:
 
 
 def _reset_peak() -> float:
-    """Give back memory that is free, forget earlier peaks, and return what this process has now."""
+    """Release free memory, reset the peak, and return the current memory of this process."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -137,7 +137,7 @@ def _reset_peak() -> float:
 
 
 def _status(name: str) -> float:
-    """Return a number of bytes that the kernel tells of this process; ``nan`` if it does not."""
+    """Return an entry of the kernel's status of this process in bytes; ``nan`` if there is none."""
     lines = _STATUS.read_text(encoding="ascii").splitlines() if _STATUS.is_file() else []
-    found = (line.split()[1] for line in lines if line.startswith(f"{name}:"))
-    return 1024 * float(next(found, "nan"))
+    values = (line.split()[1] for line in lines if line.startswith(f"{name}:"))
+    return 1024 * float(next(values, "nan"))

@@ -1,4 +1,4 @@
-"""Tables that can be read as they are, and are Markdown."""
+"""Markdown tables with aligned columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     rule = "|".join(
         ":" + "-" * (width + 1) if not number else "-" * (width + 1) + ":" for number, width in enumerate(widths)
     )
-    written = [_line(each, widths) for each in (header, *lines)]
+    written = [_line(cells, widths) for cells in (header, *lines)]
     return "\n".join([written[0], f"|{rule}|", *written[1:]])
 
 

@@ -60,7 +60,7 @@ def _attribute(model: Model) -> Callable[[], Tensor]:
 
     def run() -> Tensor:
         arguments = graph(0).x, graph(0).edge_index  # new to the one, known to the other
-        return torch.stack([each.attribute(MASK, 1, arguments) for each in (GOAtAttribution(model), goat)])
+        return torch.stack([explainer.attribute(MASK, 1, arguments) for explainer in (GOAtAttribution(model), goat)])
 
     return run
 
@@ -70,7 +70,9 @@ def _features(model: Model) -> Callable[[], Tensor]:
 
     def run() -> Tensor:
         data = graph(0)
-        return torch.cat([each.reshape(-1) for each in goat.attribute((data.x, MASK), 1, (data.edge_index,))])
+        return torch.cat(
+            [attributions.reshape(-1) for attributions in goat.attribute((data.x, MASK), 1, (data.edge_index,))]
+        )
 
     return run
 
@@ -111,8 +113,8 @@ def _dataset(model: Model) -> Callable[[], Tensor]:
     graphs = [graph(seed) for seed in range(3)]
 
     def run() -> Tensor:
-        found = explain_dataset(model, graphs, batch_size=2, show_progress=False)
-        return torch.cat([each.edge_mask for each in found])
+        explanations = explain_dataset(model, graphs, batch_size=2, show_progress=False)
+        return torch.cat([explanation.edge_mask for explanation in explanations])
 
     return run
 

@@ -112,12 +112,15 @@ class Interrupt:
 
     def moments(self) -> list[Moment]:
         """Return the first and the last time that each instruction was passed, in the order of the code."""
-        found = {(code, offset, time) for (code, offset), count in self.passed.items() for time in (0, count - 1)}
-        return sorted(found, key=lambda each: (each[0].co_filename, each[0].co_firstlineno, each[0].co_name, *each[1:]))
+        moments = {(code, offset, time) for (code, offset), count in self.passed.items() for time in (0, count - 1)}
+        return sorted(
+            moments,
+            key=lambda moment: (moment[0].co_filename, moment[0].co_firstlineno, moment[0].co_name, *moment[1:]),
+        )
 
     def _begin(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
-        if not any(each in code.co_filename for each in _WATCHED):
+        if not any(folder in code.co_filename for folder in _WATCHED):
             return None
         if self._codes and (code not in self._codes or self.raised == len(self._moments)):
             return None
@@ -191,17 +194,17 @@ def global_state() -> dict[str, Any]:
 
 
 def _is_free(lock: Any) -> bool:
-    found: list[bool] = []
+    raised: list[bool] = []
 
     def take() -> None:
         if lock.acquire(blocking=False):
             lock.release()
-            found.append(True)
+            raised.append(True)
 
     thread = threading.Thread(target=take)
     thread.start()
     thread.join()
-    return bool(found)
+    return bool(raised)
 
 
 @contextmanager

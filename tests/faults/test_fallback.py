@@ -34,8 +34,8 @@ def model() -> Failing:
 
 
 def explain(model: Model) -> Tensor:
-    found: Tensor = GOAtAttribution(model).attribute(MASK, 1, ARGUMENTS)
-    return found
+    attributions: Tensor = GOAtAttribution(model).attribute(MASK, 1, ARGUMENTS)
+    return attributions
 
 
 def test_one_failure_is_forgotten(model: Failing, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import slow_unless
 from fault_subjects import MASK, SUBJECTS, Model, Subject, graph, passes_of, subject
 from injection import CallFault, InjectedError, Interrupt, nothing_left
 from torch import Tensor
@@ -73,7 +74,7 @@ def check_interrupts(name: str, start: int = 0, step: int = 1, but: Collection[A
     """Raise KeyboardInterrupt at moments at which Python handles signals, but not at some instructions."""
     expected, every, count = Expected(name), Interrupt(), 0
     every(expected.subject.run)
-    for moment in [each for each in every.moments() if each[:2] not in but][start::step]:
+    for moment in [candidate for candidate in every.moments() if candidate[:2] not in but][start::step]:
         interrupt, caught = Interrupt(moment), False
         with nothing_left(expected.subject.model):
             try:
@@ -89,12 +90,12 @@ def check_interrupts(name: str, start: int = 0, step: int = 1, but: Collection[A
 FAST = [name for name in SUBJECTS if name != "attribute, adjacency"]
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", slow_unless(lambda name: name in FAST[::3], FAST))
 def test_errors_in_some_calls(name: str) -> None:
     assert check_calls(name, 331 if name == "EdgeMaskedModel" else 1499)
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", slow_unless(lambda name: name in FAST[1::3], FAST))
 def test_interrupts_at_some_moments(name: str) -> None:
     assert check_interrupts(name, 11, 797)[0]
 

@@ -19,7 +19,7 @@ _STATUS = Path("/proc/self/statm")
 
 def live_tensors() -> int:
     gc.collect()
-    return sum(issubclass(type(each), Tensor) for each in gc.get_objects())
+    return sum(issubclass(type(value), Tensor) for value in gc.get_objects())
 
 
 def resident_bytes() -> int:
@@ -53,6 +53,7 @@ def check_growth(calls: int) -> None:
     assert resident_bytes() - size < 2**24
 
 
+@pytest.mark.slow
 def test_nothing_grows() -> None:
     check_growth(40)
 
@@ -78,19 +79,19 @@ def test_an_explainer_keeps_no_argument(gradients: bool) -> None:
     for call in calls * 2:
         arguments = _arguments()
         arguments[3].requires_grad_(gradients)
-        kept = [ref(each) for each in arguments]
+        kept = [ref(argument) for argument in arguments]
         call(*arguments)
         del arguments
-        assert [each() for each in kept] == [None] * 4
+        assert [reference() for reference in kept] == [None] * 4
 
 
 def test_an_explainer_keeps_no_weights() -> None:
     model = Model(pools=True).double().eval()
     goat = GOAtAttribution(model)
     goat.attribute(MASK, 1, (graph(0).x, graph(0).edge_index))
-    kept = [ref(each) for each in model.out.parameters()]
+    kept = [ref(parameter) for parameter in model.out.parameters()]
     model.out = torch.nn.Linear(5, 2).double()
-    assert [each() for each in kept] == [None, None]
+    assert [reference() for reference in kept] == [None, None]
 
 
 @pytest.mark.parametrize("name", [name for name in SUBJECTS if "adjacency" not in name])

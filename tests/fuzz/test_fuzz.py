@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from conftest import slow_unless
 from torch import Tensor, nn
 
 from captum_goat import EdgeMaskedModel
@@ -24,7 +25,7 @@ from .shrink import shrink
 CHUNKS, SIZE = 10, 30
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", slow_unless(lambda chunk: chunk < 2, range(CHUNKS)))
 def test_the_package_agrees_with_the_referee(chunk: int) -> None:
     agreed = 0
     for number in range(chunk * SIZE, (chunk + 1) * SIZE):
@@ -91,6 +92,7 @@ def first_failure(referee: type[Referee], seed: int) -> Case:
     return next(case for case in cases if check(case, referee).failed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("referee", "seed"),  # seeds that fail early, to be quick
     [(WithoutCalibration, 40), (EveryEdgeShares, 40), (HopsAreNotCounted, 55)],
@@ -109,6 +111,7 @@ def test_a_wrong_reading_is_found_and_shrunk(
         run(result.program, monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_defect_of_the_package_is_found_and_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,7 @@ def draw_fidelity(results: Results, dataset: str, nodes: str, path: Path) -> Pat
 
     Args:
         results: The table of results.
-        dataset: The data set.
+        dataset: The dataset.
         nodes: What becomes of nodes without edges.
         path: Where to write.
 
@@ -50,7 +50,7 @@ def draw_discriminability(results: Results, dataset: str, nodes: str, path: Path
 
     Args:
         results: The table of results.
-        dataset: The data set.
+        dataset: The dataset.
         nodes: What becomes of nodes without edges.
         path: Where to write.
 
@@ -71,14 +71,18 @@ def draw_discriminability(results: Results, dataset: str, nodes: str, path: Path
 
 
 def _draw(axis: Any, results: Results, dataset: str, gnn: str, metric: str, where: dict[str, str]) -> None:
-    found = {
-        name: [results.get(dataset, gnn, name, metric, sparsity=str(each), **where) for each in SPARSITIES]
+    rows_by_name = {
+        name: [results.get(dataset, gnn, name, metric, sparsity=str(sparsity), **where) for sparsity in SPARSITIES]
         for name in results.values("explainer")
     }
-    most = max((row.n for rows in found.values() for row in rows if row is not None), default=0)
-    for name, rows in found.items():
+    most = max((row.n for rows in rows_by_name.values() for row in rows if row is not None), default=0)
+    for name, rows in rows_by_name.items():
         pairs = zip(SPARSITIES, rows, strict=True)
-        _plot(axis, name, [(each, row.value) for each, row in pairs if row is not None and row.n >= LEAST_DRAWN * most])
+        _plot(
+            axis,
+            name,
+            [(sparsity, row.value) for sparsity, row in pairs if row is not None and row.n >= LEAST_DRAWN * most],
+        )
     axis.set_xticks(SPARSITIES)
     axis.set_xlabel("sparsity", fontsize=8)
     _tidy(axis)
@@ -121,9 +125,9 @@ def draw_coverage(study: Study, names: Sequence[str], path: Path) -> Path:
 
 
 def _plot(axis: Any, name: str, points: Iterable[tuple[float, float]]) -> None:
-    found = list(points)
-    if found:
-        axis.plot(*zip(*found, strict=True), **line_style(name))
+    pairs = list(points)
+    if pairs:
+        axis.plot(*zip(*pairs, strict=True), **line_style(name))
 
 
 def _tidy(axis: Any) -> None:

@@ -88,8 +88,8 @@ def _layout(graph: Any) -> dict[int, tuple[float, float]]:
     for nodes in sorted(networkx.connected_components(graph), key=len, reverse=True):
         part = graph.subgraph(nodes)
         start = networkx.planar_layout(part) if networkx.check_planarity(part)[0] else None
-        found = networkx.kamada_kawai_layout(part, pos=start, scale=len(nodes) ** 0.5)
-        shift = left - min(x for x, _ in found.values())
-        places |= {node: (x + shift, y) for node, (x, y) in found.items()}
+        positions = networkx.kamada_kawai_layout(part, pos=start, scale=len(nodes) ** 0.5)
+        shift = left - min(x for x, _ in positions.values())
+        places |= {node: (x + shift, y) for node, (x, y) in positions.items()}
         left = max(x for x, _ in places.values()) + 2.0
     return places

@@ -40,8 +40,8 @@ def draw_embeddings(study: Study, names: Sequence[str], path: Path, seed: int = 
     """
     task = study.task
     key = Key("discriminability", task.policies[-1], "fixed", str(PAPER_SPARSITY))
-    found = [(name, cell.measurements.embeddings.get(key)) for name in names if (cell := study.cell(name))]
-    shown = [(name, rows) for name, rows in found if rows is not None and len(rows) >= FEWEST_SHOWN][:MOST_PANELS]
+    embeddings = [(name, cell.measurements.embeddings.get(key)) for name in names if (cell := study.cell(name))]
+    shown = [(name, rows) for name, rows in embeddings if rows is not None and len(rows) >= FEWEST_SHOWN][:MOST_PANELS]
     shown.append(("original graphs", original_embeddings(task)))
     columns = min(COLUMNS, len(shown))
     figure, axes = new_figure(-(-len(shown) // columns), columns, 2.4, 2.1)
@@ -81,7 +81,7 @@ def in_the_plane(rows: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     start = components / max(components[:, 0].std(), 1e-12) * 1e-4  # as scikit-learn scales it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        found: NDArray[np.float64] = TSNE(
+        positions: NDArray[np.float64] = TSNE(
             perplexity=min(30.0, (len(rows) - 1) / 3), init=start, random_state=seed
         ).fit_transform(rows)
-    return found
+    return positions

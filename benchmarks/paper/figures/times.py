@@ -25,7 +25,7 @@ def draw_times(results: Results, path: Path) -> Path:
     figure, axes = new_figure(1, len(gnns), 3.6, 4.6)
     for column, gnn in enumerate(gnns):
         axis = axes[0][column]
-        for dataset in (each for each, other in results.tasks() if other == gnn):
+        for dataset in [dataset for dataset, task_gnn in results.tasks() if task_gnn == gnn]:
             rows = [results.get(dataset, gnn, name, "seconds_alone") for name in names]
             points = [(row.value, place) for place, row in enumerate(rows) if row is not None]
             if points:

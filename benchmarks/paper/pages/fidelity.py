@@ -39,7 +39,7 @@ def fidelity_page(results: Results, everything: Results, folder: Path) -> str:
             parts += [fidelity_table(results, dataset, nodes)]
     if REFERENCE in results.values("explainer"):
         parts += ["## Who is better, task by task", verdicts.by_task(results, "stay")]
-    for gnn in [each for each in everything.values("gnn") if each not in results.values("gnn")]:
+    for gnn in [gnn for gnn in everything.values("gnn") if gnn not in results.values("gnn")]:
         parts += [
             f"## {GNN_TITLES[gnn]}, which is not the paper's",
             "Nodes stay. It divides by degrees, so that an edge counts for more than its message: methods with "
@@ -53,7 +53,7 @@ def fidelity_page(results: Results, everything: Results, folder: Path) -> str:
             "## Robust fidelity",
             f"rfid+ / rfid- at sparsity {PAPER_SPARSITY} with fixed k, nodes stay: every edge of an explanation is "
             "removed with probability 0.1, or every other edge with probability 0.1, 50 times, so that what is left "
-            "looks like a graph of the data set (Zheng et al.: Towards Robust Fidelity, ICLR 2024). So little is "
+            "looks like a graph of the dataset (Zheng et al.: Towards Robust Fidelity, ICLR 2024). So little is "
             "removed that differences are small.",
         ]
         for dataset, table in tables.items():

@@ -20,9 +20,9 @@ from captum_goat.compare.comparison import number
 def truth_page(results: Results) -> str:
     """Return how well scores find the edges of motifs, where these are known."""
     known = [
-        each
-        for each in results.values("dataset")
-        if any(row.dataset == each and row.metric == "ground_truth_auc" for row in results.rows)
+        dataset
+        for dataset in results.values("dataset")
+        if any(row.dataset == dataset and row.metric == "ground_truth_auc" for row in results.rows)
     ]
     if not known:
         return ""
@@ -71,7 +71,7 @@ def discriminability_page(results: Results, studies: Sequence[Study], folder: Pa
 
 
 def _coloured_first(names: Sequence[str]) -> list[str]:
-    """Return explainers, those first that pictures tell apart, without random numbers."""
+    """Return the explainers, those with a colour of their own first, without random numbers."""
     return sorted((name for name in names if name != "random"), key=lambda name: name not in COLOURS)
 
 
@@ -89,7 +89,7 @@ def stability_page(results: Results, studies: Sequence[Study], folder: Path) -> 
         headline(results),
     ]
     if "whole" in results.values("protocol") and STABLE_EXAMPLE[:2] in results.tasks():
-        parts += ["The same for all graphs of the data set, those of the training set included:"]
+        parts += ["The same for all graphs of the dataset, those of the training set included:"]
         parts += [coverage_table(results, *STABLE_EXAMPLE, "whole")]
     names, held_out = results.values("explainer"), [study for study in studies if study.task.held_out]
     for study in held_out:

@@ -1,4 +1,4 @@
-"""What the pages of the report are put together with."""
+"""Helpers for the pages of the report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.paper.study import Results
 
 def joined(parts: Iterable[str]) -> str:
     """Put paragraphs, tables and pictures one below the other, without empty ones."""
-    return "\n\n".join(each for each in parts if each)
+    return "\n\n".join(part for part in parts if part)
 
 
 def picture(path: Path | None, text: str) -> str:
@@ -19,16 +19,16 @@ def picture(path: Path | None, text: str) -> str:
 
 
 def policies(results: Results, dataset: str) -> list[str]:
-    """Return what becomes of nodes without edges in a data set's results; the authors' policy comes last."""
-    found = {row.nodes for row in results.rows if row.dataset == dataset}
-    return [each for each in ("stay", "leave") if each in found]
+    """Return the node policies in a dataset's results; the authors' policy comes last."""
+    measured_policies = {row.nodes for row in results.rows if row.dataset == dataset}
+    return [policy for policy in ("stay", "leave") if policy in measured_policies]
 
 
 def measured(results: Results) -> list[str]:
-    """Return the data sets of which explanations were measured; others have models only."""
+    """Return the datasets with measured explanations; the others have models only."""
     return [dataset for dataset in results.values("dataset") if policies(results, dataset)]
 
 
 def of_graphs(results: Results) -> list[str]:
-    """Return the data sets whose graphs, and not nodes, are classified."""
+    """Return the datasets whose graphs, and not nodes, are classified."""
     return [dataset for dataset in results.values("dataset") if "leave" in policies(results, dataset)]

@@ -32,7 +32,7 @@ RULES = f"""\
 - Every explainer works on its own copy of the model. Explainers that learn first do so on {FIT_GRAPHS} training graphs
   at most.
 - A model that is not the paper's, the textbook GCN, is in the tables of recipes, accuracies, times and completeness,
-  and has one of fidelities; what is counted over data sets and models elsewhere is counted without it. So it is with
+  and has one of fidelities; what is counted over datasets and models elsewhere is counted without it. So it is with
   recipes, of which most equal others on the paper's models."""
 
 

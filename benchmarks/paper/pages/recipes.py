@@ -46,7 +46,7 @@ takes one pass for each edge."""
 KINDNESS = """\
 **These figures are kind to the recipes.** That edges are cut out and not masked (`removal="cut"`), that they are
 peeled from both ends (`order="both"`) and that gradients are taken on the upper half of the path was chosen on graphs
-of these same data sets. That two edges from the top are named for each from the bottom (`2_1`) was chosen, of one, two
+of these same datasets. That two edges from the top are named for each from the bottom (`2_1`) was chosen, of one, two
 and three, on 100 training graphs of each task, which are not among those measured here. And the best of several recipes
 for a task is chosen by the very figures that it is then praised for; the table of one recipe for all tasks does without
 that choice."""
@@ -79,7 +79,9 @@ def recipes_page(studies: Sequence[Study], csv: str) -> str:
     counted = [trial for trial in trials if trial.task not in left_out]
     parts = [
         f"{INTRODUCTION} All numbers are in [{csv}]({csv}).",
-        "\n\n".join(each for each in (KINDNESS, control_in_words(studies), SAME, idle_in_words(left_out)) if each),
+        "\n\n".join(
+            paragraph for paragraph in (KINDNESS, control_in_words(studies), SAME, idle_in_words(left_out)) if paragraph
+        ),
         "## One recipe for all tasks",
         everywhere(counted),
         "## The best recipe for each task",
@@ -94,7 +96,7 @@ def recipes_page(studies: Sequence[Study], csv: str) -> str:
 
 
 def idle_tasks(trials: Sequence[Trial]) -> list[tuple[str, str]]:
-    """Return the tasks on which it does not matter which edges are removed, because predictions hardly need any."""
+    """Return the tasks whose predictions hardly depend on any edge."""
     largest: dict[tuple[str, str], float] = {}
     for trial in trials:
         largest[trial.task] = max(largest.get(trial.task, 0.0), abs(trial.plus.value), abs(trial.minus.value))
@@ -113,11 +115,11 @@ def idle_in_words(tasks: Sequence[tuple[str, str]]) -> str:
 
 def _of_task(trials: Sequence[Trial]) -> dict[tuple[str, str], list[Trial]]:
     """Return the recipes' trials of each task, without those of occlusion and of random numbers."""
-    found: dict[tuple[str, str], list[Trial]] = {}
+    trials_by_task: dict[tuple[str, str], list[Trial]] = {}
     for trial in trials:
         if trial.explainer in RECIPES:
-            found.setdefault(trial.task, []).append(trial)
-    return found
+            trials_by_task.setdefault(trial.task, []).append(trial)
+    return trials_by_task
 
 
 def difference(area: Area) -> str:
@@ -147,8 +149,8 @@ def everywhere(trials: Sequence[Trial]) -> str:
     return markdown([*header, "fid+ minus occlusion's, mean of tasks", "fid- minus GOAt's, mean of tasks"], lines)
 
 
-def _share(found: Sequence[bool]) -> str:
-    return f"{sum(found)} of {len(found)}"
+def _share(conditions: Sequence[bool]) -> str:
+    return f"{sum(conditions)} of {len(conditions)}"
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -165,26 +167,26 @@ def by_task(trials: Sequence[Trial], studies: Sequence[Study]) -> str:
     lines = []
     for task, own in _of_task(trials).items():
         best = best_of(own)
-        met = {each: [f"`{trial.explainer}`" for trial in own if trial.verdict == each] for each in VERDICTS}
+        met = {verdict: [f"`{trial.explainer}`" for trial in own if trial.verdict == verdict] for verdict in VERDICTS}
         lines.append(
             [
                 title(*task),
                 number(accuracies[task], 2),
-                *(", ".join(met[each]) or "none" for each in VERDICTS),
+                *(", ".join(met[verdict]) or "none" for verdict in VERDICTS),
                 f"`{best.explainer}`" if best.verdict != "no" else f"none; nearest `{best.explainer}`",
                 str(attributions_of(best.explainer)),
                 difference(best.plus),
                 difference(best.minus),
             ]
         )
-    header = ["data set, model", "test accuracy", "meet both by the mean", "only within two errors", "best"]
+    header = ["dataset, model", "test accuracy", "meet both by the mean", "only within two errors", "best"]
     return markdown([*header, "attributions", "its fid+ minus occlusion's", "its fid- minus GOAt's"], lines)
 
 
 def in_words(trials: Sequence[Trial]) -> str:
     """Say on how many tasks some recipe meets both conditions, and by how much the best ones fail on the others."""
     best = [best_of(own) for own in _of_task(trials).values()]
-    counts = {each: sum(trial.verdict == each for trial in best) for each in VERDICTS}
+    counts = {verdict: sum(trial.verdict == verdict for trial in best) for verdict in VERDICTS}
     text = (
         f"On {counts[VERDICTS[0]]} of {len(best)} tasks a recipe meets both conditions by the mean, on "
         f"{counts[VERDICTS[1]]} more within two errors. The best is, of those that meet most, the one with the "
@@ -211,12 +213,12 @@ def control_in_words(studies: Sequence[Study]) -> str:
     for study in studies:
         peeled, plain = study.cell(CONTROL), study.cell(UNPEELED_CONTROL)
         if peeled is not None and plain is not None and study.task.held_out:
-            for metric, found in differences.items():
-                found.append(paired(areas_of_graphs(peeled, metric), areas_of_graphs(plain, metric)))
+            for metric, pairs in differences.items():
+                pairs.append(paired(areas_of_graphs(peeled, metric), areas_of_graphs(plain, metric)))
     if not differences[PLUS]:
         return ""
     parts = [
-        f"{name} by {_mean([each for each, _ in differences[metric]])} on average over {len(differences[metric])} "
+        f"{name} by {_mean([value for value, _ in differences[metric]])} on average over {len(differences[metric])} "
         f"tasks, and by more than two standard errors on {sum(abs(d) > DECISIVE * e for d, e in differences[metric])}"
         for metric, name in ((PLUS, "fid+"), (MINUS, "fid-"))
     ]
@@ -229,16 +231,16 @@ def control_in_words(studies: Sequence[Study]) -> str:
 
 
 def area_table(trials: Sequence[Trial], dataset: str, metric: str) -> str:
-    """Return one data set's areas under a curve with paired differences, one column per model."""
-    found = {
+    """Return one dataset's areas under a curve with paired differences, one column per model."""
+    area_by_column = {
         (trial.explainer, trial.task[1]): trial.plus if metric == PLUS else trial.minus
         for trial in trials
         if trial.task[0] == dataset
     }
-    gnns = list(dict.fromkeys(gnn for _, gnn in found))
+    gnns = list(dict.fromkeys(gnn for _, gnn in area_by_column))
     lines = []
     for name in COMPARED:
-        areas = [found.get((name, gnn)) for gnn in gnns]
+        areas = [area_by_column.get((name, gnn)) for gnn in gnns]
         if any(areas):
             counts = sorted({area.n for area in areas if area is not None})
             lines.append([f"`{name}`", *map(_with_difference, areas), "/".join(map(str, counts))])

@@ -54,11 +54,11 @@ def _verdicts(results: Results) -> str:
             'every method; nodes without edges stay, or leave the pool as in the authors\' code. "Better" and "worse" '
             "mean a paired difference against GOAt, on the same graphs, of more than two standard errors and of more "
             "than 0.0005. With so many comparisons, one in twenty would be called decided where nothing differs: no "
-            "verdict is corrected for that. Times are medians over data sets and models, in batches where a method can "
+            "verdict is corrected for that. Times are medians over datasets and models, in batches where a method can "
             "do that.",
             verdicts.in_words(results, "stay"),
             verdicts.by_explainer(results, policies),
-            "By data set and model, where nodes stay; places are among methods that explained as many graphs:",
+            "By dataset and model, where nodes stay; places are among methods that explained as many graphs:",
             verdicts.best_by_task(results, "stay"),
             *_by_class(results),
         ]
@@ -86,7 +86,7 @@ def _quoted(results: Results) -> str:
             own = [seconds(None if row is None else row.value) for row in times]
             lines.append([title(dataset), f"*{seconds(quoted)}*", *own])
     if lines:
-        header = ["data set (GCN)", "*paper, RTX 3090 (quoted)*", "here, alone", "here, in batches"]
+        header = ["dataset (GCN)", "*paper, RTX 3090 (quoted)*", "here, alone", "here, in batches"]
         parts += ["GOAt's time for one graph, here without a GPU:", markdown(header, lines)]
     coverage = []
     for protocol, graphs in (("correct", "held-out graphs"), ("whole", "all graphs")):
@@ -124,7 +124,7 @@ def _accuracies(results: Results) -> str:
         quoted = PAPER_ACCURACIES.get((dataset, gnn))
         values = [number(None if row is None else row.value) for row in parts]
         lines.append([title(dataset, gnn), *values, EMPTY if quoted is None else f"*{quoted:.2f}*"])
-    header = ["data set, model", "training", "validation", "test", "*test, paper (quoted)*"]
+    header = ["dataset, model", "training", "validation", "test", "*test, paper (quoted)*"]
     text = (
         "The epoch with the best validation accuracy counts. The settings of the models (see "
         "`benchmarks.paper_models.PAPER_SETTINGS`) are not all in the paper: some were chosen by hand, with a look at "

@@ -23,7 +23,7 @@ MOST_UNITS = {"gcn": 8.0, "sage": 11.0, "gin": 13.0}
 
 
 class Share(NamedTuple):
-    """What a part of the work takes: units, and calls."""
+    """The units and calls of one part of the work."""
 
     units: float
     calls: int
@@ -44,19 +44,19 @@ def measure(options: Options) -> Section:
     for gnn in options.gnns:
         model = graph_model(gnn, options.hidden, options.seed)
         explain = {name: METHODS[name].prepare(model) for name in (GOAT, UNIT, CHEAP_UNIT)}
-        found = in_turn(explain, batch_of, options.rounds)
+        times = in_turn(explain, batch_of, options.rounds)
         edges = batch_of(1).num_edges
         for name in explain:
-            rows.append(Row("batches", "molecules", gnn, edges, name, "seconds", found.median(name)))
-            rows.append(Row("batches", "molecules", gnn, edges, name, "units", found.ratio(name, UNIT)))
-        units, cheap = found.ratio(GOAT, UNIT), found.ratio(GOAT, CHEAP_UNIT)
+            rows.append(Row("batches", "molecules", gnn, edges, name, "seconds", times.median(name)))
+            rows.append(Row("batches", "molecules", gnn, edges, name, "units", times.ratio(name, UNIT)))
+        units, cheap = times.ratio(GOAT, UNIT), times.ratio(GOAT, CHEAP_UNIT)
         shares[gnn] = _spent(explain[GOAT], [batch_of(number) for number in range(1, options.rounds + 1)], units)
         rows += [
-            Row("batches", "molecules", gnn, edges, part, "units", each.units) for part, each in shares[gnn].items()
+            Row("batches", "molecules", gnn, edges, part, "units", share.units) for part, share in shares[gnn].items()
         ]
         what = f"units of `attribute`, {GNN_TITLES[gnn]}, {options.batch_size} graphs"
         checks.append(Check(what, units, MOST_UNITS[gnn], True, "units", f"{cheap:.1f} passes with PyG's own mask"))
-        medians = [seconds(found.median(name)) for name in (UNIT, CHEAP_UNIT, GOAT)]
+        medians = [seconds(times.median(name)) for name in (UNIT, CHEAP_UNIT, GOAT)]
         lines.append([GNN_TITLES[gnn], *medians, f"{units:.1f}", f"{cheap:.1f}"])
     header = ["model", "unit", "pass with PyG's mask", "GOAt", "GOAt in units", "in passes with PyG's mask"]
     text = "\n\n".join([_introduction(options), table(header, lines), "The units are spent on:", _spent_table(shares)])
@@ -78,15 +78,15 @@ def _introduction(options: Options) -> str:
 def _spent(goat: Explain, batches: list[Graphs], units: float) -> dict[str, Share]:
     """Return how many units each part of the work takes: its share of GOAt's time, of GOAt's units."""
     watches = [split_time(partial(goat, batch)) for batch in batches]
-    found = {}
+    shares_of_parts = {}
     for part in watches[0].seconds:
         shares = (watch.seconds[part] / sum(watch.seconds.values()) for watch in watches)
         calls = watches[0].calls.get(part, 0) if part.startswith("replays") else 1
-        found[part] = Share(units * statistics.median(shares), calls)
-    return found
+        shares_of_parts[part] = Share(units * statistics.median(shares), calls)
+    return shares_of_parts
 
 
 def _spent_table(shares: dict[str, dict[str, Share]]) -> str:
     parts = list(next(iter(shares.values())))
-    lines = [[part, *(str(each[part]) for each in shares.values())] for part in parts]
+    lines = [[part, *(str(by_part[part]) for by_part in shares.values())] for part in parts]
     return table(["part of the work", *(GNN_TITLES[gnn] for gnn in shares)], lines)

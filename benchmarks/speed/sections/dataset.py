@@ -1,4 +1,4 @@
-"""Graphs per second when a whole data set is explained."""
+"""Graphs per second when a whole dataset is explained."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def measure(options: Options) -> Section:
     for _ in range(min(ROUNDS, options.rounds)):
         for name, call in calls.items():
             rounds[name].append(call())
-    best = {name: min(each) for name, each in rounds.items()}
-    per_second = {name: len(graphs) / each for name, each in best.items()}
+    best = {name: min(times) for name, times in rounds.items()}
+    per_second = {name: len(graphs) / time_taken for name, time_taken in best.items()}
     rows = [Row("dataset", origin, GNN, 0, name, "graphs_per_second", value) for name, value in per_second.items()]
     titles = {
         "goat": f"`explain_dataset`, one process, {options.threads} thread(s)",
@@ -53,11 +53,11 @@ def measure(options: Options) -> Section:
     way = min(best.keys() - {"unit"}, key=lambda name: best[name])
     note = f"{titles[way]}: {len(graphs)} graphs in {best[way]:.2f} s; the unit: {per_second['unit']:.0f} graphs/s"
     check = Check("throughput, GIN, the better way", per_second[way], LEAST_PER_SECOND, False, "graphs/s", note)
-    return Section("A whole data set", text, rows, [check])
+    return Section("A whole dataset", text, rows, [check])
 
 
 def timed(call: Callable[[], None]) -> Callable[[], float]:
-    """Return a function that calls, and returns the seconds that it took."""
+    """Return a function that returns the seconds of one call."""
 
     def measured() -> float:
         start = time.perf_counter()
@@ -70,8 +70,8 @@ def timed(call: Callable[[], None]) -> Callable[[], float]:
 def _graphs(options: Options) -> tuple[list[Data], str]:
     if options.data is None:
         return molecules(options.molecules, options.seed), "generated molecules"
-    found = load("mutagenicity", options.data, unpack_to=options.out / "cache" / "data").graphs
-    return [Data(x=each.x, edge_index=each.edge_index) for each in found[: options.molecules]], "Mutagenicity"
+    graphs = load("mutagenicity", options.data, unpack_to=options.out / "cache" / "data").graphs
+    return [Data(x=graph.x, edge_index=graph.edge_index) for graph in graphs[: options.molecules]], "Mutagenicity"
 
 
 def _all(model: Module, graphs: list[Data], batch_size: int) -> None:

@@ -33,8 +33,10 @@ def measure(options: Options) -> Section:
     note = f"{size(options.large_nodes)} nodes, {size(edges)} edges"
     times, peak = [math.nan] * len(TITLES), math.nan
     try:
-        found = call_apart(prepare_calls, arguments, threads=options.threads, seconds=PATIENCE, memory=options.memory)
-        times, peak = found.result, found.peak
+        measured = call_apart(
+            prepare_calls, arguments, threads=options.threads, seconds=PATIENCE, memory=options.memory
+        )
+        times, peak = measured.result, measured.peak
     except TooLargeError as error:
         note += f"; {error}"
     rows = [
@@ -42,14 +44,14 @@ def measure(options: Options) -> Section:
         for title, value in zip(TITLES, times, strict=True)
     ]
     rows.append(Row("large", "random", "gcn", edges, "explain_nodes", "peak_bytes", peak))
-    line = [note, *(seconds(each) for each in times), megabytes(peak)]
+    line = [note, *(seconds(time) for time in times), megabytes(peak)]
     text = table(["graph", *TITLES, "memory beyond the graph"], [line])
     check = Check("peak memory of one node in a large graph", peak / 1e9, MOST_MEMORY, True, "GB", note)
     return Section("One node of a large graph", f"{_introduction(options)}\n\n{text}", rows, [check])
 
 
 def prepare_calls(num_nodes: int, hidden: int, seed: int) -> Callable[[], list[float]]:
-    """Return what explains nodes of a large graph one by one, and tells the seconds, in the order of the titles."""
+    """Return a function that explains nodes of a large graph one by one and returns the seconds, in order of titles."""
     model = node_model(NUM_FEATURES, NUM_CLASSES, hidden, seed)
     explain_nodes(model, random_graph(100, 300, seed), nodes=[0])  # warms up
     data = random_graph(num_nodes, EDGES_PER_NODE * num_nodes, seed)

@@ -47,12 +47,14 @@ def measure(options: Options) -> Section:
     count = int(data.num_nodes)
     chosen = torch.linspace(0, count - 1, min(options.single_calls, count)).long()
     _round(model, data, chosen[:2])  # warms up
-    rounds = [_round(model, data, each) for each in chosen.chunk(min(ROUNDS, options.rounds))]
-    together, alone = (statistics.median(each) for each in list(zip(*rounds, strict=True))[:2])
-    speed_up = statistics.median(each.alone / each.together for each in rounds)
-    difference = max(each.difference for each in rounds)
-    found = {"explain_nodes": together, "goat": alone}
-    rows = [Row("nodes", "ba_shapes", "gcn", data.num_edges, name, "seconds", each) for name, each in found.items()]
+    rounds = [_round(model, data, nodes) for nodes in chosen.chunk(min(ROUNDS, options.rounds))]
+    together, alone = (statistics.median(times) for times in list(zip(*rounds, strict=True))[:2])
+    speed_up = statistics.median(one_round.alone / one_round.together for one_round in rounds)
+    difference = max(one_round.difference for one_round in rounds)
+    seconds_of = {"explain_nodes": together, "goat": alone}
+    rows = [
+        Row("nodes", "ba_shapes", "gcn", data.num_edges, name, "seconds", value) for name, value in seconds_of.items()
+    ]
     rows.append(Row("nodes", "ba_shapes", "gcn", data.num_edges, "explain_nodes", "largest_difference", difference))
     note = f"{len(chosen)} single calls, scaled to {count}"
     checks = [
@@ -60,7 +62,10 @@ def measure(options: Options) -> Section:
         Check("largest difference of explain_nodes and attribute", difference, LARGEST_DIFFERENCE, True),
     ]
     titles = ("`explain_nodes`", f"`attribute`, {note}")
-    lines = [[title, seconds(each), seconds(each / count)] for title, each in zip(titles, found.values(), strict=True)]
+    lines = [
+        [title, seconds(value), seconds(value / count)]
+        for title, value in zip(titles, seconds_of.values(), strict=True)
+    ]
     text = f"{_introduction(options)}\n\n{table(['', 'all nodes', 'per node'], lines)}"
     return Section("All nodes of one graph", text, rows, checks)
 
@@ -68,17 +73,17 @@ def measure(options: Options) -> Section:
 def _round(model: Module, data: Data, nodes: Tensor) -> Round:
     """Explain all nodes at once, and some of them one by one."""
     start = time.perf_counter()
-    found = explain_nodes(model, data)
+    attributions_of_nodes = explain_nodes(model, data)
     together = time.perf_counter() - start
-    assert found.targets is not None
+    assert attributions_of_nodes.targets is not None
     single, mask, alone, difference = GOAtAttribution(model), torch.ones(data.num_edges), 0.0, 0.0
     for node in nodes.tolist():
-        target, inputs = (node, int(found.targets[node])), (data.x, data.edge_index)
+        target, inputs = (node, int(attributions_of_nodes.targets[node])), (data.x, data.edge_index)
         start = time.perf_counter()
         attributions = single.attribute(mask, target=target, additional_forward_args=inputs)
         alone += time.perf_counter() - start
-        difference = max(difference, float((attributions - found.edge_mask(node)).abs().max()))
-    return Round(together, alone * len(found) / len(nodes), difference)
+        difference = max(difference, float((attributions - attributions_of_nodes.edge_mask(node)).abs().max()))
+    return Round(together, alone * len(attributions_of_nodes) / len(nodes), difference)
 
 
 def _introduction(options: Options) -> str:

@@ -34,11 +34,11 @@ def measure(options: Options) -> Section:
         errors = {name: _errors(masked, explain[name], graphs[1:]) for name in COMPARED}
         for name in explain:
             rows.append(Row("alone", "molecule", gnn, 0, name, "seconds", times.median(name)))
-        for name, each in errors.items():
-            rows.append(Row("alone", "molecule", gnn, 0, name, "mean_completeness_error", float(each.mean())))
-            rows.append(Row("alone", "molecule", gnn, 0, name, "largest_completeness_error", float(each.max())))
+        for name, graph_errors in errors.items():
+            rows.append(Row("alone", "molecule", gnn, 0, name, "mean_completeness_error", float(graph_errors.mean())))
+            rows.append(Row("alone", "molecule", gnn, 0, name, "largest_completeness_error", float(graph_errors.max())))
         rows.append(Row("alone", "molecule_again", gnn, 0, GOAT, "seconds", times_again.median(GOAT)))
-        speed_up, speed_up_again = (each.ratio(INTEGRATED_PYG, GOAT) for each in (times, times_again))
+        speed_up, speed_up_again = (round_times.ratio(INTEGRATED_PYG, GOAT) for round_times in (times, times_again))
         exactness = float(errors[INTEGRATED_PYG].mean() / errors[GOAT].mean())
         title = GNN_TITLES[gnn]
         note = f"explained before with other features; new graphs: {speed_up:.1f}"
@@ -59,13 +59,13 @@ def measure(options: Options) -> Section:
 
 def _errors(masked: EdgeMaskedModel, explain: Explain, graphs: list[Graphs]) -> Tensor:
     """Return by how much the scores of each graph miss what its edges change in the output."""
-    found = []
-    for each in graphs:
-        mask = torch.ones(each.num_edges)
+    errors = []
+    for graph in graphs:
+        mask = torch.ones(graph.num_edges)
         with torch.no_grad():
-            ends = [each.of_target(masked(mask * t, *each.inputs)).double().sum() for t in (0.0, 1.0)]
-        found.append((explain(each).detach().double().sum() - (ends[1] - ends[0])).abs())
-    return torch.stack(found)
+            ends = [graph.of_target(masked(mask * t, *graph.inputs)).double().sum() for t in (0.0, 1.0)]
+        errors.append((explain(graph).detach().double().sum() - (ends[1] - ends[0])).abs())
+    return torch.stack(errors)
 
 
 def _introduction(options: Options) -> str:

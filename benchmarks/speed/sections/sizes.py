@@ -40,7 +40,7 @@ def measure(options: Options) -> Section:
         for metric, words in WORDS.items()
     }
     tables = [_tables(options, rows, *case) for case in cases]
-    text = "\n\n".join(each for each in [_introduction(options), *tables, _reasons(left_out)] if each)
+    text = "\n\n".join(part for part in [_introduction(options), *tables, _reasons(left_out)] if part)
     checks = [_check(options, rows, *case, metric) for metric in WORDS for case in cases]
     return Section("Time and memory against the number of edges", text, rows, checks, pictures)
 
@@ -56,7 +56,7 @@ def _introduction(options: Options) -> str:
 
 
 def _tables(options: Options, rows: Sequence[Row], family: str, gnn: str) -> str:
-    found = {(row.method, row.metric, row.edges): row.value for row in rows if (row.graphs, row.gnn) == (family, gnn)}
+    values = {(row.method, row.metric, row.edges): row.value for row in rows if (row.graphs, row.gnn) == (family, gnn)}
     parts = [f"### {GNN_TITLES[gnn]}, graphs {FAMILY_TITLES[family]}"]
     for metric, name, words in (
         ("seconds", "time", seconds),
@@ -64,7 +64,7 @@ def _tables(options: Options, rows: Sequence[Row], family: str, gnn: str) -> str
         ("peak_bytes", "memory", megabytes),
     ):
         lines = [
-            [method.title, *(words(found.get((key, metric, edges))) for edges in options.sizes)]
+            [method.title, *(words(values.get((key, metric, edges))) for edges in options.sizes)]
             for key, method in METHODS.items()
         ]
         lines = [line for line in lines if set(line[1:]) != {EMPTY}]
@@ -74,9 +74,9 @@ def _tables(options: Options, rows: Sequence[Row], family: str, gnn: str) -> str
 
 def _reasons(left_out: Sequence[LeftOut]) -> str:
     lines = [
-        f"- {METHODS[each.method].title}, {GNN_TITLES[each.gnn]}, graphs {FAMILY_TITLES[each.family]}, from "
-        f"{size(each.edges)} edges on: {each.reason}"
-        for each in left_out
+        f"- {METHODS[entry.method].title}, {GNN_TITLES[entry.gnn]}, graphs {FAMILY_TITLES[entry.family]}, from "
+        f"{size(entry.edges)} edges on: {entry.reason}"
+        for entry in left_out
     ]
     return "\n".join(["Left out:", "", *lines]) if lines else ""
 
@@ -87,7 +87,7 @@ def _check(options: Options, rows: Sequence[Row], family: str, gnn: str, metric:
         for row in rows
         if (row.graphs, row.gnn, row.method, row.metric) == (family, gnn, GOAT, metric)
     }
-    wanted, kept = [each for each in options.sizes if each >= FROM], [each for each in values if each >= FROM]
+    wanted, kept = [edges for edges in options.sizes if edges >= FROM], [edges for edges in values if edges >= FROM]
     fitted = exponent(values)
     note = f"needs two sizes of {size(FROM)} edges or more"
     if len(kept) > 1:
