@@ -22,13 +22,13 @@ from captum_goat.wrapped_model import ExplainedModel
 
 
 class GOAtExplainer(ExplainerAlgorithm):
-    r"""GOAt for :class:`torch_geometric.explain.Explainer`.
+    """GOAt for :class:`torch_geometric.explain.Explainer`.
 
     Explained is the output for the target, before a softmax, log-softmax or sigmoid if that is the model's very last
-    operation (``return_type`` ``"probs"`` or ``"log_probs"``): GOAt attributes logits. In ``multiclass_classification``
-    that is the logit of each row's target class; in ``binary_classification`` the one logit of each row for target 1,
-    and minus the logit for target 0; in ``regression`` the output. If ``index`` selects several rows, or is ``None``,
-    their *sum* is explained, so in a batch of graphs every edge has the attribution for its own graph.
+    operation (``return_type`` ``"probs"`` or ``"log_probs"``). In ``multiclass_classification`` that is the logit of
+    each row's target class; in ``binary_classification`` the one logit of each row for target 1, and minus the logit
+    for target 0; in ``regression`` the output. If ``index`` selects several rows, or is ``None``, their *sum* is
+    explained, so in a batch of graphs every edge has the attribution for its own graph.
 
     The masks are the signed attributions as :class:`~captum_goat.GOAtAttribution` returns them, not numbers between 0
     and 1: ``edge_mask`` ``[E]`` adds up to the output minus the output without edges. Node masks are attributions to
@@ -37,28 +37,25 @@ class GOAtExplainer(ExplainerAlgorithm):
 
     What PyG makes of signs:
 
-    - Thresholds go by value, not by magnitude: ``"topk"`` keeps what speaks *for* the target most (and, beyond the
-      positive ones, what speaks against it least); ``"hard"`` keeps what is above a threshold in units of the output.
+    - Thresholds go by value, not by magnitude: ``"topk"`` keeps what speaks *for* the target most.
     - ``get_explanation_subgraph()`` keeps what is positive, ``get_complement_subgraph()`` what is exactly 0; the
-      negative is in neither. (PyG cannot cut subgraphs from ``"common_attributes"``, which have no nodes.)
+      negative is in neither.
     - ``fidelity`` and ``unfaithfulness`` multiply messages and features by the mask and by ``1 - mask``, which only
       makes sense for zeros and ones: set ``threshold_config=("topk_hard", k)``, or call
       ``explanation.threshold("topk_hard", k)`` first. PyG's edge masks do not reach self-loops.
     - ``visualize_graph`` stretches the mask from its least (invisible) to its greatest value, and
       ``visualize_feature_importance`` cuts negative bars off. :mod:`captum_goat.plot` draws signs.
 
-    A heterogeneous graph, given by dictionaries, has a ``HeteroExplanation`` with a mask per edge type or node type.
-    The masks of all types together add up to the output, so they can be compared with each other. Edge masks and node
-    masks at once are refused if there are several node types. PyG's thresholds go type by type, and its ``fidelity``
-    and ``unfaithfulness`` do not take a ``HeteroExplanation``.
+    A heterogeneous graph, given by dictionaries, has a ``HeteroExplanation`` with a mask per edge type or node type,
+    which together add up to the output. Edge masks and node masks at once are refused if there are several node types.
+    PyG's ``fidelity`` and ``unfaithfulness`` do not take a ``HeteroExplanation``.
 
     Args:
         field: ``"distinct"`` or ``"repeated"``, as for :class:`~captum_goat.GOAtAttribution`.
         at: ``"message"`` or ``"adjacency"``, as there; ``"adjacency"`` needs an edge mask.
         gates: ``"equal"`` or ``"proportional"``, as there.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.explain import Explainer
         >>> from torch_geometric.nn import GCN
@@ -107,23 +104,7 @@ class GOAtExplainer(ExplainerAlgorithm):
         index: int | Tensor | None = None,
         **kwargs: Any,
     ) -> Explanation | HeteroExplanation:
-        """Explain a model; called by ``Explainer``.
-
-        Args:
-            model: The model, in evaluation mode.
-            x: The node features ``[N, F]``; of a heterogeneous graph by node type.
-            edge_index: The edges ``[2, E]``; of a heterogeneous graph by edge type.
-            target: The class of every row of the output; not used in regression.
-            index: The rows to explain; ``None`` for all.
-            **kwargs: The model's other arguments.
-
-        Returns:
-            The explanation with ``edge_mask``, ``node_mask`` or both, for every type if the graph is heterogeneous.
-
-        Raises:
-            ValueError: If the arguments do not fit together.
-            UnsupportedModelError: If the model does something that cannot be explained exactly.
-        """
+        """Explain a model; called by ``Explainer``, whose documentation describes the arguments."""
         explained = ExplainedModel.of(model)
         explained.check_evaluating()  # before the model is called: in training mode batch norms would take note of it
         if isinstance(x, dict) != isinstance(edge_index, dict):
@@ -162,10 +143,7 @@ class GOAtExplainer(ExplainerAlgorithm):
         return True
 
     def _masks(self, model: _ByName, arguments: tuple[Any, ...], weights: Tensor) -> dict[str, Any]:
-        """Attribute ``(weights * output).sum()``; the masks by name, of a heterogeneous graph dictionaries by type.
-
-        Where the model ends in a softmax, logits stand for the output.
-        """
+        """Attribute ``(weights * output).sum()``, with logits where the model ends in a softmax; the masks by name."""
         x, edge_index, *others = arguments
         nodes = self.explainer_config.node_mask_type is not None
         inputs: dict[str, Any] = {"node": _by_type(Tensor.detach, x)} if nodes else {}
@@ -184,17 +162,7 @@ class GOAtExplainer(ExplainerAlgorithm):
 
 
 def output_weights(output: Tensor, target: Tensor, index: int | Tensor | None, mode: ModelMode) -> Tensor:
-    """Return the weights of the outputs whose weighted sum is explained.
-
-    Args:
-        output: The model's output, ``[rows]`` or ``[rows, ...]``.
-        target: The class of every row; not used in regression.
-        index: The rows to explain; ``None`` for all.
-        mode: What the output means.
-
-    Raises:
-        ValueError: If target and output do not fit together.
-    """
+    """Return the weights of the outputs whose weighted sum is explained; ``index`` has the rows, ``None`` for all."""
     if mode == ModelMode.multiclass_classification and output.dim() == 1:
         return output_weights(output.unsqueeze(0), target, index, mode).squeeze(0)
     output = output.view(1) if output.dim() == 0 else output

@@ -49,26 +49,24 @@ def explain_dataset(
     """Attribute the output for every graph of a dataset to its edges.
 
     With ``out``, every finished batch is written to the folder ``<out>.parts`` at once. To continue an interrupted run,
-    call the function again: it explains what is missing or damaged. It raises an error if the model (its weights, all
-    other attributes of its modules, its code), the options or the graphs have changed, and explains one finished batch
-    again to be sure. At the end the parts are merged and the folder is deleted. This needs memory for one batch,
-    however large the dataset is, and disk space for three times the attributions. Where ``torch.distributed`` is
-    initialised, as under ``torchrun``, every process explains its share of the batches; on several machines, ``out``
-    has to be in a shared folder. The file is the same as that of one process.
+    call the function again: it explains what is missing or damaged. It raises an error if the model (its weights,
+    attributes or code), the options or the graphs have changed. At the end the parts are merged and the folder is
+    deleted. This needs memory for one batch, and disk space for three times the attributions. Where
+    ``torch.distributed`` is initialised, as under ``torchrun``, every process explains its share of the batches; on
+    several machines, ``out`` has to be in a shared folder.
 
     Args:
-        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, with the options to use; or a model (or
-            what else :class:`~captum_goat.GOAtAttribution` takes), for the default options. The model is in evaluation
-            mode and returns one row per graph.
-        dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or a ``DataLoader`` that
-            does not shuffle.
+        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, with the options to use; or a model, in
+            evaluation mode, that returns one row per graph (or what else :class:`~captum_goat.GOAtAttribution` takes).
+        dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or a ``DataLoader`` that does
+            not shuffle.
         target: What to explain: ``"predicted"``, the class with the largest output; ``"label"``, the class ``y``;
             ``"all"``, every class; a class for all graphs, or one per graph; ``None`` for a model with one number per
             graph.
         out: The file to write, ``.pt`` or ``.parquet`` (needs pyarrow); an existing file is replaced. ``None`` to
             return everything.
-        undirected: Whether to give both directions of an edge the mean of their attributions. The attribution of the
-            undirected edge is the sum of the two; all attributions still add up.
+        undirected: Whether to give both directions of an edge the mean of their attributions, so that they still add
+            up.
         batch_size: How many graphs are explained together; if ``None``, as many as the ``DataLoader`` says, or 128.
         arguments: A function of a batch that returns the model's arguments as a tuple. By default, the model's
             parameters are looked up by name among the attributes of the graphs (``x``, ``edge_index``, ``edge_attr``,
@@ -79,10 +77,9 @@ def explain_dataset(
 
     Returns:
         Without ``out``, a list with one :class:`torch_geometric.explain.Explanation` per graph: the graph's own
-        attributes, ``edge_mask`` ``[E]`` with the attributions (for all classes ``[E, C]``, which PyG's own methods for
-        masks do not take), ``target`` ``[1]`` (not for all classes), ``prediction`` ``[1, C]``, the output without a
-        last softmax, and ``delta`` ``[1]``, the convergence delta. With ``out``, the opened file, as
-        :func:`~captum_goat.bulk.load_attributions` returns it.
+        attributes, ``edge_mask`` ``[E]`` with the attributions (``[E, C]`` for all classes), ``target`` ``[1]`` (not
+        for all classes), ``prediction`` ``[1, C]``, the output without a last softmax, and ``delta`` ``[1]``, the
+        convergence delta. With ``out``, the opened file, as :func:`~captum_goat.bulk.load_attributions` returns it.
 
     Raises:
         BlockingIOError: If another run is writing to ``out``.
@@ -90,8 +87,7 @@ def explain_dataset(
         ValueError: If the arguments do not fit together, or if there are parts of another run.
         UnsupportedModelError: If the model does something that cannot be explained exactly.
 
-    Examples::
-
+    Examples:
         >>> from captum_goat import GOAtAttribution
         >>> from captum_goat.bulk import explain_dataset
         >>> from captum_goat.datasets import ba_2motifs
@@ -126,11 +122,7 @@ def explain_dataset(
 
 
 def edge_method(method: Any) -> GOAtAttribution:
-    """Return a method that attributes edges: the user's own, or GOAt with defaults for a model.
-
-    Raises:
-        ValueError: If the method attributes something else.
-    """
+    """Return a method that attributes edges: the user's own, or GOAt with defaults for a model."""
     goat = method if isinstance(method, GOAtAttribution) else GOAtAttribution(method)
     if goat.mask_type != "edge":
         raise ValueError(
@@ -147,12 +139,7 @@ def floating_tensor(model: Module) -> Tensor:
 
 
 class GraphSource:
-    """A dataset that is read in batches.
-
-    Args:
-        dataset: A dataset, a list of graphs, or a ``DataLoader``.
-        batch_size: The number of graphs in a batch; ``None`` for that of the ``DataLoader``, or :data:`BATCH_SIZE`.
-    """
+    """A dataset that is read in batches."""
 
     def __init__(self, dataset: Any, batch_size: int | None) -> None:
         self.graphs, self._collate, self._num_workers = dataset, Batch.from_data_list, 0
@@ -264,10 +251,7 @@ class _BatchExplainer:
         }
 
     def __call__(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
-        """Explain a batch, and return what a part has of it, on the CPU.
-
-        The shapes are those of :class:`~captum_goat.bulk.files.TensorFile`, but for ``edge_index`` ``[E, 2]``.
-        """
+        """Explain a batch, and return what a part has of it, on the CPU; the names are those of a ``TensorFile``."""
         with _named(members):
             return self._explain(members, graphs, batch)
 

@@ -43,8 +43,7 @@ class GraphAttributions(NamedTuple):
         delta: The convergence delta, one number, or ``[C]`` for all classes.
         edges: The numbers of the edges in the whole graph, where a node is explained; else ``None``.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.bulk import GraphAttributions
         >>> target, edges = torch.tensor(1), torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -64,12 +63,9 @@ class GraphAttributions(NamedTuple):
 class SavedAttributions(Sequence[GraphAttributions]):
     """The attributions of a dataset, read from a file on demand.
 
-    Attributes:
-        meta: The options of the run, the numbers of graphs and edges, and ``largest_error``, the largest convergence
-            delta.
+    ``meta`` has the options of the run, the numbers of graphs and edges, and the largest convergence delta.
 
-    Examples::
-
+    Examples:
         >>> import tempfile
         >>> from captum_goat.bulk import explain_dataset
         >>> from captum_goat.datasets import ba_2motifs
@@ -103,15 +99,10 @@ class SavedAttributions(Sequence[GraphAttributions]):
         return f"{type(self).__name__}({len(self)} graphs, {self.meta['edges']} edges)"
 
     def to_table(self, *, node_names: Sequence[Sequence[Any]] | None = None, **options: Any) -> Any:
-        """Return the attributions of all graphs as a table.
+        """Return the attributions of all graphs as a table; see :func:`~captum_goat.bulk.edge_table`.
 
-        Args:
-            node_names: The names of the nodes, graph by graph.
-            **options: ``top_k`` (of every graph) and ``undirected``, as for :func:`~captum_goat.bulk.edge_table`.
-
-        Returns:
-            A table as :func:`~captum_goat.bulk.edge_table` returns it, with the columns ``graph`` (or ``node``, in a
-            file of nodes) and ``target_class`` (if one was explained) before.
+        ``node_names`` has the names of the nodes, graph by graph. The columns ``graph`` (or ``node``, in a file of
+        nodes) and ``target_class`` (if one was explained) come first.
         """
         unit, numbers = ("node", self.meta["nodes"]) if "nodes" in self.meta else ("graph", range(len(self)))
         rows: list[dict[str, Any]] = []
@@ -152,21 +143,11 @@ def file_format(path: Path) -> type[SavedAttributions]:
 
 
 def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
-    """Open a file of attributions.
+    """Open a ``.pt`` or ``.parquet`` file that :func:`~captum_goat.bulk.explain_dataset` has written.
 
-    Args:
-        path: A ``.pt`` or ``.parquet`` file that :func:`~captum_goat.bulk.explain_dataset` has written.
+    The result is a sequence with one :class:`~captum_goat.bulk.GraphAttributions` per graph, read on demand.
 
-    Returns:
-        A sequence with one :class:`~captum_goat.bulk.GraphAttributions` per graph, read on demand; ``meta`` has the
-        options of the run.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file contains something else.
-
-    Examples::
-
+    Examples:
         >>> import tempfile
         >>> from captum_goat.bulk import explain_dataset, load_attributions
         >>> from captum_goat.datasets import ba_2motifs
@@ -202,21 +183,7 @@ def is_meta(value: Any) -> bool:
 
 
 class TensorFile(SavedAttributions):
-    """A ``.pt`` file, whose tensors stay on disk until they are used.
-
-    Args:
-        path: The file.
-
-    Attributes:
-        meta: As for :class:`SavedAttributions`.
-        attributions: Those of all graphs, ``[E]``, or ``[E, C]`` for all classes.
-        edge_index: The edges of all graphs ``[2, E]``, with the nodes of every graph counted from 0.
-        ptr: Where the edges of each graph begin, and where the last ones end, ``[G + 1]``.
-        targets: The explained classes, ``[G]``; or ``None``.
-        outputs: The model's outputs, ``[G, C]`` or ``[G]``.
-        deltas: The convergence deltas, ``[G]``, or ``[G, C]`` for all classes.
-        edges: The numbers of the edges in the whole graph, where nodes are explained; else ``None``.
-    """
+    """A ``.pt`` file, whose tensors stay on disk until they are used."""
 
     attributions: Tensor
     edge_index: Tensor
@@ -248,11 +215,9 @@ class TensorFile(SavedAttributions):
 
     @staticmethod
     def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
-        """Merge the parts of a run.
+        """Merge the parts of a run, with one part in memory: every tensor is collected in a file of its own.
 
-        The rows of every tensor are collected in a file of its own, from which the merged file is then written: the
-        disk must have room for three times the attributions, but the memory only for one part. (Writing to memory that
-        is mapped to a file would be shorter, but kills the process on a full disk.)
+        Writing to memory that is mapped to a file would be shorter, but kills the process on a full disk.
         """
         first = {name: value for name, value in folder.read(0).items() if isinstance(value, Tensor)}
         with ExitStack() as stack:

@@ -41,12 +41,11 @@ class ModelCheck:
     Attributes:
         model: The name of the model's class.
         explained: What was explained.
-        masks: The results for each value of ``at``, with ``reason`` (which module and operation is unsupported and what
-            to do; empty if the attributions are exact), ``total`` (their sum), ``delta``, ``forward_passes`` and
+        masks: The results for each value of ``at``, with ``reason`` (which operation is unsupported and what to do;
+            empty if the attributions are exact), ``total`` (their sum), ``delta``, ``forward_passes`` and
             ``backward_passes``.
 
-    Examples::
-
+    Examples:
         >>> from captum_goat.bulk import ModelCheck
         >>> print(ModelCheck("GIN", "prediction for 1 graph(s)", ()))
         GIN, prediction for 1 graph(s)
@@ -83,7 +82,7 @@ class ModelCheck:
 
 
 def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None = None) -> ModelCheck:
-    """Check whether a model can be explained exactly, and count the passes that an attribution takes.
+    """Check whether a model can be explained exactly, and count the passes that an attribution takes; print the result.
 
     The class that the model predicts for the graph (or for the node with most edges, if the model returns one row per
     node) is explained for each value of ``at``.
@@ -93,14 +92,7 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
         data: A graph, or a batch of graphs, for which to check.
         arguments: A function of ``data`` that returns the model's arguments as a tuple; by default looked up by name.
 
-    Returns:
-        What is supported, and if not, which module and operation is the cause and what to do. Print it.
-
-    Raises:
-        ValueError: If the model is in training mode or the arguments do not fit together.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat import check

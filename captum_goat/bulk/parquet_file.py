@@ -3,8 +3,7 @@
 Columns: ``graph``, ``edge`` (its number in the graph), ``source``, ``target_node``, ``attribution`` (for all classes
 ``attribution_0``, ...), and, the same in all rows of a graph, ``target_class`` (if one was explained), ``output`` or
 ``output_0``, ... and ``delta`` or ``delta_0``, .... Where nodes of one graph are explained, ``graph`` counts them,
-``node`` is the node, and ``edge`` is the number of the edge in the whole graph. A graph without edges has one row, with
-nulls for what edges have.
+``node`` is the node, and ``edge`` is the number in the whole graph. A graph without edges has one row, with nulls.
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ ROWS_AT_ONCE = 2**17  # in a row group, if it takes several parts to fill it
 
 
 class ParquetFile(SavedAttributions):
-    """A Parquet file, of which one row group at a time is in memory.
-
-    Args:
-        path: The file.
-    """
+    """A Parquet file, of which one row group at a time is in memory."""
 
     def __init__(self, path: Path) -> None:
         try:

@@ -25,6 +25,10 @@ def edge_table(
 ) -> Any:
     """Return the attributions of a graph's edges as a table.
 
+    The columns are ``edge``, ``source``, ``target``, with ``node_names`` also ``source_name`` and ``target_name``, then
+    ``attribution``, or ``attribution_0``, ... for several classes. It is a :class:`pandas.DataFrame`, or a list of
+    dictionaries if pandas is not installed.
+
     Args:
         attributions: One number per edge, ``[E]``, or ``[E, C]`` for several classes.
         data: The graph, with ``edge_index``. If it is a part of a larger graph, with ``n_id`` and ``e_id``, nodes and
@@ -32,15 +36,9 @@ def edge_table(
         node_names: The name of every node, such as its element or its account, by its number in the table.
         top_k: Only so many edges, those of largest magnitude first; ``None`` for all edges in their order.
         undirected: Whether the directions of an edge (and parallel edges) are one row, with the sum of their
-            attributions, so that the column adds up to the same number.
+            attributions and the number of the first of them.
 
-    Returns:
-        A :class:`pandas.DataFrame`, or a list of dictionaries if pandas is not installed. Columns: ``edge``,
-        ``source``, ``target``, with ``node_names`` also ``source_name`` and ``target_name``, then ``attribution``, for
-        several classes ``attribution_0``, .... In an undirected table, ``edge`` is the first of the merged edges.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.bulk import edge_table
@@ -109,14 +107,9 @@ def as_table(rows: list[dict[str, Any]]) -> Any:
 
 
 def write_table(table: Any, path: str | PathLike[str]) -> None:
-    r"""Write a table to a ``.csv`` or ``.parquet`` file (needs pyarrow).
+    r"""Write a table of :func:`edge_table` or a method ``to_table`` to a ``.csv`` or ``.parquet`` file (needs pyarrow).
 
-    Args:
-        table: A table as :func:`edge_table` and the methods ``to_table`` return it.
-        path: The file.
-
-    Examples::
-
+    Examples:
         >>> import tempfile
         >>> from pathlib import Path
         >>> from captum_goat.bulk import write_table

@@ -26,11 +26,7 @@ FLAGS = {"resume=False": "--restart", "batch_size=1": "--batch-size 1", "call ex
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, print its errors, and return its exit code.
-
-    Args:
-        arguments: The words after ``captum-goat``; ``None`` for those of this process.
-    """
+    """Run a command, given by words or by those of this process, print its errors, and return its exit code."""
     parser = _parser()
     words = sys.argv[1:] if arguments is None else list(arguments)
     if not words:

@@ -43,43 +43,32 @@ def compare(
     """Compare explainers on a model and graphs.
 
     All explainers explain the same classes of the same graphs, each on its own copy of the model. At every sparsity the
-    same number of edges is selected from each, those with the highest scores, and edges are really removed.
+    same number of edges is selected from each, those with the highest scores, and edges are really removed. Explainers
+    that do not apply, or whose packages are not installed, are in ``skipped`` of the result; those that raised another
+    error are in ``failed``.
 
     Args:
-        model: A classifier in evaluation mode, called as ``model(x, edge_index, batch)``, that returns logits
-            ``[G, C]``. It does not change. With ``nodes``, one called as ``model(x, edge_index)`` that returns logits
-            ``[N, C]``.
+        model: A classifier in evaluation mode, called as ``model(x, edge_index, batch)``, that returns logits ``[G,
+            C]``; with ``nodes``, one called as ``model(x, edge_index)`` that returns logits ``[N, C]``.
         graphs: Graphs that the model was not trained on, in random order: an explainer that runs out of time explains
-            the first ones. They need ``x`` and ``edge_index``; ``edge_label``, bool ``[E]``, is the ground truth if it
-            is known. With ``nodes``, one graph.
-        explainers: Explainers, or names of :data:`~captum_goat.compare.explainers.EXPLAINERS`. An explainer of one's
-            own is an object of a subclass of :class:`~captum_goat.compare.explainers.Explainer`, or any object with
-            the attributes of :class:`~captum_goat.compare.explainers.EdgeExplainer`.
+            the first ones. ``edge_label``, bool ``[E]``, is the ground truth if it is known. With ``nodes``, one graph.
+        explainers: Names of :data:`~captum_goat.compare.explainers.EXPLAINERS`, objects of subclasses of
+            :class:`~captum_goat.compare.explainers.Explainer`, or any objects with the attributes of
+            :class:`~captum_goat.compare.explainers.EdgeExplainer`.
         target: The class to explain, for all graphs or one per graph; ``None`` for the predicted class.
         nodes: The nodes to explain, as numbers or as a mask ``[N]``, each in its computation graph
             (:func:`~captum_goat.compare.computation_graphs`).
         num_hops: For ``nodes``, the number of message-passing layers; one more if degrees matter, as in GCN.
-        training_graphs: Other graphs, for explainers that have to learn; without any, they are skipped. For ``nodes``,
-            computation graphs.
+        training_graphs: Other graphs (for ``nodes``, computation graphs) for explainers that have to learn; without
+            any, they are skipped.
         sparsities: The shares of edges that are not selected, in ascending order.
-        node_policy: What happens to nodes without edges, as for :func:`~captum_goat.metrics.fidelity_plus`: they
-            ``"stay"`` in the graph, or ``"leave"`` the pool. With ``nodes``, they stay.
-        reference: The name of the explainer that the others are compared with. If it is not among them, there are no
-            differences.
+        node_policy: What happens to nodes without edges, as for :func:`~captum_goat.metrics.fidelity_plus`.
+        reference: The name of the explainer that the others are compared with; without it, there are no differences.
         budget: The seconds after which an explainer starts no further graphs; infinity for no limit.
         seed: The seed of explainers and metrics.
         show_progress: Whether to show a progress bar (if tqdm is installed).
 
-    Returns:
-        The result; ``print`` shows it. Explainers that do not apply, or whose packages are not installed, are in its
-        ``skipped``, and those that raised another error in its ``failed``.
-
-    Raises:
-        ValueError: If the arguments do not fit together.
-        RuntimeError: If every explainer failed.
-
-    Examples::
-
+    Examples:
         >>> from captum_goat.compare import compare
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier

@@ -26,21 +26,13 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-4  # tolerances where outputs of a node are compar
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, graphs, and the class of each graph to explain.
+    """A model, graphs, and the class of each graph to explain."""
 
-    Attributes:
-        model: The model, in evaluation mode, called as ``model(x, edge_index, batch)``.
-        graphs: G graphs with edges.
-        training_graphs: Other graphs, for explainers that have to learn.
-        target: The class of each graph, ``[G]``.
-        notes: Messages for the user.
-    """
-
-    model: Module
+    model: Module  # in evaluation mode, called as model(x, edge_index, batch)
     graphs: list[Data]
-    training_graphs: list[Data]
-    target: Tensor
-    notes: tuple[str, ...] = ()
+    training_graphs: list[Data]  # for explainers that have to learn
+    target: Tensor  # the class of each graph, [G]
+    notes: tuple[str, ...] = ()  # for the user
 
     @classmethod
     def of(
@@ -94,7 +86,7 @@ def _check_model(model: Any) -> None:
     training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
     if training:
         raise ValueError(
-            f"Expected a model in evaluation mode (got {training[0]} in training mode). Call model.eval() first."
+            f"Expected a model in evaluation mode (got {training[0]} in training mode). Call model.eval()."
         )
 
 
@@ -103,10 +95,7 @@ def _copy(model: Module) -> Module:
 
 
 def _check_signature(model: Module, graph: Data, *, with_batch: bool = True) -> None:
-    """Raise ValueError if a model takes other arguments than explainers pass, or takes them in another order.
-
-    A model that names ``x`` and ``edge_index`` gets ``batch`` by name as well; any other one gets all by position.
-    """
+    """Raise ValueError if a model takes other arguments than explainers pass, or takes them in another order."""
     names = list(inspect.signature(model.forward).parameters)
     expected = _call(3 if with_batch else 2)
     signature = f"{type(model).__name__}.forward({', '.join(names)})"
@@ -140,10 +129,8 @@ def logits_of(model: Module, graphs: Sequence[Data], *, of_nodes: bool = False) 
         try:
             output = model(batch.x, batch.edge_index, *(() if of_nodes else (batch.batch,)))
         except Exception as error:  # whatever a user's model raises
-            raise ValueError(
-                f"Expected a model that can be called as {call} with these graphs (got {type(error).__name__}: "
-                f"{error})."
-            ) from error
+            got = f"{type(error).__name__}: {error}"
+            raise ValueError(f"Expected a model that can be called as {call} with these graphs (got {got}).") from error
         shape = list(output.shape) if isinstance(output, Tensor) else []
         if len(shape) != 2 or shape[0] != count or shape[1] < 2:
             advice = "One logit z [G, 1] for two classes becomes torch.cat([torch.zeros_like(z), z], dim=1)."
@@ -160,15 +147,7 @@ def logits_of(model: Module, graphs: Sequence[Data], *, of_nodes: bool = False) 
 
 
 def chunks(graphs: Sequence[Data]) -> Iterator[slice]:
-    """Split a sequence of graphs into slices of limited size, of one graph or more each.
-
-    Examples::
-
-        >>> from captum_goat.compare.subject import chunks
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> list(chunks(ba_2motifs(100)))
-        [slice(0, 64, None), slice(64, 100, None)]
-    """
+    """Split a sequence of graphs into slices of limited size, of one graph or more each."""
     first, edges = 0, 0
     for index, graph in enumerate(graphs):
         if index > first and (index - first == MAX_GRAPHS or edges + graph.num_edges > MAX_EDGES):
@@ -227,9 +206,7 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
             "number of message-passing layers; one more if degrees matter, as in GCN."
         )
     if not isinstance(num_hops, int) or num_hops < 1:
-        raise ValueError(
-            f"Expected num_hops, the number of message-passing layers, to be 1 or more (got {num_hops!r})."
-        )
+        raise ValueError(f"Expected num_hops, the number of layers, to be 1 or more (got {num_hops!r}).")
     whole = _plain(data, 0)
     _check_signature(model, data, with_batch=False)
     roots = node_numbers(nodes, whole.num_nodes, whole.x.device)
@@ -248,11 +225,11 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
 def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int) -> list[Data]:
     r"""Cut out the computation graph of each node, so that nodes can be explained as graphs are.
 
-    The output of node :math:`v` after :math:`L` message-passing layers depends on the edges
-    :math:`\{(j \to i) : d(i, v) \le L - 1\}`, where :math:`d(i, v)` is the number of steps along edges from :math:`i`
-    to :math:`v`. The computation graph has these edges and their nodes, with :math:`v` as node 0. For layers that sum
-    messages, :class:`~captum_goat.models.RootClassifier` then returns the row that the model returns for :math:`v` in
-    the whole graph. Where degrees matter, as in GCN, that takes one more hop: nodes at the border lose edges.
+    The output of node :math:`v` after :math:`L` message-passing layers depends on the edges :math:`\{(j \to i) : d(i,
+    v) \le L - 1\}`, where :math:`d(i, v)` is the number of steps along edges from :math:`i` to :math:`v`. The
+    computation graph has these edges and their nodes, with :math:`v` as node 0. For layers that sum messages,
+    :class:`~captum_goat.models.RootClassifier` then returns the row that the model returns for :math:`v` in the whole
+    graph. Where degrees matter, as in GCN, that takes one more hop: nodes at the border lose edges.
 
     Args:
         data: A graph with ``x``, ``edge_index`` and, optionally, labels ``y`` ``[N]`` and ``edge_label`` ``[E]``.
@@ -260,11 +237,10 @@ def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int)
         num_hops: The number of message-passing layers :math:`L`.
 
     Returns:
-        A graph for each node, with ``x``, ``edge_index`` (in the order of ``data``), the node's label ``y`` ``[1]`` and
-        ``edge_label`` if ``data`` has them, and the indices of its nodes and edges in ``data``: ``n_id``, ``e_id``.
+        A graph for each node, with ``x``, ``edge_index``, the node's label ``y`` ``[1]`` and ``edge_label`` if ``data``
+        has them, and the indices of its nodes and edges in ``data``: ``n_id``, ``e_id``.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.compare import computation_graphs

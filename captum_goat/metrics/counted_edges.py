@@ -67,9 +67,7 @@ class CountedEdges:
         return sums(values, self.graph, self.num_graphs)
 
     def ranks(self, scores: Tensor) -> Tensor:
-        """Return the rank of each edge in its graph, ``[M]``: 0 for the highest score, the first edge of equal ones
-        before.
-        """
+        """Return the rank of each edge in its graph, ``[M]``: 0 for the highest score; the first of equal ones wins."""
         order = torch.sort(self.totals(scores), descending=True, stable=True).indices
         rank = position_in_graph(self.graph[order], self.num_graphs)
         return torch.empty_like(rank).scatter_(0, order, rank)

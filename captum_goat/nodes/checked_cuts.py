@@ -41,20 +41,7 @@ _TIGHT, _LOOSE = 16.0, 200.0  # differences taken for rounding, in units of the 
 
 
 class GraphData:
-    """A model and the graph on which it classifies nodes.
-
-    Attributes of the graph with one row per node or per edge are cut along with it; others stay as they are.
-
-    Args:
-        model: The model.
-        data: The graph.
-        arguments: Returns the model's arguments for a graph, ``data`` or a part of it; ``None`` to look them up by
-            name.
-
-    Attributes:
-        left_out: The number of the call of a softmax or sigmoid that is the model's last step, and is left out of
-            outputs because it would hide differences; ``None`` if there is none.
-    """
+    """A model and the graph on which it classifies nodes; attributes of nodes and edges are cut with the graph."""
 
     def __init__(self, model: Module, data: Data, arguments: Callable[[Data], Any] | None = None) -> None:
         if not isinstance(data, Data) or not isinstance(data.edge_index, Tensor):
@@ -132,11 +119,6 @@ class CheckedCuts:
     Computation graphs alone are enough for models that add up, average or compare messages. Where the degrees of nodes
     at the border matter, their edges are needed as well; and where nodes are normalised by their outgoing edges, the
     edges of both directions. These options are tried one after the other.
-
-    Args:
-        graph: The model and the graph.
-        check: Whether outputs are compared with those of the whole graph; ``None`` to do so in graphs of up to
-            :data:`MOST_COMPARED` edges, and for a few nodes and their surroundings in larger ones.
     """
 
     def __init__(self, graph: GraphData, check: bool | None = None) -> None:
@@ -168,11 +150,7 @@ class CheckedCuts:
         return self._index(self.options.direction)
 
     def cut(self, roots: Tensor, max_edges: int | None = None) -> CheckedCut:
-        """Cut the graphs of as many roots, from the first on, as have few enough edges.
-
-        Raises:
-            UnsupportedModelError: If the roots' outputs are not those that they have in the whole graph.
-        """
+        """Cut the graphs of as many roots, from the first on, as have few enough edges."""
         while True:
             checked = self._cut(roots, max_edges)
             if checked is not None:
@@ -287,11 +265,6 @@ class TrimmedLayers:
 
     A layer passes messages to a node that is d hops away from every root only if d hops or more follow. What the layer
     computes from all edges before, such as degrees and attention, stays as it is.
-
-    Args:
-        model: The model.
-        hops_behind: How many hops follow every call of a layer.
-        distance: How many hops every node is away from a root.
     """
 
     def __init__(self, model: Module, hops_behind: list[int], distance: Tensor) -> None:

@@ -35,7 +35,7 @@ REMOVALS: tuple[str, ...] = get_args(Removal)
 
 
 class Peeling(Attribution):
-    r"""Find the order of importance of edges by removing them in rounds.
+    """Find the order of importance of edges by removing them in rounds.
 
     Redundant edges hide each other: while one of them is present the other is not needed, and attributions of the whole
     graph give it little. Peeling wraps any attribution method of an edge mask, as Captum's ``NoiseTunnel`` does: it
@@ -43,25 +43,23 @@ class Peeling(Attribution):
     n attributions, whatever the number of edges and of graphs in a batch.
 
     Columns of ``edge_index`` that are one edge (the two directions of an undirected edge, and parallel edges) are
-    removed together, by the sum of their attributions. Attributions are signed; edges that oppose the target are least
-    important. Among edges with equal attributions, up to rounding, the first in ``edge_index`` is more important.
+    removed together, by the sum of their attributions. Edges that oppose the target are least important. Among edges
+    with equal attributions, up to rounding, the first in ``edge_index`` is more important.
 
     Args:
-        attribution_method: The method: :class:`~captum_goat.GOAtAttribution`, or one of Captum's, around an
+        attribution_method: :class:`~captum_goat.GOAtAttribution`, or a method of Captum, around an
             :class:`~captum_goat.EdgeMaskedModel` or another function whose first argument is the mask.
         rounds: n, the number of rounds, and of attributions.
         order: ``"most_important_first"`` finds edges that the output needs, one set after another that could replace
             it. ``"least_important_first"`` removes the edges that are needed least, and so finds few edges that
             suffice. ``"both"`` does each in half of the rounds, and merges the two orders by turns.
         removal: ``"mask"`` sets the mask of removed edges to 0, which works for every function of a mask. ``"cut"``
-            removes them from ``additional_forward_args``, from all that has ``edge`` in its name there: they no longer
-            count in degrees, nor among the edges that share GOAt's gates, as masked ones do.
-        turns: With ``order="both"``, how many edges are taken in a turn from the order that starts at the most
-            important edge, and how many from the other: ``(2, 1)`` prefers edges that the output needs, ``(1, 2)``
-            edges that suffice.
+            removes them from all that has ``edge`` in its name in ``additional_forward_args``: they no longer count in
+            degrees, nor among the edges that share GOAt's gates.
+        turns: With ``order="both"``, how many edges are taken in a turn from each order: ``(2, 1)`` prefers edges that
+            the output needs, ``(1, 2)`` edges that suffice.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat import GOAtAttribution
@@ -122,7 +120,7 @@ class Peeling(Attribution):
         show_progress: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        r"""Find the order of importance of the edges.
+        """Find the order of importance of the edges.
 
         Args:
             inputs: The edge mask, usually ones, in a shape that the wrapped method takes: ``[E]`` for a graph or a
@@ -131,7 +129,7 @@ class Peeling(Attribution):
             additional_forward_args: As for the wrapped method. The argument called ``batch``, or a ``Batch``, tells
                 which graph a node belongs to; else there is one graph. For a node of a large graph pass the subgraph
                 that reaches the node, or the first round removes everything that matters.
-            return_drops: Whether to return the drops of the output, too.
+            return_drops: Whether to return the drops of the output, too, which takes ``rounds + 1`` forward passes.
             undirected: Whether the two directions of an edge are one edge; ``None`` for graphs in which every edge has
                 its reverse.
             graphs: The graphs of the mask, if ``additional_forward_args`` do not contain them.
@@ -143,11 +141,9 @@ class Peeling(Attribution):
         Returns:
             Scores of the shape of ``inputs``, the same for all columns of an edge. The most important of a graph's M
             edges has 1, the next one :math:`(M - 1) / M`, and the last one :math:`1 / M`: an order, without a sign.
-
-            With ``return_drops`` also the drops ``[G, rounds]`` (or ``[B, rounds]``), one row for each number that the
-            wrapped method explains: the drop of the output when the most important n-th of the edges is removed, then
-            the next one, and so on. They sum to ``f(graph) - f(graph without edges)``, and cost
-            ``rounds + 1`` further forward passes.
+            With ``return_drops`` also the drops ``[G, rounds]`` (or ``[B, rounds]``) of each number that the wrapped
+            method explains when the most important n-th of the edges is removed, then the next one, and so on. They sum
+            to ``f(graph) - f(graph without edges)``.
         """
         mask = _only_mask(inputs)
         if kwargs.get("return_convergence_delta"):
@@ -192,15 +188,10 @@ class UpperHalfGradients(GradientAttribution):
 
     A model is trained on whole graphs, and its gradients far from them mean little. These attributions are not
     complete, but with :class:`~captum_goat.Peeling` they find sets of important edges in a few passes. For one graph
-    they are twice those of :class:`captum.attr.IntegratedGradients` with ``baselines=mask / 2``, which takes no batch
-    with a target per graph.
+    they are twice those of :class:`captum.attr.IntegratedGradients` with ``baselines=mask / 2``. ``n_steps`` is the
+    number of Gauss-Legendre points.
 
-    Args:
-        forward_func: A function of a mask, such as :class:`~captum_goat.EdgeMaskedModel`.
-        n_steps: The number of Gauss-Legendre points.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat import UpperHalfGradients
         >>> UpperHalfGradients(lambda mask: (mask**2).sum()).attribute(torch.tensor([1.0, 2.0]))  # 2 m * 0.75 m
@@ -212,15 +203,9 @@ class UpperHalfGradients(GradientAttribution):
         self.n_steps = n_steps
 
     def attribute(self, inputs: Tensor, target: Any = None, additional_forward_args: Any = None) -> Tensor:
-        """Attribute the sum of the targets' outputs to the mask, one point after the other.
+        """Attribute the sum of the targets' outputs to the mask, ``[E]`` for a whole batch of graphs.
 
-        Args:
-            inputs: The mask, of any shape that the function takes; ``[E]`` for a whole batch of graphs.
-            target: The class of every graph or mask, as for :class:`~captum_goat.GOAtAttribution`.
-            additional_forward_args: The function's other arguments.
-
-        Returns:
-            The attributions, of the shape of ``inputs``.
+        ``target`` is the class of every graph or mask, as for :class:`~captum_goat.GOAtAttribution`.
         """
         mean_gradient = torch.zeros_like(inputs)
         for point, weight in gauss_legendre(2 * self.n_steps):
@@ -232,14 +217,7 @@ class UpperHalfGradients(GradientAttribution):
 
 
 class _Call:
-    """One call of :meth:`Peeling.attribute`: the wrapped method on what is left of the edges.
-
-    Args:
-        peeling: The method and its options.
-        mask: The edge mask, ``[E]`` or ``[B, E]``.
-        target: What is explained.
-        arguments: The additional arguments of the call.
-    """
+    """One call of :meth:`Peeling.attribute`: the wrapped method on what is left of the edges."""
 
     def __init__(self, peeling: Peeling, mask: Tensor, target: Any, arguments: tuple[Any, ...]) -> None:
         self._method, self._cuts = peeling.attribution_method, peeling.removal == "cut"

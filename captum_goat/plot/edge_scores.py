@@ -30,9 +30,7 @@ def edge_scores(
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return the distinct edges ``[M, 2]``, the sums of their attributions ``[M]`` and which are marked, bool ``[M]``.
 
-    Repeated edges are merged, and both directions of an edge unless ``directed``; the smaller node of an undirected
-    edge comes first. The ground truth and the feature mask are those of :class:`~captum_goat.plot.PictureOptions`: a
-    merged edge is marked if any of its edges is in the ground truth.
+    Both directions of an edge are merged unless ``directed``; it is marked if any of them is in the ground truth.
     """
     edges = plain_edges(edge_index)
     scores = _one_per_edge("attributions", attributions, edges).double()

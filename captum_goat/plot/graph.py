@@ -56,13 +56,13 @@ def visualize_graph_attr(
 ) -> tuple[Figure, Axes]:
     """Draw a graph with its edges coloured by attribution: blue supports the target, red opposes it.
 
-    Colours are centred on zero and widths grow with the magnitude. In an undirected graph the two directions of an
-    edge are drawn as one line, which stands for their sum. If the graph is large, ``only_top`` draws a part of it.
+    Colours are centred on zero and widths grow with the magnitude. In an undirected graph the two directions of an edge
+    are drawn as one line, which stands for their sum. Returns the figure and the axes.
 
     Args:
         attributions: One number per edge, ``[E]``.
-        edge_index: The edges, ``[2, E]``, or a PyG ``Data`` with edges, the number of nodes and, optionally, their
-            positions ``pos`` ``[N, 2]``.
+        edge_index: The edges, ``[2, E]``, or a PyG ``Data`` with edges and, optionally, node positions ``pos`` ``[N,
+            2]``.
         directed: Whether to draw the two directions of an edge separately, as arrows; by default, if any edge has no
             reverse.
         only_top: Whether to draw only the ``top_k`` edges and, in grey, the other edges of their nodes.
@@ -75,11 +75,7 @@ def visualize_graph_attr(
         node_colors: One matplotlib colour, or one per node.
         **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others: see :class:`PictureOptions`.
 
-    Returns:
-        The figure and the axes.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot import visualize_graph_attr
         >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -102,19 +98,11 @@ def visualize_graph_attr_multiple(
 ) -> tuple[Figure, list[Axes]]:
     """Draw one graph as several methods explain it, in panels with the same layout and, by default, one scale.
 
-    Args:
-        attributions: One number per edge, ``[E]``, of every method, by title.
-        edge_index: The edges, ``[2, E]``, or a PyG ``Data``.
-        shared_scale: Whether a colour and a width mean the same attribution in every panel. Turn it off for methods
-            whose numbers cannot be compared, such as masks from 0 to 1 beside attributions that add up to the output:
-            then every panel has its own scale and colour bar.
-        **options: The options of :func:`visualize_graph_attr`.
+    ``attributions`` has one number per edge, ``[E]``, of every method, by title; the options are those of
+    :func:`visualize_graph_attr`. Turn ``shared_scale`` off for methods whose numbers cannot be compared, such as masks
+    from 0 to 1 beside attributions that add up to the output: then every panel has its own scale and colour bar.
 
-    Returns:
-        The figure and the axes, one per method.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot import visualize_graph_attr_multiple
         >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -209,7 +197,7 @@ class DrawnNodes(NamedTuple):
 
 
 def _node_faces(colours: Any, count: int) -> NDArray[Any]:
-    """Return the nodes' colours, ``[N, 4]``, from one for all of them, or one for each."""
+    """Return the nodes' colours, ``[N, 4]``."""
     from matplotlib.colors import to_rgba_array
 
     try:

@@ -53,8 +53,8 @@ def visualize_molecule_attr(
 ) -> tuple[Figure, Axes]:
     """Draw a molecule with RDKit, its bonds coloured by attribution: blue supports the target, red opposes it.
 
-    The two directions of a bond are one, with the sum of their attributions. Molecules need not make chemical sense:
-    they are drawn as the graph has them.
+    The two directions of a bond are one, with the sum of their attributions. Molecules need not make chemical sense.
+    Returns the figure and the axes; :func:`molecule_svg` returns the same picture as SVG.
 
     Args:
         attributions: One number per edge, ``[E]``.
@@ -62,18 +62,14 @@ def visualize_molecule_attr(
         edge_index: The edges, ``[2, E]``; by default those of the ``Data``, or the molecule's bonds in their order.
         atoms: The elements of a ``Data``'s nodes, as symbols or atomic numbers; ``one_hot_atoms(data.x)`` for
             Mutagenicity. By default they are taken from its ``z`` or, if it has the same bonds, from its ``smiles``.
-        bond_types: The orders of a ``Data``'s edges, ``[E]`` (1, 2, 3, and 1.5 for aromatic bonds), or one-hot
-            ``[E, 3]`` or ``[E, 4]``, such as the ``edge_attr`` of Mutagenicity and QM9; all single bonds if ``None``.
+        bond_types: The orders of a ``Data``'s edges, ``[E]`` (1, 2, 3, and 1.5 for aromatic bonds), or one-hot ``[E,
+            3]`` or ``[E, 4]``, such as the ``edge_attr`` of Mutagenicity and QM9; all single bonds if ``None``.
         node_attributions: One number per atom, ``[N]``, for discs below the atoms, on the same scale.
         hydrogens: Which hydrogens to draw: ``"all"``, ``"polar"`` (those not bound to carbon), or ``"none"``. The
             attributions of the others colour the atom that they are bound to. Those of the ground truth are drawn.
         **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others: see :class:`PictureOptions`.
 
-    Returns:
-        The figure and the axes. :func:`molecule_svg` returns the same picture as SVG.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot import visualize_molecule_attr
         >>> fig, ax = visualize_molecule_attr(torch.tensor([2.0, -1.0]), "CCO", title="Ethanol", use_pyplot=False)
@@ -93,17 +89,10 @@ def visualize_molecule_attr_multiple(
 ) -> tuple[Figure, list[Axes]]:
     """Draw one molecule as several methods explain it, in panels with, by default, one scale.
 
-    Args:
-        attributions: One number per edge, ``[E]``, of every method, by title.
-        molecule: As in :func:`visualize_molecule_attr`.
-        shared_scale: As in :func:`visualize_graph_attr_multiple`.
-        **options: The options of :func:`visualize_molecule_attr`.
+    ``attributions`` and ``shared_scale`` are those of :func:`visualize_graph_attr_multiple`, the other arguments those
+    of :func:`visualize_molecule_attr`.
 
-    Returns:
-        The figure and the axes, one per method.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot import visualize_molecule_attr_multiple
         >>> methods = {"GOAt": torch.tensor([2.0, -1.0]), "gradients": torch.ones(2)}
@@ -121,17 +110,9 @@ def visualize_molecule_attr_multiple(
 def molecule_svg(attributions: Tensor, molecule: Any, *, size: tuple[int, int] = (600, 400), **options: Any) -> str:
     """Return the picture of :func:`visualize_molecule_attr` as SVG, for web pages and for print.
 
-    Args:
-        attributions: One number per edge, ``[E]``.
-        molecule: A PyG ``Data``, an RDKit molecule, or a SMILES.
-        size: The width and height in pixels.
-        **options: The options of :func:`visualize_molecule_attr`, but for those of figures.
+    ``size`` is in pixels. There is no colour bar and no title, and options of figures are ignored.
 
-    Returns:
-        The SVG, without colour bar and title.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot import molecule_svg
         >>> svg = molecule_svg(torch.tensor([2.0, -2.0]), "CCO")
@@ -279,10 +260,7 @@ def scored_molecule(
 
 
 def with_hydrogens(scored: MoleculePicture, which: Hydrogens) -> MoleculePicture:
-    """Keep only some hydrogens in the picture; the attributions of the others go to the atoms they are bound to.
-
-    Hydrogens of the ground truth stay, and so do those that are not bound to a single other atom.
-    """
+    """Keep some hydrogens, those of the ground truth among them; attributions of the others go to their heavy atoms."""
     hidden = [] if which == "all" else [atom for atom in scored.molecule.GetAtoms() if _is_hidden(atom, which, scored)]
     molecule, atoms = rdkit_module().RWMol(scored.molecule), scored.atoms.copy()
     for bond in molecule.GetBonds():
