@@ -38,8 +38,7 @@ class GOAtExplainer(ExplainerAlgorithm):
     What PyG makes of signs:
 
     - Thresholds go by value, not by magnitude: ``"topk"`` keeps what speaks *for* the target most.
-    - ``get_explanation_subgraph()`` keeps what is positive, ``get_complement_subgraph()`` what is exactly 0; the
-      negative is in neither.
+    - ``get_explanation_subgraph()`` keeps what is positive, ``get_complement_subgraph()`` what is exactly 0.
     - ``fidelity`` and ``unfaithfulness`` multiply messages and features by the mask and by ``1 - mask``, which only
       makes sense for zeros and ones: set ``threshold_config=("topk_hard", k)``, or call
       ``explanation.threshold("topk_hard", k)`` first. PyG's edge masks do not reach self-loops.
@@ -50,24 +49,17 @@ class GOAtExplainer(ExplainerAlgorithm):
     which together add up to the output. Edge masks and node masks at once are refused if there are several node types.
     PyG's ``fidelity`` and ``unfaithfulness`` do not take a ``HeteroExplanation``.
 
-    Args:
-        field: ``"distinct"`` or ``"repeated"``, as for :class:`~captum_goat.GOAtAttribution`.
-        at: ``"message"`` or ``"adjacency"``, as there; ``"adjacency"`` needs an edge mask.
-        gates: ``"equal"`` or ``"proportional"``, as there.
+    ``field``, ``at`` and ``gates`` are those of :class:`~captum_goat.GOAtAttribution`; ``at="adjacency"`` needs an edge
+    mask.
 
     Examples:
         >>> import torch
         >>> from torch_geometric.explain import Explainer
         >>> from torch_geometric.nn import GCN
-        >>> from captum_goat.explainer import GOAtExplainer
-        >>> _ = torch.manual_seed(0)
-        >>> explainer = Explainer(
-        ...     GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3),
-        ...     algorithm=GOAtExplainer(),
-        ...     explanation_type="model",
-        ...     edge_mask_type="object",
-        ...     model_config=dict(mode="multiclass_classification", task_level="node", return_type="raw"),
-        ... )
+        >>> from captum_goat import GOAtExplainer
+        >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3)
+        >>> config = dict(mode="multiclass_classification", task_level="node", return_type="raw")
+        >>> explainer = Explainer(model, GOAtExplainer(), "model", config, edge_mask_type="object")
         >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
         >>> explanation = explainer(x, edge_index, index=2)
         >>> explanation.edge_mask[2:]  # two edges that cannot reach node 2
@@ -85,10 +77,8 @@ class GOAtExplainer(ExplainerAlgorithm):
     ) -> None:
         super().__init__()
         if isinstance(field, Module):
-            raise TypeError(
-                f"Expected options of GOAt (got the model, {type(field).__name__}). Pass the model to PyG's Explainer: "
-                "Explainer(model, algorithm=GOAtExplainer(), ...)."
-            )
+            got = type(field).__name__
+            raise TypeError(f"Expected options (got {got}). Call Explainer(model, algorithm=GOAtExplainer(), ...).")
         check_options(field, gates)
         check_at(at)
         self.field, self.at, self.gates = field, at, gates
@@ -108,10 +98,8 @@ class GOAtExplainer(ExplainerAlgorithm):
         explained = ExplainedModel.of(model)
         explained.check_evaluating()  # before the model is called: in training mode batch norms would take note of it
         if isinstance(x, dict) != isinstance(edge_index, dict):
-            raise ValueError(
-                f"Expected tensors for x and edge_index, or dictionaries for both (got {type(x).__name__} and "
-                f"{type(edge_index).__name__})."
-            )
+            got = f"{type(x).__name__} and {type(edge_index).__name__}"
+            raise ValueError(f"Expected tensors for x and edge_index, or dictionaries for both (got {got}).")
         by_name = _ByName(explained.model, tuple(kwargs))
         arguments = (x, edge_index, *kwargs.values())
         with outside_inference_mode():
@@ -184,10 +172,8 @@ def output_weights(output: Tensor, target: Tensor, index: int | Tensor | None, m
 def _classes(numbers: Tensor, target: Tensor, counts: Tensor, num_classes: int) -> Tensor:
     """Return the target classes, one per number; those of rows that are not explained may be anything."""
     if target.numel() != numbers.numel():
-        raise ValueError(
-            f"Expected one target for each of the output's {numbers.numel()} row(s), also with an index "
-            f"(got {target.numel()} target(s))."
-        )
+        expected = f"one target for each of the output's {numbers.numel()} row(s), also with an index"
+        raise ValueError(f"Expected {expected} (got {target.numel()} target(s)).")
     classes = target.detach().to(numbers.device).long().view(numbers.shape)
     known = classes.clamp(0, num_classes - 1)
     if not torch.equal(known[counts > 0], classes[counts > 0]):
@@ -203,7 +189,6 @@ class _ByName(Module):
         self.model, self.names, self.training = model, names, False
 
     def forward(self, x: Any, edge_index: Any, *others: Any) -> Any:
-        """Call the model."""
         return self.model(x, edge_index, **dict(zip(self.names, others, strict=True)))
 
 

@@ -57,16 +57,10 @@ class _Classifier(Module):
 class GraphClassifier(_Classifier):
     """A textbook graph classifier: convolutions with ReLU, mean pooling, and two linear layers.
 
-    Args:
-        conv: ``"gcn"``; ``"sage"``, which sums over neighbours; or ``"gin"``, whose layers contain two linear layers
-            and batch normalisation and learn epsilon.
-        in_channels: The number of node features.
-        hidden_channels: The width of every layer.
-        num_classes: The number of classes.
-        num_layers: The number of convolutions.
-        normalize: Whether ``"gcn"`` adds self-loops and divides by degrees. Set it to False if all nodes have the same
-            features, as in :func:`~captum_goat.datasets.ba_2motifs`: averages then hardly tell nodes apart.
-        dropout: The dropout probability between the two linear layers.
+    ``conv`` is ``"gcn"``; ``"sage"``, which sums over neighbours; or ``"gin"``, whose layers contain two linear layers
+    and batch normalisation and learn epsilon. ``normalize`` is whether ``"gcn"`` adds self-loops and divides by
+    degrees: set it to False if all nodes have the same features, as in :func:`~captum_goat.datasets.ba_2motifs`.
+    ``dropout`` is the dropout probability between the two linear layers.
 
     Examples:
         >>> import torch
@@ -172,10 +166,10 @@ def train_model(
     validation loss; the initial weights count as well) and is left in evaluation mode.
 
     Args:
-        model: A model called as ``model(x, edge_index, batch)`` that returns logits ``[G, C]``; for nodes, one called
-            as ``model(x, edge_index)`` that returns logits ``[N, C]``.
-        data: At least 10 graphs with labels ``y``, which are split at random and trained on in batches of 64; or one
-            graph whose nodes have labels ``y``, split by its ``train_mask``, ``val_mask`` and ``test_mask``.
+        model: A model called as ``model(x, edge_index, batch)`` that returns logits ``[G, C]``; for nodes, as
+            ``model(x, edge_index)``, with logits ``[N, C]``.
+        data: At least 10 graphs with labels ``y``, split at random; or one graph whose nodes have labels ``y``, split
+            by its ``train_mask``, ``val_mask`` and ``test_mask``.
         epochs: The number of epochs.
         lr: Adam's learning rate.
         seed: The seed of the split, the order of the graphs and dropout. The global random state does not change.
@@ -214,7 +208,6 @@ def train_model(
 
 
 def _split(data: Data | Sequence[Data]) -> tuple[Tensor, ...]:
-    """Return the indices of the training, validation and test sets."""
     if isinstance(data, Data):
         missing = [name for name in MASKS if name not in data]
         if missing:

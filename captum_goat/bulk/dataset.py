@@ -50,10 +50,10 @@ def explain_dataset(
 
     With ``out``, every finished batch is written to the folder ``<out>.parts`` at once. To continue an interrupted run,
     call the function again: it explains what is missing or damaged. It raises an error if the model (its weights,
-    attributes or code), the options or the graphs have changed. At the end the parts are merged and the folder is
-    deleted. This needs memory for one batch, and disk space for three times the attributions. Where
-    ``torch.distributed`` is initialised, as under ``torchrun``, every process explains its share of the batches; on
-    several machines, ``out`` has to be in a shared folder.
+    attributes or code), the options or the graphs have changed, or if another run is writing there. At the end the
+    parts are merged and the folder is deleted. This needs memory for one batch, and disk space for three times the
+    attributions. Where ``torch.distributed`` is initialised, as under ``torchrun``, every process explains its share of
+    the batches; on several machines, ``out`` has to be in a shared folder.
 
     Args:
         method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, with the options to use; or a model, in
@@ -81,14 +81,7 @@ def explain_dataset(
         for all classes), ``prediction`` ``[1, C]``, the output without a last softmax, and ``delta`` ``[1]``, the
         convergence delta. With ``out``, the opened file, as :func:`~captum_goat.bulk.load_attributions` returns it.
 
-    Raises:
-        BlockingIOError: If another run is writing to ``out``.
-        OSError: If the disk is full; what is finished stays.
-        ValueError: If the arguments do not fit together, or if there are parts of another run.
-        UnsupportedModelError: If the model does something that cannot be explained exactly.
-
     Examples:
-        >>> from captum_goat import GOAtAttribution
         >>> from captum_goat.bulk import explain_dataset
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier
@@ -96,9 +89,6 @@ def explain_dataset(
         >>> explanations = explain_dataset(model, graphs, batch_size=8, show_progress=False)
         >>> len(explanations), explanations[3].edge_mask.shape == (graphs[3].num_edges,)
         (20, True)
-        >>> goat = GOAtAttribution(model, gates="proportional")
-        >>> len(explain_dataset(goat, graphs, target=1, show_progress=False))
-        20
     """
     source, ranks = GraphSource(dataset, batch_size), Ranks.current()
     targets = Targets.of(target, len(source.graphs), "graph")
@@ -147,22 +137,17 @@ class GraphSource:
             if dataset.batch_size is None or not isinstance(dataset.sampler, SequentialSampler):
                 raise ValueError(
                     "Expected a DataLoader that takes the graphs in order, with a batch_size (got one with "
-                    f"{type(dataset.sampler).__name__} and batch_size {dataset.batch_size}). Attributions are saved by "
-                    "the numbers of the graphs: use shuffle=False, or pass the dataset."
+                    f"{type(dataset.sampler).__name__} and batch_size {dataset.batch_size}). Use shuffle=False."
                 )
             self.graphs, self._collate, self._num_workers = dataset.dataset, dataset.collate_fn, dataset.num_workers
             batch_size = batch_size or dataset.batch_size
         kind = type(self.graphs)
         if issubclass(kind, Data) or not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")):
-            raise TypeError(
-                f"Expected a dataset, a list of graphs or a DataLoader, with a length (got {kind.__name__})."
-            )
+            raise TypeError(f"Expected a dataset, a list of graphs or a DataLoader (got {kind.__name__}).")
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size
         if self.batch_size < 1 or not len(self.graphs):
-            raise ValueError(
-                f"Expected at least one graph, and one per batch (got {len(self.graphs)} graphs and batch_size "
-                f"{batch_size})."
-            )
+            got = f"{len(self.graphs)} graphs and batch_size {batch_size}"
+            raise ValueError(f"Expected at least one graph, and one per batch (got {got}).")
         self.num_batches = -(-len(self.graphs) // self.batch_size)
 
     def members(self, number: int) -> range:
@@ -210,8 +195,7 @@ class _Together:
         for graph in graphs:
             if not isinstance(graph, Data):
                 raise TypeError(
-                    f"Expected graphs that are torch_geometric.data.Data (got {type(graph).__name__}). Explain other "
-                    "graphs, such as heterogeneous ones, with GOAtAttribution."
+                    f"Expected graphs of type Data (got {type(graph).__name__}). Explain others with GOAtAttribution."
                 )
             if graph.edge_index is None:
                 raise ValueError(f"Expected graphs with an edge_index (got {graph}).")
@@ -225,8 +209,6 @@ class _Together:
 
 @dataclass(frozen=True)
 class _BatchExplainer:
-    """How batches are explained: by one method, with the options of :func:`explain_dataset`."""
-
     method: GOAtAttribution
     targets: Targets
     undirected: bool
@@ -253,40 +235,36 @@ class _BatchExplainer:
     def __call__(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
         """Explain a batch, and return what a part has of it, on the CPU; the names are those of a ``TensorFile``."""
         with _named(members):
-            return self._explain(members, graphs, batch)
-
-    def _explain(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
-        model = self.method.model
-        like = floating_tensor(model)
-        device = like.device if self.device is None else torch.device(self.device)
-        batch = batch.to(device)
-        if self.arguments is None:
-            attributes_for(model, batch)  # raises if some are missing
-        arguments = batch if self.arguments is None else self.arguments(batch)
-        mask = torch.ones(batch.edge_index.size(1), dtype=like.dtype, device=device)
-        known = self.targets.known(members, batch.y, device)
-        result = self.method._explain(mask, self.targets.choice(known), arguments)
-        if len(result.output) != len(members):
-            raise ValueError(
-                f"Expected one row of output per graph (got output {list(result.output.shape)} for {len(members)} "
-                "graphs). For a model that takes one graph at a time pass batch_size=1; for a model with one row per "
-                "node call explain_nodes."
-            )
-        attributions = torch.stack([edges for (edges,) in result.attributions])
-        if self.undirected:
-            attributions = average_features(attributions, undirected_feature_mask(batch.edge_index))
-        deltas = torch.stack(result.deltas)
-        all_classes = self.targets.target == "all"
-        targets = self.targets.explained(result.output, known)
-        sizes = torch.tensor([graph.edge_index.size(1) for graph in graphs])
-        return {
-            "attributions": (attributions.t() if all_classes else attributions[0]).cpu(),
-            "targets": None if targets is None else targets.cpu(),
-            "outputs": result.output.detach().cpu(),
-            "deltas": (deltas.t() if all_classes else deltas[0]).cpu(),
-            "sizes": sizes,
-            "edge_index": _edges_of_graphs(batch, sizes),
-        }
+            model = self.method.model
+            like = floating_tensor(model)
+            device = like.device if self.device is None else torch.device(self.device)
+            batch = batch.to(device)
+            if self.arguments is None:
+                attributes_for(model, batch)  # raises if some are missing
+            arguments = batch if self.arguments is None else self.arguments(batch)
+            mask = torch.ones(batch.edge_index.size(1), dtype=like.dtype, device=device)
+            known = self.targets.known(members, batch.y, device)
+            result = self.method._explain(mask, self.targets.choice(known), arguments)
+            if len(result.output) != len(members):
+                raise ValueError(
+                    f"Expected one row of output per graph (got output {list(result.output.shape)} for {len(members)} "
+                    "graphs). For a model of one graph pass batch_size=1; for a model of nodes call explain_nodes."
+                )
+            attributions = torch.stack([edges for (edges,) in result.attributions])
+            if self.undirected:
+                attributions = average_features(attributions, undirected_feature_mask(batch.edge_index))
+            deltas = torch.stack(result.deltas)
+            all_classes = self.targets.target == "all"
+            targets = self.targets.explained(result.output, known)
+            sizes = torch.tensor([graph.edge_index.size(1) for graph in graphs])
+            return {
+                "attributions": (attributions.t() if all_classes else attributions[0]).cpu(),
+                "targets": None if targets is None else targets.cpu(),
+                "outputs": result.output.detach().cpu(),
+                "deltas": (deltas.t() if all_classes else deltas[0]).cpu(),
+                "sizes": sizes,
+                "edge_index": _edges_of_graphs(batch, sizes),
+            }
 
 
 def _edges_of_graphs(batch: Data, sizes: Tensor) -> Tensor:
@@ -298,7 +276,6 @@ def _edges_of_graphs(batch: Data, sizes: Tensor) -> Tensor:
 
 
 def _explanations(explainer: _BatchExplainer, source: GraphSource, show_progress: bool) -> list[Explanation]:
-    """Explain all graphs, and keep the explanations in memory."""
     explanations = []
     with progress_bar(len(source.graphs), "graph", show_progress) as advance:
         for members, graphs, batch in source.read(range(source.num_batches)):
@@ -348,7 +325,6 @@ def _check_same(before: dict[str, Any], now: dict[str, Any], folder: PartFolder)
         old, new = before[name], now[name]
         if old.shape != new.shape or not torch.allclose(old, new, rtol=0, atol=tolerance, equal_nan=True):
             raise ValueError(
-                f"Expected the {name} in the parts of {folder.path} (got others when a batch was explained again). The "
-                "model has changed in a way that its attributes and its code do not show. Pass resume=False to delete "
-                "the parts and start again, or choose another file."
+                f"Expected the {name} in the parts of {folder.path} (got others when a batch was explained again): the "
+                "model has changed. Pass resume=False to delete the parts and start again, or choose another file."
             )

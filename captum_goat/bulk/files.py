@@ -33,15 +33,11 @@ OPTIONAL = ("targets", "edges")  # may be None
 
 
 class GraphAttributions(NamedTuple):
-    """The attributions of one graph.
+    """The attributions of one graph, ``[E]``, or ``[E, C]`` for all classes.
 
-    Attributes:
-        attributions: ``[E]``, or ``[E, C]`` for all classes.
-        edge_index: The edges, ``[2, E]``.
-        target: The explained class; ``None`` where all are explained or there are none.
-        output: The model's output, ``[C]`` or one number, without a last softmax or sigmoid.
-        delta: The convergence delta, one number, or ``[C]`` for all classes.
-        edges: The numbers of the edges in the whole graph, where a node is explained; else ``None``.
+    ``target`` is ``None`` where all classes are explained or there are none; ``output`` is the model's output without a
+    last softmax or sigmoid; ``delta`` is the convergence delta, one per explained class. ``edges`` has the numbers of
+    the edges in the whole graph, where a node is explained.
 
     Examples:
         >>> import torch
@@ -114,17 +110,14 @@ class SavedAttributions(Sequence[GraphAttributions]):
         return as_table(rows)
 
     @abstractmethod
-    def __init__(self, path: Path) -> None:
-        """Open a file."""
+    def __init__(self, path: Path) -> None: ...
 
     @abstractmethod
-    def _graph(self, number: int) -> GraphAttributions:
-        """Return the attributions of a graph."""
+    def _graph(self, number: int) -> GraphAttributions: ...
 
     @staticmethod
     @abstractmethod
-    def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
-        """Merge the parts of a run into a file."""
+    def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None: ...  # merges parts of a run into a file
 
 
 def file_format(path: Path) -> type[SavedAttributions]:
@@ -185,13 +178,13 @@ def is_meta(value: Any) -> bool:
 class TensorFile(SavedAttributions):
     """A ``.pt`` file, whose tensors stay on disk until they are used."""
 
-    attributions: Tensor
-    edge_index: Tensor
-    ptr: Tensor
+    attributions: Tensor  # of all graphs, [E], or [E, C] for all classes
+    edge_index: Tensor  # [2, E], with the nodes of every graph counted from 0
+    ptr: Tensor  # where the edges of each graph begin, and where the last ones end, [G + 1]
     targets: Tensor | None
     outputs: Tensor
     deltas: Tensor
-    edges: Tensor | None
+    edges: Tensor | None  # numbers in the whole graph, where nodes are explained
 
     def __init__(self, path: Path) -> None:
         try:
@@ -233,7 +226,6 @@ class TensorFile(SavedAttributions):
 
 
 def _is_complete(content: Any) -> bool:
-    """Return whether a file has all tensors, with the expected types and shapes."""
     if not isinstance(content, dict) or content.keys() != {*LAYOUT, "ptr", "meta"}:
         return False
     meta, ptr = content["meta"], content["ptr"]

@@ -38,12 +38,8 @@ class _MaskCheck:
 class ModelCheck:
     """The result of :func:`check`; ``str(...)`` is a table.
 
-    Attributes:
-        model: The name of the model's class.
-        explained: What was explained.
-        masks: The results for each value of ``at``, with ``reason`` (which operation is unsupported and what to do;
-            empty if the attributions are exact), ``total`` (their sum), ``delta``, ``forward_passes`` and
-            ``backward_passes``.
+    ``masks`` has the results for each value of ``at``: ``reason`` (which operation is unsupported and what to do; empty
+    if the attributions are exact), ``total`` (their sum), ``delta``, ``forward_passes`` and ``backward_passes``.
 
     Examples:
         >>> from captum_goat.bulk import ModelCheck
@@ -82,15 +78,12 @@ class ModelCheck:
 
 
 def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None = None) -> ModelCheck:
-    """Check whether a model can be explained exactly, and count the passes that an attribution takes; print the result.
+    """Check whether a model can be explained exactly, and count the passes of an attribution; print the result.
 
     The class that the model predicts for the graph (or for the node with most edges, if the model returns one row per
-    node) is explained for each value of ``at``.
-
-    Args:
-        method: The model, or a :class:`~captum_goat.GOAtAttribution` that attributes edges.
-        data: A graph, or a batch of graphs, for which to check.
-        arguments: A function of ``data`` that returns the model's arguments as a tuple; by default looked up by name.
+    node) is explained for each value of ``at``. ``method`` is the model, or a :class:`~captum_goat.GOAtAttribution`
+    that attributes edges. ``arguments`` is a function of ``data``, a graph or a batch of graphs, that returns the
+    model's arguments as a tuple; by default they are looked up by name.
 
     Examples:
         >>> import torch

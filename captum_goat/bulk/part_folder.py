@@ -112,8 +112,7 @@ class PartFolder:
                 part: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
                 return part
         raise DamagedPartError(
-            f"Expected {self._file(number)} as it was written (got other contents). Call again: only the damaged part "
-            "is explained again."
+            f"Expected {self._file(number)} as it was written (got other contents). Call again to explain it again."
         )
 
     def read_all(self) -> Iterator[dict[str, Any]]:
@@ -197,7 +196,6 @@ def full_disk_explained(folder: Path) -> Iterator[None]:
 
 
 def _header(content: bytes | memoryview) -> bytes:
-    """Return the first line of a part, with the checksum of its content."""
     return f"captum_goat part {hashlib.sha256(content).hexdigest()}\n".encode()
 
 

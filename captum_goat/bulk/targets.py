@@ -20,9 +20,9 @@ NAMES = ("predicted", "label", "all")
 class Targets:
     """What is explained for every graph or node."""
 
-    target: str | int | None
-    classes: Tensor | None
-    unit: str
+    target: str | int | None  # a name or a class
+    classes: Tensor | None  # of every graph or node, if they were passed one by one
+    unit: str  # "graph" or "node"
 
     @classmethod
     def of(cls, target: Any, count: int, unit: Literal["graph", "node"]) -> Targets:

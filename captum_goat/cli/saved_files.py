@@ -75,8 +75,8 @@ def load_graphs(path: Path, *, trust_pickle: bool = False) -> Sequence[Data]:
 
     ``path`` is a ``.pt`` file with a graph, a list of graphs, or what PyG's ``InMemoryDataset`` saves; or a folder with
     such a file as ``processed/data.pt``, or with text files ``<name>_A.txt``, ... of the TU collection, there or in
-    ``raw``; or a folder whose only such folder this is. For the TU collection, features are the node and edge labels
-    without the attributes, as ``TUDataset`` has them by default.
+    ``raw``; or a folder whose only such folder this is. TU features are the node and edge labels, as ``TUDataset`` has
+    them.
     """
     if path.is_file():
         if trust_pickle:
@@ -139,7 +139,6 @@ def _check_no_program(path: Path) -> None:
 
 
 def _graphs(content: Any, path: Path) -> Sequence[Data]:
-    """Return the content of a file as a sequence of graphs."""
     if isinstance(content, Batch):
         graphs: list[Data] = content.to_data_list()
         return graphs

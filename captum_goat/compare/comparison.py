@@ -31,19 +31,12 @@ the change of the logit, for explainers whose scores are meant to add up to it."
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One value of a comparison.
+    """One value of a comparison: of an explainer, a metric and, where a metric has one, a sparsity.
 
-    Attributes:
-        explainer: The name of the explainer.
-        metric: The name of the metric.
-        sparsity: The share of edges that is not selected; empty for metrics without sparsity and means over sparsities.
-        value: The mean over graphs; the median for ``seconds_alone``.
-        error: The standard error of the mean; nan for values that are not means over graphs.
-        n: The number of graphs.
-        difference: The mean difference to the reference's values on the same graphs; nan if there is none.
-        difference_error: Its standard error.
-        verdict: ``"better"`` or ``"worse"`` than the reference if the difference exceeds two standard errors, else
-            ``"alike"``; empty if there is no standard error.
+    ``value`` is the mean over ``n`` graphs (the median for ``seconds_alone``), and ``error`` its standard error, nan
+    for values that are not means. ``difference`` is the mean difference to the reference on the same graphs.
+    ``verdict`` is ``"better"`` or ``"worse"`` if that exceeds two standard errors, else ``"alike"``, and empty if there
+    is none.
 
     Examples:
         >>> from captum_goat.compare import ComparisonRow
@@ -67,18 +60,11 @@ class ComparisonRow:
 class Comparison:
     """The result of :func:`~captum_goat.compare.compare`; ``print`` shows it as a table.
 
-    Attributes:
-        rows: All values, one row per explainer, metric and, for fidelities, sparsity.
-        scores: The edge scores of each explainer, one tensor ``[E]`` per graph that it explained in time.
-        values: The values of each explainer by metric and sparsity, one per graph, ``[G]``:
-            ``values["goat"]["area_gain", ""]``, ``values["goat"]["fidelity_plus", "0.7"]``.
-        skipped: The reasons why explainers were skipped, by name.
-        failed: The errors of explainers that failed, by name; raise one to see its traceback.
-        reference: The explainer that the others are compared with; ``None`` if it did not explain anything.
-        num_graphs: G, the number of graphs.
-        sparsities: The shares of edges that are not selected.
-        node_policy: What happens to nodes without edges.
-        notes: Further remarks.
+    ``rows`` has one row per explainer, metric and, for fidelities, sparsity. ``scores`` has the edge scores of each
+    explainer, ``[E]`` for each graph that it explained in time. ``values`` has the values of each explainer by metric
+    and sparsity, ``[G]``: ``values["goat"]["area_gain", ""]``, ``values["goat"]["fidelity_plus", "0.7"]``. ``skipped``
+    has the reasons, and ``failed`` the errors, of explainers without scores, by name. ``reference`` is ``None`` if it
+    did not explain anything.
 
     Examples:
         >>> from captum_goat.compare import Comparison, compare
@@ -86,10 +72,8 @@ class Comparison:
         >>> from captum_goat.models import GraphClassifier
         >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
         >>> comparison: Comparison = compare(model, ba_2motifs(3), ("goat", "random"), show_progress=False)
-        >>> comparison
-        Comparison(goat, random: 3 graphs)
-        >>> comparison.get("goat", "area_gain").n, len(comparison.scores["random"])
-        (3, 3)
+        >>> comparison, comparison.get("goat", "area_gain").n, len(comparison.scores["random"])
+        (Comparison(goat, random: 3 graphs), 3, 3)
         >>> comparison.best("completeness_error"), comparison.skipped
         ('goat', {})
     """
@@ -195,8 +179,6 @@ def rows_of(
 
 
 def _tables(comparison: Comparison, names: Sequence[str]) -> list[str]:
-    """Return the table of fidelities, with the differences of gains, and the table of the other metrics."""
-
     def column(metric: str, formatted: Callable[[float], str]) -> list[str]:
         rows = (comparison.get(name, metric) for name in names)
         return [EMPTY if row is None else formatted(row.value) for row in rows]

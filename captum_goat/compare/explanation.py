@@ -59,8 +59,7 @@ def clock() -> float:
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise TimeLimitError, by a signal, in what takes too much processor time, if this is the main thread.
 
-    The timer follows the wall clock and checks the processor time when it ends: while a timer of processor time runs,
-    Linux may count that time in ticks of some milliseconds only.
+    The timer follows the wall clock: with a timer of processor time, Linux may count that time in coarse ticks only.
     """
     possible = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     if not possible or seconds == float("inf"):

@@ -10,17 +10,8 @@ import torch
 from torch import Generator, Tensor
 from torch_geometric.data import Batch
 
+from captum_goat import metrics
 from captum_goat.compare.subject import Subject, chunks
-from captum_goat.metrics import (
-    NodePolicy,
-    area_under_curve,
-    characterization_score,
-    fidelity_curve,
-    graph_infidelity,
-    ground_truth_auc,
-    robust_fidelity,
-    select_edges,
-)
 from captum_goat.tracking import UnsupportedModelError
 
 INFIDELITY_SAMPLES = 20
@@ -50,7 +41,7 @@ class Conditions(NamedTuple):
     """How explanations are measured, the same for every explainer."""
 
     sparsities: tuple[float, ...] = SPARSITIES  # shares of edges that are not selected, in ascending order
-    node_policy: NodePolicy = "stay"
+    node_policy: metrics.NodePolicy = "stay"
     seed: int = 0  # of robust fidelities and infidelity
 
     def check(self) -> None:
@@ -79,7 +70,7 @@ def measure(subject: Subject, scores: Sequence[Tensor], conditions: Conditions) 
 
 def _measure(subject: Subject, batch: Batch, scores: Tensor, part: slice, conditions: Conditions) -> dict[Key, Tensor]:
     model, target, (sparsities, node_policy, seed) = subject.model, subject.target[part], conditions
-    curve = fidelity_curve(model, batch, scores, sparsities, target, node_policy)
+    curve = metrics.fidelity_curve(model, batch, scores, sparsities, target, node_policy)
     values: dict[Key, Tensor] = {}
     for sparsity, plus, minus in zip(sparsities, curve.plus, curve.minus, strict=True):
         values["fidelity_plus", str(sparsity)], values["fidelity_minus", str(sparsity)] = plus, minus
@@ -87,21 +78,21 @@ def _measure(subject: Subject, batch: Batch, scores: Tensor, part: slice, condit
         "area_plus": curve.plus,
         "area_minus": curve.minus,
         "area_gain": curve.plus - curve.minus,
-        "characterization_score": characterization_score(curve.plus, curve.minus),
+        "characterization_score": metrics.characterization_score(curve.plus, curve.minus),
     }
     for metric, heights in curves.items():
-        values[metric, ""] = area_under_curve(heights, curve.sparsities, normalize=True)
+        values[metric, ""] = metrics.area_under_curve(heights, curve.sparsities, normalize=True)
     # Every explainer gets the same random numbers: they are seeded anew for each part.
     middle, random = sparsities[len(sparsities) // 2], Generator().manual_seed(seed + part.start)
-    selected = select_edges(batch, scores, middle)
-    robust = robust_fidelity(model, batch, selected, target, node_policy, generator=random)
+    selected = metrics.select_edges(batch, scores, middle)
+    robust = metrics.robust_fidelity(model, batch, selected, target, node_policy, generator=random)
     values["robust_fidelity_plus", ""], values["robust_fidelity_minus", ""] = robust.plus, robust.minus
     values["robust_gain", ""] = robust.delta
     if "edge_label" in batch:
-        values["ground_truth_auc", ""] = ground_truth_auc(batch, scores)
+        values["ground_truth_auc", ""] = metrics.ground_truth_auc(batch, scores)
     random.manual_seed(seed + part.start)
     try:  # scaled by the factor that fits best, so that scores of any unit compare
-        infidelity = graph_infidelity(
+        infidelity = metrics.graph_infidelity(
             model, batch, scores, target, samples=INFIDELITY_SAMPLES, normalize=True, generator=random
         )
     except UnsupportedModelError:  # the model has no messages that could be masked

@@ -85,9 +85,7 @@ def _check_model(model: Any) -> None:
         raise ValueError(f"Expected a model, torch.nn.Module (got {type(model).__name__}).")
     training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
     if training:
-        raise ValueError(
-            f"Expected a model in evaluation mode (got {training[0]} in training mode). Call model.eval()."
-        )
+        raise ValueError(f"Expected a model in evaluation mode (got {training[0]} in training mode): model.eval().")
 
 
 def _copy(model: Module) -> Module:
@@ -108,8 +106,7 @@ def _check_signature(model: Module, graph: Data, *, with_batch: bool = True) -> 
     by_name = "batch" in names or ("x" in names and "edge_index" in names)
     if with_batch and by_name and len(names) > 2 and names[2] != "batch":
         raise ValueError(
-            f"Expected a model that is called as {expected} (got {signature}). Wrap it in a module whose forward takes "
-            "the three in this order, under these names."
+            f"Expected a model that is called as {expected} (got {signature}). Wrap it in a module that is."
         )
 
 
@@ -182,8 +179,7 @@ def _plain(graph: Any, index: int) -> Data:
     edge_index = edges_of(graph)
     if not edge_index.size(1):
         raise ValueError(
-            f"Expected graphs with edges (got none in graph {index}). Leave out graphs without edges: "
-            "[graph for graph in graphs if graph.num_edges]."
+            f"Expected graphs with edges (got none in graph {index}). Pass those for which graph.num_edges > 0."
         )
     tensors = {"x": x.detach(), "edge_index": edge_index}
     if "edge_label" in graph:
@@ -214,8 +210,7 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
     isolated = [node for node, graph in zip(roots.tolist(), graphs, strict=True) if not graph.num_edges]
     if isolated:
         raise ValueError(
-            f"Expected nodes with incoming edges (got {len(isolated)} without, such as {isolated[0]}). Leave them out: "
-            "there is nothing to explain."
+            f"Expected nodes with incoming edges (got {len(isolated)} without, such as {isolated[0]}). Leave them out."
         )
     rooted = RootClassifier(_copy(model))
     plain = [_plain(graph, index) for index, graph in enumerate(graphs)]
@@ -231,27 +226,17 @@ def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int)
     :class:`~captum_goat.models.RootClassifier` then returns the row that the model returns for :math:`v` in the whole
     graph. Where degrees matter, as in GCN, that takes one more hop: nodes at the border lose edges.
 
-    Args:
-        data: A graph with ``x``, ``edge_index`` and, optionally, labels ``y`` ``[N]`` and ``edge_label`` ``[E]``.
-        nodes: The nodes, ``[K]``.
-        num_hops: The number of message-passing layers :math:`L`.
-
-    Returns:
-        A graph for each node, with ``x``, ``edge_index``, the node's label ``y`` ``[1]`` and ``edge_label`` if ``data``
-        has them, and the indices of its nodes and edges in ``data``: ``n_id``, ``e_id``.
+    ``data`` has ``x``, ``edge_index`` and, optionally, labels ``y`` ``[N]`` and ``edge_label`` ``[E]``; ``num_hops`` is
+    :math:`L`. The graphs have these, too, and the indices of their nodes and edges in ``data``: ``n_id``, ``e_id``.
 
     Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.compare import computation_graphs
         >>> path = torch.tensor([[0, 1, 2, 1, 2, 3], [1, 2, 3, 0, 1, 2]])  # 0 - 1 - 2 - 3, both directions
-        >>> data = Data(x=torch.ones(4, 1), edge_index=path, y=torch.arange(4))
-        >>> (graph,) = computation_graphs(data, nodes=[3], num_hops=2)
-        >>> graph.n_id, graph.e_id, graph.y
-        (tensor([3, 1, 2]), tensor([1, 2, 5]), tensor([3]))
-        >>> graph.edge_index
-        tensor([[1, 2, 0],
-                [2, 0, 2]])
+        >>> (graph,) = computation_graphs(Data(x=torch.ones(4, 1), edge_index=path), nodes=[3], num_hops=2)
+        >>> graph.n_id, graph.e_id, graph.edge_index.tolist()
+        (tensor([3, 1, 2]), tensor([1, 2, 5]), [[1, 2, 0], [2, 0, 2]])
     """
     if num_hops < 0:
         raise ValueError(f"Expected num_hops, the number of message-passing layers, to be 0 or more (got {num_hops}).")

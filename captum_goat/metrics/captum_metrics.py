@@ -53,8 +53,6 @@ def drop_edges(
         >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat import EdgeMaskedModel, GOAtAttribution
         >>> from captum_goat.metrics import drop_edges
-        >>> drop_edges(probability=1.0)(torch.tensor([[1.0, 0.5]]))
-        ((tensor([[1., 1.]]),), (tensor([[0., 0.]]),))
         >>> model, mask = SimpleConv().eval(), torch.ones(1, 2)  # adds up the features of the neighbours
         >>> graph = torch.tensor([[1.0], [10.0], [100.0]]), torch.tensor([[0, 1], [2, 2]])
         >>> attributions = GOAtAttribution(model).attribute(mask, (2, 0), graph)
@@ -126,10 +124,8 @@ def _features(masks: tuple[Tensor, ...], feature_mask: Tensor | tuple[Tensor, ..
         raise ValueError(f"Expected one feature mask per mask (got {len(features)} for {len(masks)} masks).")
     for feature, edges in zip(features, sizes, strict=True):
         if feature.shape != (edges,) or feature.is_floating_point() or bool((feature < 0).any()):
-            raise ValueError(
-                f"Expected a feature mask of integers from 0 on, one for each of {edges} edges (got "
-                f"{description(feature)})."
-            )
+            got = description(feature)
+            raise ValueError(f"Expected a feature mask of {edges} integers from 0 on, one per edge (got {got}).")
     return [feature.to(mask.device, torch.long) for feature, mask in zip(features, masks, strict=True)]
 
 

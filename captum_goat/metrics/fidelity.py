@@ -204,10 +204,8 @@ def area_under_curve(values: Tensor, sparsities: Tensor, *, normalize: bool = Fa
         tensor(0.2500)
     """
     if len(sparsities) < 2 or len(values) != len(sparsities) or bool((sparsities.diff() <= 0).any()):
-        raise ValueError(
-            f"Expected two sparsities or more in ascending order, and a value for each (got {len(values)} values at "
-            f"{sparsities})."
-        )
+        got = f"{len(values)} values at {sparsities}"
+        raise ValueError(f"Expected two or more sparsities in ascending order, and a value for each (got {got}).")
     positions = sparsities.to(values)
     area = torch.trapezoid(values, positions, dim=0)
     return area / (positions[-1] - positions[0]) if normalize else area
@@ -264,7 +262,6 @@ def robust_fidelity(
 
 
 def _draw(edges: CountedEdges, probability: float, generator: Generator | None) -> Tensor:
-    """Draw edges at random; return their columns, bool ``[E]``."""
     device = edges.graph.device if generator is None else generator.device
     drawn = torch.rand(len(edges.graph), generator=generator, device=device) < probability
     return drawn.to(edges.graph.device)[edges.number]

@@ -11,7 +11,7 @@ from captum_goat.metrics.selection import number_per_graph
 
 
 def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | None = None) -> Tensor:
-    r"""Return the area under the ROC curve of edge scores against the true edges, one number per graph ``[G]``.
+    r"""Return the area under the ROC curve of edge scores ``[E]`` against the true edges, one number per graph ``[G]``.
 
     It is the probability that a true edge has a higher score than a false one; ties count one half:
 
@@ -19,12 +19,8 @@ def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | 
         \left[s_i > s_j\right] + \tfrac{1}{2} \left[s_i = s_j\right]
 
     Edges are counted as in :func:`~captum_goat.metrics.select_edges`; an edge is true if either of its directions is.
-
-    Args:
-        data: The graph, or the batch of G graphs.
-        scores: One number per edge, ``[E]``.
-        ground_truth: The true edges, bool ``[E]``; ``None`` for ``data.edge_label``. For graphs in which all edges are
-            true, or none, the result is nan: take :func:`torch.nanmean` of several.
+    ``ground_truth`` has the true edges, bool ``[E]``; ``None`` for ``data.edge_label``. For graphs in which all edges
+    are true, or none, the result is nan: take :func:`torch.nanmean` of several.
 
     Examples:
         >>> import torch

@@ -35,13 +35,9 @@ class NeighborIndex:
         if edges.dim() != 2 or edges.size(0) != 2 or edges.is_floating_point():
             raise ValueError(f"Expected edges of shape [2, num_edges] (got {edges.dtype} {list(edges.shape)}).")
         if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < num_nodes:
-            raise ValueError(
-                f"Expected edges between nodes 0 to {num_nodes - 1} (got nodes {int(edges.min())} to "
-                f"{int(edges.max())})."
-            )
-        self.num_nodes = num_nodes
-        self.num_edges = edges.size(1)
-        self.direction = direction
+            got = f"nodes {int(edges.min())} to {int(edges.max())}"
+            raise ValueError(f"Expected edges between nodes 0 to {num_nodes - 1} (got {got}).")
+        self.num_nodes, self.num_edges, self.direction = num_nodes, edges.size(1), direction
         self.source, self.target = edges[0], edges[1]
         both = direction == "both"
         here = torch.cat([self.target, self.source]) if both else edges[1 if direction == "in" else 0]
@@ -69,27 +65,24 @@ class NeighborIndex:
 class CutGraphs(NamedTuple):
     """The computation graphs of some nodes, the roots, side by side."""
 
-    roots: Tensor
-    nodes: Tensor
-    edge_index: Tensor
-    edges: Tensor
-    owner: Tensor
-    distance: Tensor
+    roots: Tensor  # the row of each root, [B]
+    nodes: Tensor  # the node of the whole graph that each row is a copy of
+    edge_index: Tensor  # between rows: those of computation graphs, root by root; then those for degrees only
+    edges: Tensor  # the edge of the whole graph that each edge is a copy of
+    owner: Tensor  # the position of the root whose computation graph each of the first edges is in
+    distance: Tensor  # hops from each row to a root; for shared rows, a lower bound
 
 
 def cut_graphs(
     index: NeighborIndex, roots: Tensor, num_hops: int, margin: int = 0, max_edges: int | None = None
 ) -> CutGraphs:
-    r"""Cut the computation graphs of as many roots, from the first on, as have at most ``max_edges`` together.
+    """Cut the computation graphs of as many roots, from the first on, as have at most ``max_edges`` together.
 
-    The computation graph of root :math:`v` after :math:`L` hops has the edges :math:`\{(j \to i) : d(i, v) \le L -
-    1\}`, where :math:`d(i, v)` is the number of steps along the edges from :math:`i` to :math:`v`. Every root has its
-    own copies of these edges and of the nodes at which they end. Nodes :math:`L` steps away, the border, only send
-    their inputs; one copy serves all roots. With a ``margin`` of 1 the border has its incoming edges, too, for the
-    degrees. Their messages come too late to reach a root, so all but self-loops come from the first root.
-
-    If edges are looked up at both ends, nothing is shared: every root has all edges of the nodes that are less than
-    ``num_hops + margin`` steps away. The first root is cut whatever its size.
+    Every root has its own copies of the edges that reach it in :math:`L` hops, and of the nodes at which they end.
+    Nodes :math:`L` steps away, the border, only send their inputs; one copy serves all roots. With a ``margin`` of 1
+    the border has its incoming edges, too, for the degrees. Their messages come too late to reach a root, so all but
+    self-loops come from the first root. If edges are looked up at both ends, nothing is shared: every root has all
+    edges of the nodes that are less than ``num_hops + margin`` steps away.
     """
     size = max(index.num_nodes, 1)
     shares = index.direction != "both"
@@ -124,7 +117,7 @@ def cut_graphs(
     )
 
 
-def joint_surroundings(index: NeighborIndex, roots: Tensor, num_hops: int) -> CutGraphs:
+def joint_cut(index: NeighborIndex, roots: Tensor, num_hops: int) -> CutGraphs:
     """Cut one graph for all roots: the nodes that reach them in ``num_hops`` hops, and all edges at these."""
     inner = surroundings(index, roots, num_hops)
     near = torch.zeros(index.num_nodes, dtype=torch.bool, device=roots.device)
@@ -150,8 +143,6 @@ def surroundings(index: NeighborIndex, nodes: Tensor, num_hops: int, max_edges: 
 
 
 class _Reach(NamedTuple):
-    """What reaches the roots."""
-
     number: int  # of roots
     nodes: Tensor  # sorted keys root * num_nodes + node
     distance: Tensor  # of these, in hops

@@ -46,7 +46,8 @@ def explain_nodes(
 
     The attributions are those that :class:`~captum_goat.GOAtAttribution` returns for ``target=(node, class)`` on the
     whole graph. But the computation graph of every node is cut out first, and many of them are explained side by side,
-    so the cost of a node depends on the size of its computation graph alone.
+    so the cost of a node depends on the size of its computation graph alone. Models whose nodes have other outputs in
+    the whole graph, as with norms over all nodes, raise UnsupportedModelError.
 
     Args:
         method: A :class:`~captum_goat.GOAtAttribution` that attributes edges with ``at="message"``; or a model, for the
@@ -63,11 +64,6 @@ def explain_nodes(
         out: A file to write as well, ``.pt`` or ``.parquet`` (needs pyarrow), which
             :func:`~captum_goat.bulk.load_attributions` opens.
         show_progress: Whether to show a progress bar (if tqdm is installed).
-
-    Raises:
-        ValueError: If the arguments do not fit together.
-        UnsupportedModelError: If the model does something that cannot be explained exactly, or if nodes have other
-            outputs in the whole graph, as with norms over all nodes.
 
     Examples:
         >>> import torch
@@ -110,21 +106,14 @@ class NodeExplainer:
 
     @restores_state
     def __init__(
-        self,
-        method: Any,
-        data: Data,
-        *,
-        check: bool | None = None,
-        arguments: Callable[[Data], Any] | None = None,
+        self, method: Any, data: Data, *, check: bool | None = None, arguments: Callable[[Data], Any] | None = None
     ) -> None:
         self.method = edge_method(method)
         explained = ExplainedModel.of(self.method.forward_func)
         explained.check_evaluating()
         if explained.finish is not None or explained.metadata is not None:
-            raise ValueError(
-                f"Expected a model, or GOAtAttribution of one (got {type(self.method.forward_func).__name__}). Call "
-                f"attribute of GOAtAttribution for other models."
-            )
+            got = type(self.method.forward_func).__name__
+            raise ValueError(f"Expected a model (got {got}). Call attribute of GOAtAttribution for others.")
         if self.method.at != "message":
             raise ValueError(
                 f"Expected at='message' (got {self.method.at!r}): what is cut out around a node lacks edges that count "

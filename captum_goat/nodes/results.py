@@ -28,25 +28,18 @@ class NodeAttributions(NamedTuple):
         tensor(8)
     """
 
-    edges: Tensor
+    edges: Tensor  # as numbers in the whole graph, in ascending order
     attributions: Tensor
 
 
 @dataclass(frozen=True)
 class NodeExplanations:
-    """The explanations of some nodes of one graph: ``explanations[k]`` is that of the k-th of them.
+    """The explanations of some nodes of one graph: ``explanations[k]`` is that of ``nodes[k]``.
 
-    Only the edges of computation graphs are kept, as no other edge has an attribution.
-
-    Attributes:
-        data: The graph.
-        nodes: The explained nodes, ``[K]``.
-        targets: The explained class of every node, ``[K]``; ``None`` where all are explained or there are none.
-        outputs: The model's output for every node, ``[K, C]`` or ``[K]``, without a last softmax or sigmoid.
-        deltas: The convergence deltas, ``[K]``, or ``[K, C]`` for all classes.
-        ptr: Where the edges of each node begin and end, ``[K + 1]``.
-        edges: The edges, as numbers in the whole graph, one node's after another's, ``[M]``.
-        attributions: Their attributions, ``[M]``, or ``[M, C]`` for all classes.
+    ``targets`` has their explained classes, ``[K]``, or is ``None``; ``outputs`` the model's outputs without a last
+    softmax or sigmoid, and ``deltas`` the convergence deltas. Only the edges of computation graphs are kept, as no
+    other edge has an attribution: ``edges``, as numbers in the whole graph, and their ``attributions``, ``[M]`` or
+    ``[M, C]``, of node k from ``ptr[k]`` to ``ptr[k + 1]``.
 
     Examples:
         >>> import torch

@@ -54,7 +54,6 @@ def share_bounds(edges: CountedEdges, rounds: int, order: Order) -> list[Tensor]
 def _peel_from(
     top: bool, edges: CountedEdges, attribute: Attribute, rounds: int, first: Tensor | None = None
 ) -> Tensor:
-    """Peel from one end of the order, the top or the bottom."""
     bounds = share_bounds(edges, rounds, "most_important_first" if top else "least_important_first")
     left = torch.ones_like(edges.graph, dtype=torch.bool)
     places = torch.zeros_like(edges.graph)

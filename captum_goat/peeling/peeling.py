@@ -62,23 +62,17 @@ class Peeling(Attribution):
     Examples:
         >>> import torch
         >>> from torch_geometric.nn import SimpleConv
-        >>> from captum_goat import GOAtAttribution
-        >>> from captum_goat.peeling import Peeling
+        >>> from captum_goat import GOAtAttribution, Peeling
         >>> class Largest(SimpleConv):
         ...     def forward(self, x, edge_index):
         ...         return super().forward(x, edge_index).sum(dim=1)
-        >>> model = Largest(aggr="max").eval()
         >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.9, 0.0], [0.0, 0.3]])
-        >>> edge_index = torch.tensor([[1, 2, 3], [0, 0, 0]])  # node 0 receives max(1.0, 0.9), and 0.3
-        >>> goat, mask, arguments = GOAtAttribution(model), torch.ones(3), (x, edge_index)
+        >>> arguments = x, torch.tensor([[1, 2, 3], [0, 0, 0]])  # node 0 receives max(1.0, 0.9), and 0.3
+        >>> goat, mask = GOAtAttribution(Largest(aggr="max").eval()), torch.ones(3)
         >>> goat.attribute(mask, target=0, additional_forward_args=arguments)  # the second edge seems useless
         tensor([1.0000, 0.0000, 0.3000])
-        >>> peeling = Peeling(goat, rounds=3)
-        >>> scores, drops = peeling.attribute(mask, target=0, additional_forward_args=arguments, return_drops=True)
-        >>> scores  # but it replaces the first one
-        tensor([1.0000, 0.6667, 0.3333])
-        >>> drops
-        tensor([[0.1000, 0.9000, 0.3000]])
+        >>> Peeling(goat, rounds=3).attribute(mask, 0, arguments, return_drops=True)  # but it replaces the first one
+        (tensor([1.0000, 0.6667, 0.3333]), tensor([[0.1000, 0.9000, 0.3000]]))
     """
 
     def __init__(
@@ -101,11 +95,9 @@ class Peeling(Attribution):
         if len(turns) != 2 or not all(type(count) is int and count > 0 for count in turns):
             raise ValueError(f"Expected turns to be two integers from 1 on (got {turns!r}).")
         super().__init__(attribution_method.forward_func)
-        self.attribution_method = attribution_method
-        self.rounds = rounds
+        self.attribution_method, self.rounds, self.turns = attribution_method, rounds, turns
         self.order: Order = order
         self.removal: Removal = removal
-        self.turns = turns
 
     @log_usage()
     def attribute(
@@ -127,16 +119,13 @@ class Peeling(Attribution):
                 batch of graphs, each of which is peeled by itself; ``[B, E]`` for B masks of them.
             target: As for the wrapped method.
             additional_forward_args: As for the wrapped method. The argument called ``batch``, or a ``Batch``, tells
-                which graph a node belongs to; else there is one graph. For a node of a large graph pass the subgraph
-                that reaches the node, or the first round removes everything that matters.
+                which graph a node belongs to. For a node of a large graph pass the subgraph that reaches the node, or
+                the first round removes everything that matters.
             return_drops: Whether to return the drops of the output, too, which takes ``rounds + 1`` forward passes.
-            undirected: Whether the two directions of an edge are one edge; ``None`` for graphs in which every edge has
-                its reverse.
+            undirected: Whether the two directions of an edge are one edge; by default, if every edge has its reverse.
             graphs: The graphs of the mask, if ``additional_forward_args`` do not contain them.
-            show_progress: Whether to show a progress bar (if tqdm is installed); ``None`` for a bar in a terminal after
-                some seconds.
-            **kwargs: Further arguments of the wrapped method's ``attribute``, the same in every round; with
-                ``removal="cut"`` none with an entry per edge.
+            show_progress: Whether to show a progress bar (if tqdm is installed); ``None`` for one after some seconds.
+            **kwargs: Further arguments of the wrapped method's ``attribute``, the same in every round.
 
         Returns:
             Scores of the shape of ``inputs``, the same for all columns of an edge. The most important of a graph's M
@@ -148,8 +137,7 @@ class Peeling(Attribution):
         mask = _only_mask(inputs)
         if kwargs.get("return_convergence_delta"):
             raise ValueError(
-                "Expected no return_convergence_delta, because scores of several rounds do not add up to one (got "
-                "True). return_drops=True returns numbers that do."
+                "Expected no return_convergence_delta (got True). return_drops=True returns complete numbers."
             )
         call = _Call(self, mask, target, as_tuple(additional_forward_args))
         data = call.graphs() if graphs is None else graphs
@@ -239,12 +227,9 @@ class _Call:
             self._check_cuts()
 
     def _check_cuts(self) -> None:
-        """Raise ValueError if edges cannot be cut out of the arguments."""
         if self._mask.dim() == 2 and len(self._mask) != 1:
-            raise ValueError(
-                f"Expected one mask for removal='cut', because several of a graph lose different edges (got "
-                f"{len(self._mask)}). removal='mask' takes any number."
-            )
+            count = len(self._mask)
+            raise ValueError(f"Expected one mask for removal='cut' (got {count}). removal='mask' takes any number.")
         if self._bound is not None:
             raise ValueError(
                 "Expected the graph in additional_forward_args for removal='cut' (got an EdgeMaskedModel with its "
@@ -252,10 +237,8 @@ class _Call:
             )
         _, arguments = self._left(torch.ones_like(self._mask, dtype=torch.bool))
         if all(map(operator.is_, arguments, self._arguments)):
-            raise ValueError(
-                f"Expected edges to cut out of additional_forward_args for removal='cut' (got "
-                f"{', '.join(self._names()) or 'no arguments'}). removal='mask' leaves arguments as they are."
-            )
+            got = ", ".join(self._names()) or "no arguments"
+            raise ValueError(f"Expected edges in additional_forward_args for removal='cut' (got {got}). Use 'mask'.")
 
     def graphs(self) -> Data:
         """Return the edges that are masked, and the graph of each node: the argument called ``batch``, or a Batch."""
@@ -296,7 +279,6 @@ class _Call:
             return _target_values(self._method.forward_func(mask, *arguments), self._target)
 
     def _left(self, left: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-        """Return the mask and the arguments with some edges only."""
         if not self._cuts:
             return torch.where(left, self._mask, 0.0), self._arguments
         columns = left.view(-1)
@@ -306,7 +288,6 @@ class _Call:
         return self._mask[..., columns], arguments
 
     def _names(self) -> list[str]:
-        """Return the names of the arguments."""
         if any(isinstance(argument, Data) for argument in self._arguments):
             return [""] * len(self._arguments)
         named, _ = named_arguments(self._function, self._arguments, {}, self._leading)
@@ -325,7 +306,6 @@ def _cut(name: str, value: Any, columns: Tensor) -> Any:
 
 
 def _check_graphs(data: Any, mask: Tensor) -> Data:
-    """Raise ValueError unless this is a graph with as many edges as the mask has."""
     if not isinstance(data, Data):
         raise ValueError(f"Expected graphs as a torch_geometric Data or Batch (got {type(data).__name__}).")
     columns = edges_of(data).size(1)
@@ -335,7 +315,6 @@ def _check_graphs(data: Any, mask: Tensor) -> Data:
 
 
 def _target_values(output: Tensor, target: Any) -> Tensor:
-    """Return the numbers of an output that a target names."""
     output = output.view(1) if output.dim() == 0 else output
     return find_target(output, target)(output)
 
@@ -346,7 +325,6 @@ def as_tuple(arguments: Any) -> tuple[Any, ...]:
 
 
 def _only_mask(inputs: Any) -> Tensor:
-    """Return the one mask, without its history."""
     masks = flattened(inputs)
     if len(masks) != 1 or isinstance(inputs, dict):
         kind = "a dictionary" if isinstance(inputs, dict) else f"{len(masks)} inputs"
@@ -357,7 +335,6 @@ def _only_mask(inputs: Any) -> Tensor:
 
 
 def _checked(attributions: Any, mask: Tensor) -> Tensor:
-    """Raise ValueError unless there is one finite attribution per entry of the mask."""
     if not isinstance(attributions, Tensor) or attributions.shape != mask.shape:
         got = list(attributions.shape) if isinstance(attributions, Tensor) else type(attributions).__name__
         raise ValueError(f"Expected attributions of the mask's shape {list(mask.shape)} (got {got}).")

@@ -25,13 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
-__all__ = [
-    "to_image_attr",
-    "to_text_record",
-    "to_timeseries_attr",
-    "visualize_adjacency_attr",
-    "visualize_node_attr",
-]
+__all__ = ["to_image_attr", "to_text_record", "to_timeseries_attr", "visualize_adjacency_attr", "visualize_node_attr"]
 
 CHANNELS = ("incoming", "outgoing")
 MATRIX_SIZE, LINE_SIZE = (6.0, 6.0), (4.2, 3.2)  # inches
@@ -92,17 +86,10 @@ def to_text_record(
 ) -> visualization.VisualizationDataRecord:
     """Return the graph as a text, its edges as words, for Captum's ``visualize_text([record, ...])``.
 
-    The words are in the order of their nodes. Their attributions are scaled to at most 1, as Captum's colours require;
-    the score is the sum of the attributions themselves. ``visualize_text`` needs IPython (``pip install ipython``).
-
-    Args:
-        attributions: One number per edge, ``[E]``.
-        edge_index: The edges, ``[2, E]``.
-        node_labels: The names of the nodes; ``None`` for their indices.
-        directed: Whether the directions of an edge are separate words, ``C→N`` and ``N→C``, or one, ``C-N``.
-        feature_mask: As in :class:`~captum_goat.plot.PictureOptions`.
-        **fields: Other fields of Captum's record: ``pred_class``, ``pred_prob``, ``true_class``, ``attr_class``,
-            ``convergence_score``.
+    The words are in the order of their nodes, ``C-N``, or ``C→N`` and ``N→C`` if ``directed``. Their attributions are
+    scaled to at most 1, as Captum's colours require; the score is the sum of the attributions themselves. ``fields``
+    are other fields of Captum's record, such as ``pred_class``. ``visualize_text`` needs IPython (``pip install
+    ipython``).
 
     Examples:
         >>> import torch
@@ -146,9 +133,8 @@ def visualize_adjacency_attr(
     Examples:
         >>> import torch
         >>> from captum_goat.plot.captum_visualizers import visualize_adjacency_attr
-        >>> fig, ax = visualize_adjacency_attr(
-        ...     torch.tensor([4.0, -1.0]), torch.tensor([[0, 1], [1, 0]]), use_pyplot=False
-        ... )
+        >>> attributions, edge_index = torch.tensor([4.0, -1.0]), torch.tensor([[0, 1], [1, 0]])
+        >>> fig, ax = visualize_adjacency_attr(attributions, edge_index, use_pyplot=False)
         >>> ax.images[0].get_array().tolist()
         [[None, 4.0], [-1.0, None]]
     """
@@ -163,8 +149,6 @@ def visualize_adjacency_attr(
 
 
 class _Matrix(NamedTuple):
-    """The adjacency matrix as it is drawn, without its colours."""
-
     scores: NDArray[Any]  # of the edges
     image: NDArray[Any]  # [N, N]
     marked: NDArray[Any]  # the edges of the ground truth, [marked, 2]
@@ -201,9 +185,8 @@ def visualize_node_attr(
     Examples:
         >>> import torch
         >>> from captum_goat.plot.captum_visualizers import visualize_node_attr
-        >>> fig, (incoming, outgoing) = visualize_node_attr(
-        ...     torch.tensor([1.0, -2.0]), torch.tensor([[0, 1], [2, 2]]), use_pyplot=False
-        ... )
+        >>> attributions, edge_index = torch.tensor([1.0, -2.0]), torch.tensor([[0, 1], [2, 2]])
+        >>> fig, (incoming, outgoing) = visualize_node_attr(attributions, edge_index, use_pyplot=False)
         >>> incoming.lines[0].get_ydata().tolist()
         [0.0, 0.0, 2.0]
     """
@@ -220,8 +203,6 @@ def visualize_node_attr(
 
 
 class _NodeLine(NamedTuple):
-    """One channel of the nodes as it is drawn, without its colours."""
-
     scores: NDArray[Any]  # [N]
     data: NDArray[Any]  # [N]
     alpha: float = OVERLAY

@@ -126,10 +126,15 @@ def _graph_pictures(
     node_labels: Sequence[object] | Tensor | None = None,
     node_colors: Any = None,
 ) -> dict[str, GraphPicture]:
-    """Return the pictures of one graph by title; see :func:`visualize_graph_attr`."""
     if only_top and settings.top_k is None:
         raise ValueError("Expected top_k, the number of edges to draw, with only_top=True (got None).")
-    edge_index, num_nodes = _edges_of(graph)
+    if isinstance(graph, BaseData) and not isinstance(graph, Data):
+        got = type(graph).__name__
+        raise ValueError(f"Expected a tensor [2, E] or a Data (got {got}). Draw edge types one by one.")
+    if isinstance(graph, Data) and graph.edge_index is None:
+        raise ValueError("Expected a Data with edge_index (got one without).")
+    edge_index = graph.edge_index if isinstance(graph, Data) else as_tensor(graph, "edge_index")
+    num_nodes = graph.num_nodes if isinstance(graph, Data) else None
     directed = is_directed(edge_index) if directed is None else directed
     methods = {title: settings.drawn_edges(values, edge_index, directed) for title, values in attributions.items()}
     edges = next(iter(methods.values())).edges
@@ -161,20 +166,6 @@ def _graph_pictures(
     }
 
 
-def _edges_of(graph: Any) -> tuple[Tensor, int | None]:
-    """Return the edges and, if known, the number of nodes."""
-    if isinstance(graph, Data):
-        if graph.edge_index is None:
-            raise ValueError("Expected a Data with edge_index (got one without).")
-        return graph.edge_index, graph.num_nodes
-    if isinstance(graph, BaseData):
-        raise ValueError(
-            f"Expected edge_index as a tensor [2, E], or a Data that has it (got {type(graph).__name__}). "
-            "Draw the edge types of a heterogeneous graph one at a time."
-        )
-    return as_tensor(graph, "edge_index"), None
-
-
 class DrawnNodes(NamedTuple):
     """The nodes of a picture."""
 
@@ -197,15 +188,12 @@ class DrawnNodes(NamedTuple):
 
 
 def _node_faces(colours: Any, count: int) -> NDArray[Any]:
-    """Return the nodes' colours, ``[N, 4]``."""
     from matplotlib.colors import to_rgba_array
 
     try:
         faces = to_rgba_array(colours)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"Expected node_colors to be matplotlib colours, one for all nodes or one per node (got {colours!r})."
-        ) from error
+        raise ValueError(f"Expected node_colors to be one matplotlib colour, or a list (got {colours!r}).") from error
     if len(faces) not in (1, count):
         raise ValueError(f"Expected node_colors to be one colour, or one for each of {count} nodes (got {len(faces)}).")
     return np.broadcast_to(faces, (count, 4))
@@ -251,7 +239,6 @@ def _add_lines(ax: Axes, lines: list[NDArray[Any]], chosen: NDArray[Any], widths
 def _draw_ground_truth(
     ax: Axes, marked: NDArray[Any], lines: list[NDArray[Any]], widths: NDArray[Any], shrink: float
 ) -> None:
-    """Draw dotted outlines below the edges of the ground truth."""
     if not len(marked):
         return
     wide = widths[marked] + shrink * DOTS_WIDTH

@@ -38,9 +38,7 @@ def node_positions(edges: NDArray[Any], num_nodes: int, layout: LayoutName | Pos
     try:
         import networkx
     except ImportError as error:
-        raise ImportError(
-            "networkx is needed to lay out the graph (or pass positions as layout): pip install captum-goat[plot]"
-        ) from error
+        raise ImportError("Layouts need networkx (or pass positions): pip install captum-goat[plot]") from error
 
     graph = networkx.empty_graph(num_nodes)
     graph.add_edges_from((source, target) for source, target in edges.tolist() if source != target)
@@ -80,9 +78,7 @@ def _given_points(positions: Positions, num_nodes: int) -> NDArray[Any]:
     values: Any = positions.detach().cpu().numpy() if isinstance(positions, Tensor) else positions
     points = np.array([values[node] for node in range(num_nodes)], dtype=float)
     if num_nodes and points.shape != (num_nodes, 2):
-        raise ValueError(
-            f"Expected positions of shape [{num_nodes}, 2], one point per node (got {list(points.shape)})."
-        )
+        raise ValueError(f"Expected positions of shape [{num_nodes}, 2], one per node (got {list(points.shape)}).")
     if not np.isfinite(points).all():
         raise ValueError("Expected finite positions (got infinite or nan coordinates).")
     return points.reshape(num_nodes, 2)

@@ -13,14 +13,7 @@ from torch_geometric.data import Data
 
 from captum_goat.plot.edge_scores import edge_scores, strongest, with_sign
 from captum_goat.plot.molecule_graph import molecule_of, rdkit_module, with_coordinates
-from captum_goat.plot.style import (
-    INK,
-    ColourScale,
-    PictureOptions,
-    PictureSettings,
-    add_dotted_handle,
-    draw_pictures,
-)
+from captum_goat.plot.style import INK, ColourScale, PictureOptions, PictureSettings, add_dotted_handle, draw_pictures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -134,7 +127,6 @@ def _molecule_picture(
     node_attributions: Tensor | None = None,
     hydrogens: Hydrogens = "all",
 ) -> MoleculePicture:
-    """Return the picture of a molecule; the arguments are those of :func:`visualize_molecule_attr`."""
     if hydrogens not in get_args(Hydrogens):
         names = ", ".join(map(repr, get_args(Hydrogens)))
         raise ValueError(f"Expected hydrogens to be one of {names} (got {hydrogens!r}).")
@@ -167,11 +159,7 @@ class MoleculePicture(NamedTuple):
     atoms: NDArray[Any]  # [atoms], attributions; 0 for atoms without a colour
     ground_truth: NDArray[Any]  # bool [bonds]
     coloured: NDArray[Any]  # bool [bonds]
-
-    @property
-    def alpha(self) -> float:
-        """How opaque the colours are."""
-        return ALPHA
+    alpha: float = ALPHA
 
     @property
     def scores(self) -> NDArray[Any]:
@@ -241,9 +229,8 @@ def scored_molecule(
     edges, scores, marked = edge_scores(attributions, edge_index, ground_truth, feature_mask=feature_mask)
     count = molecule.GetNumAtoms()
     if node_attributions is not None and node_attributions.shape != (count,):
-        raise ValueError(
-            f"Expected node_attributions of shape [{count}], one per atom (got {list(node_attributions.shape)})."
-        )
+        got = list(node_attributions.shape)
+        raise ValueError(f"Expected node_attributions of shape [{count}], one per atom (got {got}).")
     atoms = np.zeros(count) if node_attributions is None else node_attributions.detach().cpu().double().numpy().copy()
     bonds, truth = np.zeros(molecule.GetNumBonds()), np.zeros(molecule.GetNumBonds(), dtype=bool)
     for (source, target), score, mark in zip(edges.tolist(), scores, marked, strict=True):
@@ -290,7 +277,6 @@ def _is_hidden(atom: Any, which: Hydrogens, scored: MoleculePicture) -> bool:
 
 
 def _draw_dots(drawer: Any, molecule: Any, truth: NDArray[Any]) -> None:
-    """Draw dots along both sides of the bonds of the ground truth."""
     drawer.SetColour(tuple(int(INK[at : at + 2], 16) / 255 for at in (1, 3, 5)))
     drawer.SetFillPolys(True)
     drawer.SetLineWidth(1)

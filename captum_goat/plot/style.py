@@ -166,23 +166,18 @@ class ColourScale(NamedTuple):
         return np.asarray(self.cmap(self.norm(scores), alpha=self.alpha))
 
 
-class Picture(Protocol):
-    """What is drawn in one panel."""
+class _Picture(Protocol):  # what is drawn in one panel
+    @property
+    def alpha(self) -> float: ...  # how opaque the colours are
 
     @property
-    def alpha(self) -> float:
-        """How opaque the colours are."""
+    def scores(self) -> NDArray[Any]: ...  # all numbers that are coloured
 
-    @property
-    def scores(self) -> NDArray[Any]:
-        """All numbers that are coloured."""
-
-    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
-        """Draw the picture."""
+    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None: ...
 
 
 def draw_pictures(
-    pictures: Mapping[str, Picture],
+    pictures: Mapping[str, _Picture],
     settings: PictureSettings,
     panel_size: tuple[float, float],
     *,

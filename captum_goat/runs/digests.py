@@ -47,8 +47,6 @@ def digest_of(values: Mapping[str, object]) -> str:
 
 
 class _Hasher:
-    """Hashes objects by way of the hashes of what they hold."""
-
     def __init__(self) -> None:
         self._known: dict[int, tuple[object, bytes]] = {}  # with the objects, so that their ids stay theirs
 
@@ -88,7 +86,6 @@ class _Hasher:
             yield content.getbuffer()
 
     def _object(self, value: Any) -> Iterator[bytes]:
-        """Yield the hashes of what an object is and has."""
         if isinstance(value, type):
             yield from self._class(value)
         elif isinstance(value, Module):

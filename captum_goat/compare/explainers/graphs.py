@@ -24,19 +24,17 @@ LARGEST_CALL = 400_000
 class Graphs:
     """One graph, or several side by side as in a PyG batch, each with the class to explain."""
 
-    x: Tensor
-    edge_index: Tensor
-    batch: Tensor
-    target: Tensor
+    x: Tensor  # [N, F]
+    edge_index: Tensor  # [2, E]
+    batch: Tensor  # the graph of each node, [N]
+    target: Tensor  # the class of each graph, [G]
 
     @classmethod
     def of(cls, data: Data | Batch, target: Tensor) -> Graphs:
         """Read a graph or a batch of graphs; raise ValueError unless there is one class per graph."""
         count = number_of_graphs(data)
         if not isinstance(target, Tensor) or target.shape != (count,) or target.is_floating_point():
-            raise ValueError(
-                f"Expected a tensor of {count} classes as target, one per graph (got {description(target)})."
-            )
+            raise ValueError(f"Expected a tensor of {count} classes, one per graph (got {description(target)}).")
         return cls(data.x, edges_of(data), graph_of_nodes(data), target.to(data.x.device, torch.long))
 
     @property

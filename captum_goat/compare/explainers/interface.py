@@ -55,15 +55,9 @@ class EdgeExplainer(Protocol):
 class Explainer(ABC):
     """Base class of explainers: checks the arguments, copies the model, and splits batches where needed.
 
-    Subclasses set the class attributes and compute scores in :meth:`scores`.
-
-    Attributes:
-        name: See :class:`EdgeExplainer`.
-        citation: The publication of the method.
-        complete: See :class:`EdgeExplainer`.
-        baseline: What "without edges" means for a complete method: messages ``"masked"`` to 0, or edges ``"removed"``.
-        batched: Whether :meth:`scores` takes a whole batch; if not, it gets one graph at a time.
-        trained: Whether :meth:`fit` must be called first.
+    Subclasses set ``name``, ``citation`` and other class attributes, and compute scores in :meth:`scores`, which gets
+    one graph at a time unless ``batched``. If ``trained``, :meth:`fit` must be called first. ``baseline`` says what
+    "without edges" means for a ``complete`` method: messages ``"masked"`` to 0, or edges ``"removed"``.
 
     Examples:
         >>> import torch
@@ -111,10 +105,8 @@ class Explainer(ABC):
         """Raise RuntimeError unless there is one finite score per edge; return detached scores."""
         scores = scores.detach().to(graphs.x)
         if scores.shape != (graphs.num_edges,) or not bool(scores.isfinite().all()):
-            raise RuntimeError(
-                f"Expected {graphs.num_edges} finite scores from '{self.name}' (got shape {list(scores.shape)} with "
-                f"{int((~scores.isfinite()).sum())} non-finite values). Check the model's output for non-finite values."
-            )
+            got = f"shape {list(scores.shape)} with {int((~scores.isfinite()).sum())} non-finite values"
+            raise RuntimeError(f"Expected {graphs.num_edges} finite scores from '{self.name}' (got {got}).")
         return scores
 
 

@@ -115,9 +115,7 @@ class GNNExplainer(Explainer):
     citation = "Ying, Bourgeois, You, Zitnik, Leskovec: GNNExplainer, NeurIPS 2019"
 
     def __init__(self, epochs: int = 100, lr: float = 0.01, seed: int = 0) -> None:
-        self.epochs = epochs
-        self.lr = lr
-        self.seed = seed
+        self.epochs, self.lr, self.seed = epochs, lr, seed
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the mask, from 0 to 1."""
