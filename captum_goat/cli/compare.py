@@ -92,7 +92,7 @@ def _explainer(name: str) -> str | EdgeExplainer:
     try:
         made: EdgeExplainer = find_class(name)()
     except TypeError as error:
-        raise ValueError(f"Expected {name} to be a class without required arguments (got: {error}).") from error
+        raise ValueError(f"Expected {name} as a class that can be called without arguments (got: {error}).") from error
     return made
 
 

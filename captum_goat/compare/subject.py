@@ -85,7 +85,8 @@ def _check_model(model: Any) -> None:
         raise ValueError(f"Expected a model, torch.nn.Module (got {type(model).__name__}).")
     training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
     if training:
-        raise ValueError(f"Expected a model in evaluation mode (got {training[0]} in training mode): model.eval().")
+        got = f"{training[0]} in training mode"
+        raise ValueError(f"Expected a model in evaluation mode (got {got}). Call model.eval() first.")
 
 
 def _copy(model: Module) -> Module:

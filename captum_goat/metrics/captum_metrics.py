@@ -125,7 +125,9 @@ def _features(masks: tuple[Tensor, ...], feature_mask: Tensor | tuple[Tensor, ..
     for feature, edges in zip(features, sizes, strict=True):
         if feature.shape != (edges,) or feature.is_floating_point() or bool((feature < 0).any()):
             got = description(feature)
-            raise ValueError(f"Expected a feature mask of {edges} integers from 0 on, one per edge (got {got}).")
+            raise ValueError(
+                f"Expected a feature mask of integers from 0 on, one for each of {edges} edges (got {got})."
+            )
     return [feature.to(mask.device, torch.long) for feature, mask in zip(features, masks, strict=True)]
 
 

@@ -127,7 +127,7 @@ def check_scores(scores: Tensor, data: Data | Batch) -> Tensor:
     """Raise ValueError unless there is one finite score per column of ``edge_index``; return detached scores."""
     columns = data.edge_index.size(1)
     if not isinstance(scores, Tensor) or scores.shape != (columns,) or not scores.is_floating_point():
-        raise ValueError(f"Expected floating-point scores [{columns}], one per edge (got {description(scores)}).")
+        raise ValueError(f"Expected scores of shape [{columns}], floating-point numbers (got {description(scores)}).")
     wrong = int((~scores.isfinite()).sum())
     if wrong:
         raise ValueError(f"Expected finite scores (got {wrong} of {columns} that are infinite or nan).")

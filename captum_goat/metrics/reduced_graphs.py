@@ -205,7 +205,7 @@ def class_per_graph(target: Tensor | int, logits: Tensor) -> Tensor:
     is_class = not index.is_floating_point() and index.dtype != torch.bool and index.numel() in (1, graphs)
     if not is_class or bool(((index < 0) | (index >= classes)).any()):
         raise ValueError(
-            f"Expected target as a class below {classes}, or one for each of {graphs} graphs (got {target})."
+            f"Expected target to be a class below {classes}, or one for each of {graphs} graphs (got {target})."
         )
     return index.long().reshape(-1).expand(graphs)
 

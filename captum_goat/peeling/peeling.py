@@ -125,7 +125,7 @@ class Peeling(Attribution):
             undirected: Whether the two directions of an edge are one edge; by default, if every edge has its reverse.
             graphs: The graphs of the mask, if ``additional_forward_args`` do not contain them.
             show_progress: Whether to show a progress bar (if tqdm is installed); ``None`` for one after some seconds.
-            **kwargs: Further arguments of the wrapped method's ``attribute``, the same in every round.
+            **kwargs: Further arguments of the wrapped method's ``attribute``; with ``removal="cut"`` none per edge.
 
         Returns:
             Scores of the shape of ``inputs``, the same for all columns of an edge. The most important of a graph's M
@@ -238,7 +238,7 @@ class _Call:
         _, arguments = self._left(torch.ones_like(self._mask, dtype=torch.bool))
         if all(map(operator.is_, arguments, self._arguments)):
             got = ", ".join(self._names()) or "no arguments"
-            raise ValueError(f"Expected edges in additional_forward_args for removal='cut' (got {got}). Use 'mask'.")
+            raise ValueError(f"Expected edges in additional_forward_args for removal='cut' (got {got}): use 'mask'.")
 
     def graphs(self) -> Data:
         """Return the edges that are masked, and the graph of each node: the argument called ``batch``, or a Batch."""

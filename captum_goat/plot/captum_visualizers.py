@@ -88,8 +88,7 @@ def to_text_record(
 
     The words are in the order of their nodes, ``C-N``, or ``C→N`` and ``N→C`` if ``directed``. Their attributions are
     scaled to at most 1, as Captum's colours require; the score is the sum of the attributions themselves. ``fields``
-    are other fields of Captum's record, such as ``pred_class``. ``visualize_text`` needs IPython (``pip install
-    ipython``).
+    are other fields of Captum's record, such as ``pred_class``. ``visualize_text`` needs IPython.
 
     Examples:
         >>> import torch

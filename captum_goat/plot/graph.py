@@ -61,8 +61,7 @@ def visualize_graph_attr(
 
     Args:
         attributions: One number per edge, ``[E]``.
-        edge_index: The edges, ``[2, E]``, or a PyG ``Data`` with edges and, optionally, node positions ``pos`` ``[N,
-            2]``.
+        edge_index: The edges, ``[2, E]``, or a PyG ``Data`` with edges and, optionally, positions ``pos`` ``[N, 2]``.
         directed: Whether to draw the two directions of an edge separately, as arrows; by default, if any edge has no
             reverse.
         only_top: Whether to draw only the ``top_k`` edges and, in grey, the other edges of their nodes.
@@ -193,7 +192,9 @@ def _node_faces(colours: Any, count: int) -> NDArray[Any]:
     try:
         faces = to_rgba_array(colours)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"Expected node_colors to be one matplotlib colour, or a list (got {colours!r}).") from error
+        raise ValueError(
+            f"Expected node_colors as matplotlib colours, one or one per node (got {colours!r})."
+        ) from error
     if len(faces) not in (1, count):
         raise ValueError(f"Expected node_colors to be one colour, or one for each of {count} nodes (got {len(faces)}).")
     return np.broadcast_to(faces, (count, 4))

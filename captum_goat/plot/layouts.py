@@ -78,7 +78,8 @@ def _given_points(positions: Positions, num_nodes: int) -> NDArray[Any]:
     values: Any = positions.detach().cpu().numpy() if isinstance(positions, Tensor) else positions
     points = np.array([values[node] for node in range(num_nodes)], dtype=float)
     if num_nodes and points.shape != (num_nodes, 2):
-        raise ValueError(f"Expected positions of shape [{num_nodes}, 2], one per node (got {list(points.shape)}).")
+        got = list(points.shape)
+        raise ValueError(f"Expected positions of shape [{num_nodes}, 2], one point per node (got {got}).")
     if not np.isfinite(points).all():
         raise ValueError("Expected finite positions (got infinite or nan coordinates).")
     return points.reshape(num_nodes, 2)

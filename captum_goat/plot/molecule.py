@@ -55,8 +55,8 @@ def visualize_molecule_attr(
         edge_index: The edges, ``[2, E]``; by default those of the ``Data``, or the molecule's bonds in their order.
         atoms: The elements of a ``Data``'s nodes, as symbols or atomic numbers; ``one_hot_atoms(data.x)`` for
             Mutagenicity. By default they are taken from its ``z`` or, if it has the same bonds, from its ``smiles``.
-        bond_types: The orders of a ``Data``'s edges, ``[E]`` (1, 2, 3, and 1.5 for aromatic bonds), or one-hot ``[E,
-            3]`` or ``[E, 4]``, such as the ``edge_attr`` of Mutagenicity and QM9; all single bonds if ``None``.
+        bond_types: The orders of a ``Data``'s edges, ``[E]`` (1, 2, 3, and 1.5 for aromatic bonds), or one-hot
+            ``[E, 3]`` or ``[E, 4]``, such as the ``edge_attr`` of Mutagenicity and QM9; all single bonds if ``None``.
         node_attributions: One number per atom, ``[N]``, for discs below the atoms, on the same scale.
         hydrogens: Which hydrogens to draw: ``"all"``, ``"polar"`` (those not bound to carbon), or ``"none"``. The
             attributions of the others colour the atom that they are bound to. Those of the ground truth are drawn.
@@ -159,7 +159,11 @@ class MoleculePicture(NamedTuple):
     atoms: NDArray[Any]  # [atoms], attributions; 0 for atoms without a colour
     ground_truth: NDArray[Any]  # bool [bonds]
     coloured: NDArray[Any]  # bool [bonds]
-    alpha: float = ALPHA
+
+    @property
+    def alpha(self) -> float:
+        """How opaque the colours are."""
+        return ALPHA
 
     @property
     def scores(self) -> NDArray[Any]:

@@ -131,4 +131,4 @@ def molecule_of(
             bonds = {tuple(sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))) for bond in candidate.GetBonds()}
             if candidate.GetNumAtoms() == graph.num_nodes and bonds == pairs:
                 return candidate
-    raise ValueError("Expected atoms, the element of every node (got None, and no z and no matching smiles).")
+    raise ValueError("Expected atoms, the element of every node (got None, without z and without a matching smiles).")
