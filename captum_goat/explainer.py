@@ -49,8 +49,7 @@ class GOAtExplainer(ExplainerAlgorithm):
     which together add up to the output. Edge masks and node masks at once are refused if there are several node types.
     PyG's ``fidelity`` and ``unfaithfulness`` do not take a ``HeteroExplanation``.
 
-    ``field``, ``at`` and ``gates`` are those of :class:`~captum_goat.GOAtAttribution`; ``at="adjacency"`` needs an edge
-    mask.
+    The options are those of :class:`~captum_goat.GOAtAttribution`; ``at="adjacency"`` needs an edge mask.
 
     Examples:
         >>> import torch
@@ -78,7 +77,7 @@ class GOAtExplainer(ExplainerAlgorithm):
         super().__init__()
         if isinstance(field, Module):
             got = type(field).__name__
-            raise TypeError(f"Expected options (got {got}). Call Explainer(model, algorithm=GOAtExplainer(), ...).")
+            raise TypeError(f"Expected options of GOAt (got the model, {got}). Pass the model to PyG's Explainer.")
         check_options(field, gates)
         check_at(at)
         self.field, self.at, self.gates = field, at, gates

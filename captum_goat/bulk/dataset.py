@@ -58,15 +58,12 @@ def explain_dataset(
     Args:
         method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, with the options to use; or a model, in
             evaluation mode, that returns one row per graph (or what else :class:`~captum_goat.GOAtAttribution` takes).
-        dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or a ``DataLoader`` that does
-            not shuffle.
+        dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or an ordered ``DataLoader``.
         target: What to explain: ``"predicted"``, the class with the largest output; ``"label"``, the class ``y``;
-            ``"all"``, every class; a class for all graphs, or one per graph; ``None`` for a model with one number per
-            graph.
-        out: The file to write, ``.pt`` or ``.parquet`` (needs pyarrow); an existing file is replaced. ``None`` to
-            return everything.
-        undirected: Whether to give both directions of an edge the mean of their attributions, so that they still add
-            up.
+            ``"all"``, every class; a class for all graphs, or one per graph; ``None`` for a model without classes.
+        out: The file to write, ``.pt`` or ``.parquet`` (needs pyarrow), which replaces an existing one; ``None`` to return
+            everything.
+        undirected: Whether to give both directions of an edge the mean of their attributions.
         batch_size: How many graphs are explained together; if ``None``, as many as the ``DataLoader`` says, or 128.
         arguments: A function of a batch that returns the model's arguments as a tuple. By default, the model's
             parameters are looked up by name among the attributes of the graphs (``x``, ``edge_index``, ``edge_attr``,
@@ -195,7 +192,7 @@ class _Together:
         for graph in graphs:
             if not isinstance(graph, Data):
                 raise TypeError(
-                    f"Expected graphs of type Data (got {type(graph).__name__}). Explain others with GOAtAttribution."
+                    f"Expected graphs that are Data (got {type(graph).__name__}). Explain others with GOAtAttribution."
                 )
             if graph.edge_index is None:
                 raise ValueError(f"Expected graphs with an edge_index (got {graph}).")

@@ -112,7 +112,8 @@ class PartFolder:
                 part: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
                 return part
         raise DamagedPartError(
-            f"Expected {self._file(number)} as it was written (got other contents). Call again to explain it again."
+            f"Expected {self._file(number)} as it was written (got other contents). Call again: only the damaged part "
+            "is explained again."
         )
 
     def read_all(self) -> Iterator[dict[str, Any]]:

@@ -75,8 +75,7 @@ def load_graphs(path: Path, *, trust_pickle: bool = False) -> Sequence[Data]:
 
     ``path`` is a ``.pt`` file with a graph, a list of graphs, or what PyG's ``InMemoryDataset`` saves; or a folder with
     such a file as ``processed/data.pt``, or with text files ``<name>_A.txt``, ... of the TU collection, there or in
-    ``raw``; or a folder whose only such folder this is. TU features are the node and edge labels, as ``TUDataset`` has
-    them.
+    ``raw``; or a folder whose only such folder this is. TU features are node and edge labels, as in ``TUDataset``.
     """
     if path.is_file():
         if trust_pickle:

@@ -35,8 +35,7 @@ class ComparisonRow:
 
     ``value`` is the mean over ``n`` graphs (the median for ``seconds_alone``), and ``error`` its standard error, nan
     for values that are not means. ``difference`` is the mean difference to the reference on the same graphs.
-    ``verdict`` is ``"better"`` or ``"worse"`` if that exceeds two standard errors, else ``"alike"``, and empty if there
-    is none.
+    ``verdict`` is ``"better"`` or ``"worse"`` if that exceeds two standard errors, else ``"alike"``.
 
     Examples:
         >>> from captum_goat.compare import ComparisonRow
@@ -63,8 +62,7 @@ class Comparison:
     ``rows`` has one row per explainer, metric and, for fidelities, sparsity. ``scores`` has the edge scores of each
     explainer, ``[E]`` for each graph that it explained in time. ``values`` has the values of each explainer by metric
     and sparsity, ``[G]``: ``values["goat"]["area_gain", ""]``, ``values["goat"]["fidelity_plus", "0.7"]``. ``skipped``
-    has the reasons, and ``failed`` the errors, of explainers without scores, by name. ``reference`` is ``None`` if it
-    did not explain anything.
+    has the reasons, and ``failed`` the errors, of explainers without scores, by name.
 
     Examples:
         >>> from captum_goat.compare import Comparison, compare

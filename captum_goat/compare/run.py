@@ -44,8 +44,7 @@ def compare(
 
     All explainers explain the same classes of the same graphs, each on its own copy of the model. At every sparsity the
     same number of edges is selected from each, those with the highest scores, and edges are really removed. Explainers
-    that do not apply, or whose packages are not installed, are in ``skipped`` of the result; those that raised another
-    error are in ``failed``.
+    that do not apply, or whose packages are not installed, are in ``skipped`` of the result, others in ``failed``.
 
     Args:
         model: A classifier in evaluation mode, called as ``model(x, edge_index, batch)``, that returns logits ``[G,

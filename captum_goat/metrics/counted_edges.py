@@ -130,7 +130,8 @@ def check_scores(scores: Tensor, data: Data | Batch) -> Tensor:
         raise ValueError(f"Expected scores of shape [{columns}], floating-point numbers (got {description(scores)}).")
     wrong = int((~scores.isfinite()).sum())
     if wrong:
-        raise ValueError(f"Expected finite scores (got {wrong} of {columns} that are infinite or nan).")
+        got = f"{wrong} of {columns} that are infinite or nan"
+        raise ValueError(f"Expected finite scores (got {got}). Check the model's output.")
     return scores.detach().to(data.edge_index.device)
 
 

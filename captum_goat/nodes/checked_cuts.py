@@ -39,7 +39,7 @@ class GraphData:
     def __init__(self, model: Module, data: Data, arguments: Callable[[Data], Any] | None = None) -> None:
         if not isinstance(data, Data) or not isinstance(data.edge_index, Tensor):
             got = data if isinstance(data, BaseData) else type(data).__name__
-            raise TypeError(f"Expected a Data with an edge_index (got {got}). Explain others with GOAtAttribution.")
+            raise TypeError(f"Expected one homogeneous graph, a Data (got {got}). Use GOAtAttribution for others.")
         self.model, self.data, self._arguments = model, data, arguments
         self.left_out: int | None = None  # the call of a last softmax or sigmoid, which would hide differences
         names = list(data.keys()) if arguments is not None else attributes_for(model, data)

@@ -238,7 +238,7 @@ class _Call:
         _, arguments = self._left(torch.ones_like(self._mask, dtype=torch.bool))
         if all(map(operator.is_, arguments, self._arguments)):
             got = ", ".join(self._names()) or "no arguments"
-            raise ValueError(f"Expected edges in additional_forward_args for removal='cut' (got {got}): use 'mask'.")
+            raise ValueError(f"Expected edges to cut out of additional_forward_args (got {got}). Use removal='mask'.")
 
     def graphs(self) -> Data:
         """Return the edges that are masked, and the graph of each node: the argument called ``batch``, or a Batch."""

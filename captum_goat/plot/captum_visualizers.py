@@ -36,8 +36,7 @@ OVERLAY = 0.7  # how opaque colours over lines are, as in Captum
 def to_image_attr(attributions: Tensor, edge_index: Tensor, num_nodes: int | None = None) -> NDArray[Any]:
     """Return the adjacency matrix of attributions ``[N, N, 1]``, an image for Captum's ``visualize_image_attr``.
 
-    Rows are sources and columns are targets; repeated edges are added up. ``num_nodes`` is needed if the last nodes
-    have no edges.
+    Rows are sources and columns targets; repeated edges are added up. ``num_nodes`` is needed if the last have none.
 
     Examples:
         >>> import torch

@@ -36,7 +36,8 @@ def edge_scores(
     scores = _one_per_edge("attributions", attributions, edges).double()
     wrong = int((~scores.isfinite()).sum())
     if wrong:
-        raise ValueError(f"Expected finite attributions (got {wrong} of {len(scores)} that are infinite or nan).")
+        got = f"{wrong} of {len(scores)} that are infinite or nan"
+        raise ValueError(f"Expected finite attributions (got {got}). Check the model's output.")
     if feature_mask is not None and len(scores):
         scores = _share_features(scores, as_tensor(feature_mask, "feature_mask"))
     marks = torch.zeros_like(scores) if ground_truth is None else _one_per_edge("ground_truth", ground_truth, edges)

@@ -62,8 +62,7 @@ def visualize_graph_attr(
     Args:
         attributions: One number per edge, ``[E]``.
         edge_index: The edges, ``[2, E]``, or a PyG ``Data`` with edges and, optionally, positions ``pos`` ``[N, 2]``.
-        directed: Whether to draw the two directions of an edge separately, as arrows; by default, if any edge has no
-            reverse.
+        directed: Whether to draw the directions of an edge separately, as arrows; by default, if one has no reverse.
         only_top: Whether to draw only the ``top_k`` edges and, in grey, the other edges of their nodes.
         layout: Where to place the nodes: ``"kamada_kawai"``, which keeps motifs in shape; ``"spring"``, for large
             graphs; or the positions themselves, ``[N, 2]`` or a networkx dictionary. ``None`` for the ``pos`` of the

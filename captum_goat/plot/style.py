@@ -40,8 +40,7 @@ class PictureOptions(TypedDict, total=False):
     """The keyword arguments that all pictures take, with Captum's names where Captum has them.
 
     Attributes:
-        sign: Which attributions to show: ``"all"`` (default), only ``"positive"``, only ``"negative"``, or the
-            ``"absolute_value"``.
+        sign: The attributions to show: ``"all"`` (default), ``"positive"``, ``"negative"``, or ``"absolute_value"``.
         top_k: The number of edges to colour, those of largest magnitude after ``sign``; by default all of them.
         feature_mask: The ``feature_mask`` that was passed to ``attribute``, if any, ``[E]``, such as
             :func:`~captum_goat.undirected_feature_mask`. Attributions then are sums over features: each is shared
