@@ -22,13 +22,13 @@ from captum_goat.wrapped_model import ExplainedModel
 
 
 class GOAtExplainer(ExplainerAlgorithm):
-    r"""GOAt for :class:`torch_geometric.explain.Explainer`.
+    """GOAt for :class:`torch_geometric.explain.Explainer`.
 
     Explained is the output for the target, before a softmax, log-softmax or sigmoid if that is the model's very last
-    operation (``return_type`` ``"probs"`` or ``"log_probs"``): GOAt attributes logits. In ``multiclass_classification``
-    that is the logit of each row's target class; in ``binary_classification`` the one logit of each row for target 1,
-    and minus the logit for target 0; in ``regression`` the output. If ``index`` selects several rows, or is ``None``,
-    their *sum* is explained, so in a batch of graphs every edge has the attribution for its own graph.
+    operation (``return_type`` ``"probs"`` or ``"log_probs"``). In ``multiclass_classification`` that is the logit of
+    each row's target class; in ``binary_classification`` the one logit of each row for target 1, and minus the logit
+    for target 0; in ``regression`` the output. If ``index`` selects several rows, or is ``None``, their *sum* is
+    explained, so in a batch of graphs every edge has the attribution for its own graph.
 
     The masks are the signed attributions as :class:`~captum_goat.GOAtAttribution` returns them, not numbers between 0
     and 1: ``edge_mask`` ``[E]`` adds up to the output minus the output without edges. Node masks are attributions to
@@ -37,40 +37,28 @@ class GOAtExplainer(ExplainerAlgorithm):
 
     What PyG makes of signs:
 
-    - Thresholds go by value, not by magnitude: ``"topk"`` keeps what speaks *for* the target most (and, beyond the
-      positive ones, what speaks against it least); ``"hard"`` keeps what is above a threshold in units of the output.
-    - ``get_explanation_subgraph()`` keeps what is positive, ``get_complement_subgraph()`` what is exactly 0; the
-      negative is in neither. (PyG cannot cut subgraphs from ``"common_attributes"``, which have no nodes.)
+    - Thresholds go by value, not by magnitude: ``"topk"`` keeps what speaks *for* the target most.
+    - ``get_explanation_subgraph()`` keeps what is positive, ``get_complement_subgraph()`` what is exactly 0.
     - ``fidelity`` and ``unfaithfulness`` multiply messages and features by the mask and by ``1 - mask``, which only
       makes sense for zeros and ones: set ``threshold_config=("topk_hard", k)``, or call
       ``explanation.threshold("topk_hard", k)`` first. PyG's edge masks do not reach self-loops.
     - ``visualize_graph`` stretches the mask from its least (invisible) to its greatest value, and
       ``visualize_feature_importance`` cuts negative bars off. :mod:`captum_goat.plot` draws signs.
 
-    A heterogeneous graph, given by dictionaries, has a ``HeteroExplanation`` with a mask per edge type or node type.
-    The masks of all types together add up to the output, so they can be compared with each other. Edge masks and node
-    masks at once are refused if there are several node types. PyG's thresholds go type by type, and its ``fidelity``
-    and ``unfaithfulness`` do not take a ``HeteroExplanation``.
+    A heterogeneous graph, given by dictionaries, has a ``HeteroExplanation`` with a mask per edge type or node type,
+    which together add up to the output. Edge masks and node masks at once are refused if there are several node types.
+    PyG's ``fidelity`` and ``unfaithfulness`` do not take a ``HeteroExplanation``.
 
-    Args:
-        field: ``"distinct"`` or ``"repeated"``, as for :class:`~captum_goat.GOAtAttribution`.
-        at: ``"message"`` or ``"adjacency"``, as there; ``"adjacency"`` needs an edge mask.
-        gates: ``"equal"`` or ``"proportional"``, as there.
+    The options are those of :class:`~captum_goat.GOAtAttribution`; ``at="adjacency"`` needs an edge mask.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.explain import Explainer
         >>> from torch_geometric.nn import GCN
-        >>> from captum_goat.explainer import GOAtExplainer
-        >>> _ = torch.manual_seed(0)
-        >>> explainer = Explainer(
-        ...     GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3),
-        ...     algorithm=GOAtExplainer(),
-        ...     explanation_type="model",
-        ...     edge_mask_type="object",
-        ...     model_config=dict(mode="multiclass_classification", task_level="node", return_type="raw"),
-        ... )
+        >>> from captum_goat import GOAtExplainer
+        >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3)
+        >>> config = dict(mode="multiclass_classification", task_level="node", return_type="raw")
+        >>> explainer = Explainer(model, GOAtExplainer(), "model", config, edge_mask_type="object")
         >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
         >>> explanation = explainer(x, edge_index, index=2)
         >>> explanation.edge_mask[2:]  # two edges that cannot reach node 2
@@ -88,10 +76,8 @@ class GOAtExplainer(ExplainerAlgorithm):
     ) -> None:
         super().__init__()
         if isinstance(field, Module):
-            raise TypeError(
-                f"Expected options of GOAt (got the model, {type(field).__name__}). Pass the model to PyG's Explainer: "
-                "Explainer(model, algorithm=GOAtExplainer(), ...)."
-            )
+            got = type(field).__name__
+            raise TypeError(f"Expected options of GOAt (got the model, {got}). Pass the model to PyG's Explainer.")
         check_options(field, gates)
         check_at(at)
         self.field, self.at, self.gates = field, at, gates
@@ -107,30 +93,12 @@ class GOAtExplainer(ExplainerAlgorithm):
         index: int | Tensor | None = None,
         **kwargs: Any,
     ) -> Explanation | HeteroExplanation:
-        """Explain a model; called by ``Explainer``.
-
-        Args:
-            model: The model, in evaluation mode.
-            x: The node features ``[N, F]``; of a heterogeneous graph by node type.
-            edge_index: The edges ``[2, E]``; of a heterogeneous graph by edge type.
-            target: The class of every row of the output; not used in regression.
-            index: The rows to explain; ``None`` for all.
-            **kwargs: The model's other arguments.
-
-        Returns:
-            The explanation with ``edge_mask``, ``node_mask`` or both, for every type if the graph is heterogeneous.
-
-        Raises:
-            ValueError: If the arguments do not fit together.
-            UnsupportedModelError: If the model does something that cannot be explained exactly.
-        """
+        """Explain a model; called by ``Explainer``, whose documentation describes the arguments."""
         explained = ExplainedModel.of(model)
         explained.check_evaluating()  # before the model is called: in training mode batch norms would take note of it
         if isinstance(x, dict) != isinstance(edge_index, dict):
-            raise ValueError(
-                f"Expected tensors for x and edge_index, or dictionaries for both (got {type(x).__name__} and "
-                f"{type(edge_index).__name__})."
-            )
+            got = f"{type(x).__name__} and {type(edge_index).__name__}"
+            raise ValueError(f"Expected tensors for x and edge_index, or dictionaries for both (got {got}).")
         by_name = _ByName(explained.model, tuple(kwargs))
         arguments = (x, edge_index, *kwargs.values())
         with outside_inference_mode():
@@ -162,10 +130,7 @@ class GOAtExplainer(ExplainerAlgorithm):
         return True
 
     def _masks(self, model: _ByName, arguments: tuple[Any, ...], weights: Tensor) -> dict[str, Any]:
-        """Attribute ``(weights * output).sum()``; the masks by name, of a heterogeneous graph dictionaries by type.
-
-        Where the model ends in a softmax, logits stand for the output.
-        """
+        """Attribute ``(weights * output).sum()``, with logits where the model ends in a softmax; the masks by name."""
         x, edge_index, *others = arguments
         nodes = self.explainer_config.node_mask_type is not None
         inputs: dict[str, Any] = {"node": _by_type(Tensor.detach, x)} if nodes else {}
@@ -184,17 +149,7 @@ class GOAtExplainer(ExplainerAlgorithm):
 
 
 def output_weights(output: Tensor, target: Tensor, index: int | Tensor | None, mode: ModelMode) -> Tensor:
-    """Return the weights of the outputs whose weighted sum is explained.
-
-    Args:
-        output: The model's output, ``[rows]`` or ``[rows, ...]``.
-        target: The class of every row; not used in regression.
-        index: The rows to explain; ``None`` for all.
-        mode: What the output means.
-
-    Raises:
-        ValueError: If target and output do not fit together.
-    """
+    """Return the weights of the outputs whose weighted sum is explained; ``index`` has the rows, ``None`` for all."""
     if mode == ModelMode.multiclass_classification and output.dim() == 1:
         return output_weights(output.unsqueeze(0), target, index, mode).squeeze(0)
     output = output.view(1) if output.dim() == 0 else output
@@ -216,10 +171,8 @@ def output_weights(output: Tensor, target: Tensor, index: int | Tensor | None, m
 def _classes(numbers: Tensor, target: Tensor, counts: Tensor, num_classes: int) -> Tensor:
     """Return the target classes, one per number; those of rows that are not explained may be anything."""
     if target.numel() != numbers.numel():
-        raise ValueError(
-            f"Expected one target for each of the output's {numbers.numel()} row(s), also with an index "
-            f"(got {target.numel()} target(s))."
-        )
+        expected = f"one target for each of the output's {numbers.numel()} row(s), also with an index"
+        raise ValueError(f"Expected {expected} (got {target.numel()} target(s)).")
     classes = target.detach().to(numbers.device).long().view(numbers.shape)
     known = classes.clamp(0, num_classes - 1)
     if not torch.equal(known[counts > 0], classes[counts > 0]):
@@ -235,7 +188,6 @@ class _ByName(Module):
         self.model, self.names, self.training = model, names, False
 
     def forward(self, x: Any, edge_index: Any, *others: Any) -> Any:
-        """Call the model."""
         return self.model(x, edge_index, **dict(zip(self.names, others, strict=True)))
 
 

@@ -55,22 +55,14 @@ class _Classifier(Module):
 
 
 class GraphClassifier(_Classifier):
-    r"""A textbook graph classifier: convolutions with ReLU, mean pooling, and two linear layers.
+    """A textbook graph classifier: convolutions with ReLU, mean pooling, and two linear layers.
 
-    Args:
-        conv: ``"gcn"``; ``"sage"``, which sums over neighbours; or ``"gin"``, whose layers contain two linear layers
-            and batch normalisation and learn epsilon.
-        in_channels: The number of node features.
-        hidden_channels: The width of every layer.
-        num_classes: The number of classes.
-        num_layers: The number of convolutions.
-        normalize: Whether ``"gcn"`` adds self-loops and divides by degrees; the other convolutions ignore it. Set
-            it to False if all nodes have the same features, as in :func:`~captum_goat.datasets.ba_2motifs`: averages
-            then hardly tell nodes apart.
-        dropout: The dropout probability between the two linear layers.
+    ``conv`` is ``"gcn"``; ``"sage"``, which sums over neighbours; or ``"gin"``, whose layers contain two linear layers
+    and batch normalisation and learn epsilon. ``normalize`` is whether ``"gcn"`` adds self-loops and divides by
+    degrees: set it to False if all nodes have the same features, as in :func:`~captum_goat.datasets.ba_2motifs`.
+    ``dropout`` is the dropout probability between the two linear layers.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.models import GraphClassifier
         >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=32, num_classes=2).eval()
@@ -85,10 +77,9 @@ class GraphClassifier(_Classifier):
 
 
 class NodeClassifier(_Classifier):
-    r"""The same network without pooling, for nodes. It takes the arguments of :class:`GraphClassifier`.
+    """The same network without pooling, for nodes. It takes the arguments of :class:`GraphClassifier`.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.models import NodeClassifier
         >>> model = NodeClassifier("gcn", in_channels=10, hidden_channels=32, num_classes=4).eval()
@@ -103,16 +94,12 @@ class NodeClassifier(_Classifier):
 
 
 class RootClassifier(Module):
-    r"""Turn a node classifier into a graph classifier: the output of a graph is that of its first node.
+    """Turn a node classifier into a graph classifier: the output of a graph is that of its first node.
 
-    With :func:`~captum_goat.compare.computation_graphs`, which puts the node to explain first, everything that works
-    on graphs works on nodes.
+    With :func:`~captum_goat.compare.computation_graphs`, which puts the node to explain first, everything that works on
+    graphs works on nodes. The model is called as ``model(x, edge_index)`` and returns one row per node.
 
-    Args:
-        model: A model called as ``model(x, edge_index)`` that returns one row per node.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.models import NodeClassifier, RootClassifier
         >>> model = NodeClassifier("gcn", in_channels=10, hidden_channels=32, num_classes=4).eval()
@@ -150,14 +137,9 @@ def _convolution(name: ConvName, in_channels: int, out_channels: int, normalize:
 
 
 class TrainingResult(NamedTuple):
-    """The accuracy of a trained model on held-out data; :func:`train_model` returns it.
+    """The accuracy on the test set, and the indices of its graphs or nodes; :func:`train_model` returns it.
 
-    Attributes:
-        test_accuracy: The accuracy on the test set.
-        test_set: The indices of the graphs, or of the nodes, in the test set.
-
-    Examples::
-
+    Examples:
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier, train_model
         >>> result = train_model(GraphClassifier("gcn", 10, 8, 2), ba_2motifs(10), epochs=1, show_progress=False)
@@ -184,20 +166,16 @@ def train_model(
     validation loss; the initial weights count as well) and is left in evaluation mode.
 
     Args:
-        model: A model called as ``model(x, edge_index, batch)`` that returns logits ``[G, C]``; for nodes, one called
-            as ``model(x, edge_index)`` that returns logits ``[N, C]``.
-        data: At least 10 graphs with labels ``y``, which are split at random and trained on in batches of 64; or one
-            graph whose nodes have labels ``y``, split by its ``train_mask``, ``val_mask`` and ``test_mask``.
+        model: A model called as ``model(x, edge_index, batch)`` that returns logits ``[G, C]``; for nodes, as
+            ``model(x, edge_index)``, with logits ``[N, C]``.
+        data: At least 10 graphs with labels ``y``, split at random; or one graph whose nodes have labels ``y``, split
+            by its ``train_mask``, ``val_mask`` and ``test_mask``.
         epochs: The number of epochs.
         lr: Adam's learning rate.
         seed: The seed of the split, the order of the graphs and dropout. The global random state does not change.
         show_progress: Whether to show a progress bar (if tqdm is installed).
 
-    Returns:
-        The test accuracy and the test set.
-
-    Examples::
-
+    Examples:
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier, train_model
         >>> graphs = ba_2motifs(num_graphs=20)
@@ -230,7 +208,6 @@ def train_model(
 
 
 def _split(data: Data | Sequence[Data]) -> tuple[Tensor, ...]:
-    """Return the indices of the training, validation and test sets."""
     if isinstance(data, Data):
         missing = [name for name in MASKS if name not in data]
         if missing:

@@ -16,7 +16,7 @@ from benchmarks.datasets import ba_shapes
 from captum_goat import GOAtAttribution
 from captum_goat.compare import computation_graphs
 from captum_goat.nodes.checked_cuts import CheckedCuts, GraphData
-from captum_goat.nodes.cut_graphs import Direction, NeighborIndex, cut_graphs, joint_surroundings, surroundings
+from captum_goat.nodes.cut_graphs import Direction, NeighborIndex, cut_graphs, joint_cut, surroundings
 from captum_goat.nodes.explainer import NodeExplainer
 from captum_goat.tracking import UnsupportedModelError
 
@@ -99,7 +99,7 @@ def test_as_many_roots_as_fit() -> None:
 def test_surroundings() -> None:
     data = sparse_graph(2000)
     index, roots = NeighborIndex(data.edge_index, 2000), torch.tensor([5, 900])
-    around = joint_surroundings(index, roots, 2)
+    around = joint_cut(index, roots, 2)
     assert torch.equal(around.nodes[around.roots], roots)
     assert torch.equal(around.nodes[around.edge_index], data.edge_index[:, around.edges])
     inner = torch.cat([each.n_id for each in computation_graphs(data.update({"y": torch.zeros(2000)}), roots, 2)])

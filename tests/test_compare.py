@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 import pytest
 import torch
 from comparison_subjects import GRAPHS, MODEL, Failing, Plain, Sources, compared, some_graphs, without_times
 from conftest import make_gnn
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 
 from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from captum_goat import EdgeMaskedModel
+from captum_goat.compare.comparison import seconds, signed
+from captum_goat.compare.explainers.randomness import seeded
 from captum_goat.compare.measures import verdict
+from captum_goat.compare.subject import chunks
+from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import (
     area_under_curve,
     characterization_score,
@@ -180,3 +185,25 @@ def test_skipped_and_failing_explainers() -> None:
         compared(EXPLAINERS["attention"](), Failing("broken", error))
     assert raised.value.__cause__ is error
     assert "attention layers" in str(compared(EXPLAINERS["attention"]()))
+
+
+def test_numbers_as_text() -> None:
+    assert (seconds(0.00123), seconds(2.5), seconds(12.34), seconds(None)) == ("1.23 ms", "2.50 s", "12.3 s", "-")
+    assert (signed(0.25, 0.1), signed(-0.00002, 0.00001)) == ("+0.250 ± 0.100", "-2e-05 ± 1e-05")
+    assert (signed(0.25, math.nan), signed(math.nan, 0.1)) == ("+0.250", "-")
+
+
+def test_batches_are_of_limited_size() -> None:
+    assert list(chunks(ba_2motifs(100))) == [slice(0, 64), slice(64, 100)]
+    large = Data(edge_index=torch.zeros(2, 15_000, dtype=torch.long))
+    assert list(chunks([large, large])) == [slice(0, 1), slice(1, 2)]
+
+
+def test_random_numbers_depend_on_the_seed_alone() -> None:
+    state = torch.get_rng_state()
+    with seeded(3):
+        first = torch.rand(2), random.random()
+    with seeded(3):
+        assert torch.equal(torch.rand(2), first[0])
+        assert random.random() == first[1]
+    assert torch.equal(torch.get_rng_state(), state)

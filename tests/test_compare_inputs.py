@@ -96,8 +96,7 @@ def without(graph: Data, **changes: Any) -> Data:
         ({"model": Wrapped(lambda out: out.softmax(1)).eval()}, "got probabilities"),
         (
             {"model": Wrapped(lambda out: out.log_softmax(1)).eval()},
-            "Expected logits (got logarithms of probabilities: their exponentials add up to 1). Return what goes into "
-            "log_softmax.",
+            "Expected logits (got logarithms of probabilities). Return what goes into log_softmax.",
         ),
         (
             {"model": LogNodes().eval(), "nodes": [1], "graphs": WHOLE, "num_hops": 2},

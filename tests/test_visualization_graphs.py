@@ -215,7 +215,7 @@ def test_colour_bar_points_on_where_attributions_are_cut_off(vmax: float, sign: 
         ({"layout": "circle"}, r"layout to be one of .* \(got 'circle'\)"),
         ({"layout": POS[:3]}, r"at least 4 .* \(got \[3\]\)"),
         ({"node_labels": "CNO"}, r"at least 4 .* \(got \[3\]\)"),
-        ({"edge_index": HeteroData()}, r"or a Data that has it \(got HeteroData\). Draw the edge types"),
+        ({"edge_index": HeteroData()}, r"Expected a tensor \[2, E\] or a Data \(got HeteroData\). Draw edge types one"),
         ({"edge_index": Data(x=torch.ones(2, 1))}, r"a Data with edge_index \(got one without\)"),
     ],
 )

@@ -49,26 +49,21 @@ def explain_dataset(
     """Attribute the output for every graph of a dataset to its edges.
 
     With ``out``, every finished batch is written to the folder ``<out>.parts`` at once. To continue an interrupted run,
-    call the function again: it explains what is missing or damaged. It raises an error if the model (its weights, all
-    other attributes of its modules, its code), the options or the graphs have changed, and explains one finished batch
-    again to be sure. At the end the parts are merged and the folder is deleted. This needs memory for one batch,
-    however large the dataset is, and disk space for three times the attributions. Where ``torch.distributed`` is
-    initialised, as under ``torchrun``, every process explains its share of the batches; on several machines, ``out``
-    has to be in a shared folder. The file is the same as that of one process.
+    call the function again: it explains what is missing or damaged. It raises an error if the model (its weights,
+    attributes or code), the options or the graphs have changed, or if another run is writing there. At the end the
+    parts are merged and the folder is deleted. This needs memory for one batch, and disk space for three times the
+    attributions. Where ``torch.distributed`` is initialised, as under ``torchrun``, every process explains its share of
+    the batches; on several machines, ``out`` has to be in a shared folder.
 
     Args:
-        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, with the options to use; or a model (or
-            what else :class:`~captum_goat.GOAtAttribution` takes), for the default options. The model is in evaluation
-            mode and returns one row per graph.
-        dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or a ``DataLoader`` that
-            does not shuffle.
+        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, with the options to use; or a model, in
+            evaluation mode, that returns one row per graph (or what else :class:`~captum_goat.GOAtAttribution` takes).
+        dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or an ordered ``DataLoader``.
         target: What to explain: ``"predicted"``, the class with the largest output; ``"label"``, the class ``y``;
-            ``"all"``, every class; a class for all graphs, or one per graph; ``None`` for a model with one number per
-            graph.
-        out: The file to write, ``.pt`` or ``.parquet`` (needs pyarrow); an existing file is replaced. ``None`` to
-            return everything.
-        undirected: Whether to give both directions of an edge the mean of their attributions. The attribution of the
-            undirected edge is the sum of the two; all attributions still add up.
+            ``"all"``, every class; a class for all graphs, or one per graph; ``None`` for a model without classes.
+        out: The file to write, ``.pt`` or ``.parquet`` (needs pyarrow), which replaces an existing one; ``None`` to return
+            everything.
+        undirected: Whether to give both directions of an edge the mean of their attributions.
         batch_size: How many graphs are explained together; if ``None``, as many as the ``DataLoader`` says, or 128.
         arguments: A function of a batch that returns the model's arguments as a tuple. By default, the model's
             parameters are looked up by name among the attributes of the graphs (``x``, ``edge_index``, ``edge_attr``,
@@ -79,20 +74,11 @@ def explain_dataset(
 
     Returns:
         Without ``out``, a list with one :class:`torch_geometric.explain.Explanation` per graph: the graph's own
-        attributes, ``edge_mask`` ``[E]`` with the attributions (for all classes ``[E, C]``, which PyG's own methods for
-        masks do not take), ``target`` ``[1]`` (not for all classes), ``prediction`` ``[1, C]``, the output without a
-        last softmax, and ``delta`` ``[1]``, the convergence delta. With ``out``, the opened file, as
-        :func:`~captum_goat.bulk.load_attributions` returns it.
+        attributes, ``edge_mask`` ``[E]`` with the attributions (``[E, C]`` for all classes), ``target`` ``[1]`` (not
+        for all classes), ``prediction`` ``[1, C]``, the output without a last softmax, and ``delta`` ``[1]``, the
+        convergence delta. With ``out``, the opened file, as :func:`~captum_goat.bulk.load_attributions` returns it.
 
-    Raises:
-        BlockingIOError: If another run is writing to ``out``.
-        OSError: If the disk is full; what is finished stays.
-        ValueError: If the arguments do not fit together, or if there are parts of another run.
-        UnsupportedModelError: If the model does something that cannot be explained exactly.
-
-    Examples::
-
-        >>> from captum_goat import GOAtAttribution
+    Examples:
         >>> from captum_goat.bulk import explain_dataset
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier
@@ -100,9 +86,6 @@ def explain_dataset(
         >>> explanations = explain_dataset(model, graphs, batch_size=8, show_progress=False)
         >>> len(explanations), explanations[3].edge_mask.shape == (graphs[3].num_edges,)
         (20, True)
-        >>> goat = GOAtAttribution(model, gates="proportional")
-        >>> len(explain_dataset(goat, graphs, target=1, show_progress=False))
-        20
     """
     source, ranks = GraphSource(dataset, batch_size), Ranks.current()
     targets = Targets.of(target, len(source.graphs), "graph")
@@ -126,11 +109,7 @@ def explain_dataset(
 
 
 def edge_method(method: Any) -> GOAtAttribution:
-    """Return a method that attributes edges: the user's own, or GOAt with defaults for a model.
-
-    Raises:
-        ValueError: If the method attributes something else.
-    """
+    """Return a method that attributes edges: the user's own, or GOAt with defaults for a model."""
     goat = method if isinstance(method, GOAtAttribution) else GOAtAttribution(method)
     if goat.mask_type != "edge":
         raise ValueError(
@@ -147,12 +126,7 @@ def floating_tensor(model: Module) -> Tensor:
 
 
 class GraphSource:
-    """A dataset that is read in batches.
-
-    Args:
-        dataset: A dataset, a list of graphs, or a ``DataLoader``.
-        batch_size: The number of graphs in a batch; ``None`` for that of the ``DataLoader``, or :data:`BATCH_SIZE`.
-    """
+    """A dataset that is read in batches."""
 
     def __init__(self, dataset: Any, batch_size: int | None) -> None:
         self.graphs, self._collate, self._num_workers = dataset, Batch.from_data_list, 0
@@ -160,22 +134,17 @@ class GraphSource:
             if dataset.batch_size is None or not isinstance(dataset.sampler, SequentialSampler):
                 raise ValueError(
                     "Expected a DataLoader that takes the graphs in order, with a batch_size (got one with "
-                    f"{type(dataset.sampler).__name__} and batch_size {dataset.batch_size}). Attributions are saved by "
-                    "the numbers of the graphs: use shuffle=False, or pass the dataset."
+                    f"{type(dataset.sampler).__name__} and batch_size {dataset.batch_size}). Use shuffle=False."
                 )
             self.graphs, self._collate, self._num_workers = dataset.dataset, dataset.collate_fn, dataset.num_workers
             batch_size = batch_size or dataset.batch_size
         kind = type(self.graphs)
         if issubclass(kind, Data) or not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")):
-            raise TypeError(
-                f"Expected a dataset, a list of graphs or a DataLoader, with a length (got {kind.__name__})."
-            )
+            raise TypeError(f"Expected a dataset, a list of graphs or a DataLoader (got {kind.__name__}).")
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size
         if self.batch_size < 1 or not len(self.graphs):
-            raise ValueError(
-                f"Expected at least one graph, and one per batch (got {len(self.graphs)} graphs and batch_size "
-                f"{batch_size})."
-            )
+            got = f"{len(self.graphs)} graphs and batch_size {batch_size}"
+            raise ValueError(f"Expected at least one graph, and one per batch (got {got}).")
         self.num_batches = -(-len(self.graphs) // self.batch_size)
 
     def members(self, number: int) -> range:
@@ -223,8 +192,7 @@ class _Together:
         for graph in graphs:
             if not isinstance(graph, Data):
                 raise TypeError(
-                    f"Expected graphs that are torch_geometric.data.Data (got {type(graph).__name__}). Explain other "
-                    "graphs, such as heterogeneous ones, with GOAtAttribution."
+                    f"Expected graphs that are Data (got {type(graph).__name__}). Explain others with GOAtAttribution."
                 )
             if graph.edge_index is None:
                 raise ValueError(f"Expected graphs with an edge_index (got {graph}).")
@@ -238,8 +206,6 @@ class _Together:
 
 @dataclass(frozen=True)
 class _BatchExplainer:
-    """How batches are explained: by one method, with the options of :func:`explain_dataset`."""
-
     method: GOAtAttribution
     targets: Targets
     undirected: bool
@@ -264,45 +230,38 @@ class _BatchExplainer:
         }
 
     def __call__(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
-        """Explain a batch, and return what a part has of it, on the CPU.
-
-        The shapes are those of :class:`~captum_goat.bulk.files.TensorFile`, but for ``edge_index`` ``[E, 2]``.
-        """
+        """Explain a batch, and return what a part has of it, on the CPU; the names are those of a ``TensorFile``."""
         with _named(members):
-            return self._explain(members, graphs, batch)
-
-    def _explain(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
-        model = self.method.model
-        like = floating_tensor(model)
-        device = like.device if self.device is None else torch.device(self.device)
-        batch = batch.to(device)
-        if self.arguments is None:
-            attributes_for(model, batch)  # raises if some are missing
-        arguments = batch if self.arguments is None else self.arguments(batch)
-        mask = torch.ones(batch.edge_index.size(1), dtype=like.dtype, device=device)
-        known = self.targets.known(members, batch.y, device)
-        result = self.method._explain(mask, self.targets.choice(known), arguments)
-        if len(result.output) != len(members):
-            raise ValueError(
-                f"Expected one row of output per graph (got output {list(result.output.shape)} for {len(members)} "
-                "graphs). For a model that takes one graph at a time pass batch_size=1; for a model with one row per "
-                "node call explain_nodes."
-            )
-        attributions = torch.stack([edges for (edges,) in result.attributions])
-        if self.undirected:
-            attributions = average_features(attributions, undirected_feature_mask(batch.edge_index))
-        deltas = torch.stack(result.deltas)
-        all_classes = self.targets.target == "all"
-        targets = self.targets.explained(result.output, known)
-        sizes = torch.tensor([graph.edge_index.size(1) for graph in graphs])
-        return {
-            "attributions": (attributions.t() if all_classes else attributions[0]).cpu(),
-            "targets": None if targets is None else targets.cpu(),
-            "outputs": result.output.detach().cpu(),
-            "deltas": (deltas.t() if all_classes else deltas[0]).cpu(),
-            "sizes": sizes,
-            "edge_index": _edges_of_graphs(batch, sizes),
-        }
+            model = self.method.model
+            like = floating_tensor(model)
+            device = like.device if self.device is None else torch.device(self.device)
+            batch = batch.to(device)
+            if self.arguments is None:
+                attributes_for(model, batch)  # raises if some are missing
+            arguments = batch if self.arguments is None else self.arguments(batch)
+            mask = torch.ones(batch.edge_index.size(1), dtype=like.dtype, device=device)
+            known = self.targets.known(members, batch.y, device)
+            result = self.method._explain(mask, self.targets.choice(known), arguments)
+            if len(result.output) != len(members):
+                raise ValueError(
+                    f"Expected one row of output per graph (got output {list(result.output.shape)} for {len(members)} "
+                    "graphs). For a model of one graph pass batch_size=1; for a model of nodes call explain_nodes."
+                )
+            attributions = torch.stack([edges for (edges,) in result.attributions])
+            if self.undirected:
+                attributions = average_features(attributions, undirected_feature_mask(batch.edge_index))
+            deltas = torch.stack(result.deltas)
+            all_classes = self.targets.target == "all"
+            targets = self.targets.explained(result.output, known)
+            sizes = torch.tensor([graph.edge_index.size(1) for graph in graphs])
+            return {
+                "attributions": (attributions.t() if all_classes else attributions[0]).cpu(),
+                "targets": None if targets is None else targets.cpu(),
+                "outputs": result.output.detach().cpu(),
+                "deltas": (deltas.t() if all_classes else deltas[0]).cpu(),
+                "sizes": sizes,
+                "edge_index": _edges_of_graphs(batch, sizes),
+            }
 
 
 def _edges_of_graphs(batch: Data, sizes: Tensor) -> Tensor:
@@ -314,7 +273,6 @@ def _edges_of_graphs(batch: Data, sizes: Tensor) -> Tensor:
 
 
 def _explanations(explainer: _BatchExplainer, source: GraphSource, show_progress: bool) -> list[Explanation]:
-    """Explain all graphs, and keep the explanations in memory."""
     explanations = []
     with progress_bar(len(source.graphs), "graph", show_progress) as advance:
         for members, graphs, batch in source.read(range(source.num_batches)):
@@ -364,7 +322,6 @@ def _check_same(before: dict[str, Any], now: dict[str, Any], folder: PartFolder)
         old, new = before[name], now[name]
         if old.shape != new.shape or not torch.allclose(old, new, rtol=0, atol=tolerance, equal_nan=True):
             raise ValueError(
-                f"Expected the {name} in the parts of {folder.path} (got others when a batch was explained again). The "
-                "model has changed in a way that its attributes and its code do not show. Pass resume=False to delete "
-                "the parts and start again, or choose another file."
+                f"Expected the {name} in the parts of {folder.path} (got others when a batch was explained again): the "
+                "model has changed. Pass resume=False to delete the parts and start again, or choose another file."
             )

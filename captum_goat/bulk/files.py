@@ -33,18 +33,13 @@ OPTIONAL = ("targets", "edges")  # may be None
 
 
 class GraphAttributions(NamedTuple):
-    """The attributions of one graph.
+    """The attributions of one graph, ``[E]``, or ``[E, C]`` for all classes.
 
-    Attributes:
-        attributions: ``[E]``, or ``[E, C]`` for all classes.
-        edge_index: The edges, ``[2, E]``.
-        target: The explained class; ``None`` where all are explained or there are none.
-        output: The model's output, ``[C]`` or one number, without a last softmax or sigmoid.
-        delta: The convergence delta, one number, or ``[C]`` for all classes.
-        edges: The numbers of the edges in the whole graph, where a node is explained; else ``None``.
+    ``target`` is ``None`` where all classes are explained or there are none; ``output`` is the model's output without a
+    last softmax or sigmoid; ``delta`` is the convergence delta, one per explained class. ``edges`` has the numbers of
+    the edges in the whole graph, where a node is explained.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.bulk import GraphAttributions
         >>> target, edges = torch.tensor(1), torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -64,12 +59,9 @@ class GraphAttributions(NamedTuple):
 class SavedAttributions(Sequence[GraphAttributions]):
     """The attributions of a dataset, read from a file on demand.
 
-    Attributes:
-        meta: The options of the run, the numbers of graphs and edges, and ``largest_error``, the largest convergence
-            delta.
+    ``meta`` has the options of the run, the numbers of graphs and edges, and the largest convergence delta.
 
-    Examples::
-
+    Examples:
         >>> import tempfile
         >>> from captum_goat.bulk import explain_dataset
         >>> from captum_goat.datasets import ba_2motifs
@@ -103,15 +95,10 @@ class SavedAttributions(Sequence[GraphAttributions]):
         return f"{type(self).__name__}({len(self)} graphs, {self.meta['edges']} edges)"
 
     def to_table(self, *, node_names: Sequence[Sequence[Any]] | None = None, **options: Any) -> Any:
-        """Return the attributions of all graphs as a table.
+        """Return the attributions of all graphs as a table; see :func:`~captum_goat.bulk.edge_table`.
 
-        Args:
-            node_names: The names of the nodes, graph by graph.
-            **options: ``top_k`` (of every graph) and ``undirected``, as for :func:`~captum_goat.bulk.edge_table`.
-
-        Returns:
-            A table as :func:`~captum_goat.bulk.edge_table` returns it, with the columns ``graph`` (or ``node``, in a
-            file of nodes) and ``target_class`` (if one was explained) before.
+        ``node_names`` has the names of the nodes, graph by graph. The columns ``graph`` (or ``node``, in a file of
+        nodes) and ``target_class`` (if one was explained) come first.
         """
         unit, numbers = ("node", self.meta["nodes"]) if "nodes" in self.meta else ("graph", range(len(self)))
         rows: list[dict[str, Any]] = []
@@ -123,17 +110,14 @@ class SavedAttributions(Sequence[GraphAttributions]):
         return as_table(rows)
 
     @abstractmethod
-    def __init__(self, path: Path) -> None:
-        """Open a file."""
+    def __init__(self, path: Path) -> None: ...
 
     @abstractmethod
-    def _graph(self, number: int) -> GraphAttributions:
-        """Return the attributions of a graph."""
+    def _graph(self, number: int) -> GraphAttributions: ...
 
     @staticmethod
     @abstractmethod
-    def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
-        """Merge the parts of a run into a file."""
+    def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None: ...  # merges parts of a run into a file
 
 
 def file_format(path: Path) -> type[SavedAttributions]:
@@ -152,21 +136,11 @@ def file_format(path: Path) -> type[SavedAttributions]:
 
 
 def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
-    """Open a file of attributions.
+    """Open a ``.pt`` or ``.parquet`` file that :func:`~captum_goat.bulk.explain_dataset` has written.
 
-    Args:
-        path: A ``.pt`` or ``.parquet`` file that :func:`~captum_goat.bulk.explain_dataset` has written.
+    The result is a sequence with one :class:`~captum_goat.bulk.GraphAttributions` per graph, read on demand.
 
-    Returns:
-        A sequence with one :class:`~captum_goat.bulk.GraphAttributions` per graph, read on demand; ``meta`` has the
-        options of the run.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file contains something else.
-
-    Examples::
-
+    Examples:
         >>> import tempfile
         >>> from captum_goat.bulk import explain_dataset, load_attributions
         >>> from captum_goat.datasets import ba_2motifs
@@ -202,29 +176,15 @@ def is_meta(value: Any) -> bool:
 
 
 class TensorFile(SavedAttributions):
-    """A ``.pt`` file, whose tensors stay on disk until they are used.
+    """A ``.pt`` file, whose tensors stay on disk until they are used."""
 
-    Args:
-        path: The file.
-
-    Attributes:
-        meta: As for :class:`SavedAttributions`.
-        attributions: Those of all graphs, ``[E]``, or ``[E, C]`` for all classes.
-        edge_index: The edges of all graphs ``[2, E]``, with the nodes of every graph counted from 0.
-        ptr: Where the edges of each graph begin, and where the last ones end, ``[G + 1]``.
-        targets: The explained classes, ``[G]``; or ``None``.
-        outputs: The model's outputs, ``[G, C]`` or ``[G]``.
-        deltas: The convergence deltas, ``[G]``, or ``[G, C]`` for all classes.
-        edges: The numbers of the edges in the whole graph, where nodes are explained; else ``None``.
-    """
-
-    attributions: Tensor
-    edge_index: Tensor
-    ptr: Tensor
+    attributions: Tensor  # of all graphs, [E], or [E, C] for all classes
+    edge_index: Tensor  # [2, E], with the nodes of every graph counted from 0
+    ptr: Tensor  # where the edges of each graph begin, and where the last ones end, [G + 1]
     targets: Tensor | None
     outputs: Tensor
     deltas: Tensor
-    edges: Tensor | None
+    edges: Tensor | None  # numbers in the whole graph, where nodes are explained
 
     def __init__(self, path: Path) -> None:
         try:
@@ -248,11 +208,9 @@ class TensorFile(SavedAttributions):
 
     @staticmethod
     def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
-        """Merge the parts of a run.
+        """Merge the parts of a run, with one part in memory: every tensor is collected in a file of its own.
 
-        The rows of every tensor are collected in a file of its own, from which the merged file is then written: the
-        disk must have room for three times the attributions, but the memory only for one part. (Writing to memory that
-        is mapped to a file would be shorter, but kills the process on a full disk.)
+        Writing to memory that is mapped to a file would be shorter, but kills the process on a full disk.
         """
         first = {name: value for name, value in folder.read(0).items() if isinstance(value, Tensor)}
         with ExitStack() as stack:
@@ -268,7 +226,6 @@ class TensorFile(SavedAttributions):
 
 
 def _is_complete(content: Any) -> bool:
-    """Return whether a file has all tensors, with the expected types and shapes."""
     if not isinstance(content, dict) or content.keys() != {*LAYOUT, "ptr", "meta"}:
         return False
     meta, ptr = content["meta"], content["ptr"]

@@ -38,15 +38,10 @@ class _MaskCheck:
 class ModelCheck:
     """The result of :func:`check`; ``str(...)`` is a table.
 
-    Attributes:
-        model: The name of the model's class.
-        explained: What was explained.
-        masks: The results for each value of ``at``, with ``reason`` (which module and operation is unsupported and what
-            to do; empty if the attributions are exact), ``total`` (their sum), ``delta``, ``forward_passes`` and
-            ``backward_passes``.
+    ``masks`` has the results for each value of ``at``: ``reason`` (which operation is unsupported and what to do; empty
+    if the attributions are exact), ``total`` (their sum), ``delta``, ``forward_passes`` and ``backward_passes``.
 
-    Examples::
-
+    Examples:
         >>> from captum_goat.bulk import ModelCheck
         >>> print(ModelCheck("GIN", "prediction for 1 graph(s)", ()))
         GIN, prediction for 1 graph(s)
@@ -83,24 +78,14 @@ class ModelCheck:
 
 
 def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None = None) -> ModelCheck:
-    """Check whether a model can be explained exactly, and count the passes that an attribution takes.
+    """Check whether a model can be explained exactly, and count the passes of an attribution; print the result.
 
     The class that the model predicts for the graph (or for the node with most edges, if the model returns one row per
-    node) is explained for each value of ``at``.
+    node) is explained for each value of ``at``. ``method`` is the model, or a :class:`~captum_goat.GOAtAttribution`
+    that attributes edges. ``arguments`` is a function of ``data``, a graph or a batch of graphs, that returns the
+    model's arguments as a tuple; by default they are looked up by name.
 
-    Args:
-        method: The model, or a :class:`~captum_goat.GOAtAttribution` that attributes edges.
-        data: A graph, or a batch of graphs, for which to check.
-        arguments: A function of ``data`` that returns the model's arguments as a tuple; by default looked up by name.
-
-    Returns:
-        What is supported, and if not, which module and operation is the cause and what to do. Print it.
-
-    Raises:
-        ValueError: If the model is in training mode or the arguments do not fit together.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat import check

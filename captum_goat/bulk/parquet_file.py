@@ -1,10 +1,9 @@
 """Attributions of a dataset as one Parquet file: one row per edge.
 
-Columns: ``graph``, ``edge`` (its number in the graph), ``source``, ``target_node``, ``attribution`` (for all classes
-``attribution_0``, ...), and, the same in all rows of a graph, ``target_class`` (if one was explained), ``output`` or
-``output_0``, ... and ``delta`` or ``delta_0``, .... Where nodes of one graph are explained, ``graph`` counts them,
-``node`` is the node, and ``edge`` is the number of the edge in the whole graph. A graph without edges has one row, with
-nulls for what edges have.
+Columns: ``graph``, ``edge`` (its number in the graph), ``source``, ``target_node``, ``attribution``, and, the same in
+all rows of a graph, ``target_class`` (if one was explained), ``output`` and ``delta``; for several classes
+``attribution_0``, ... Where nodes of one graph are explained, ``graph`` counts them, ``node`` is the node, and ``edge``
+is the number in the whole graph. A graph without edges has one row, with nulls.
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ ROWS_AT_ONCE = 2**17  # in a row group, if it takes several parts to fill it
 
 
 class ParquetFile(SavedAttributions):
-    """A Parquet file, of which one row group at a time is in memory.
-
-    Args:
-        path: The file.
-    """
+    """A Parquet file, of which one row group at a time is in memory."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -68,7 +63,6 @@ class ParquetFile(SavedAttributions):
 
     @staticmethod
     def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
-        """Merge the parts of a run, with one row group at a time in memory."""
         writer, waiting, graphs, rows = None, [], 0, 0
         with ExitStack() as stack:
             for number, part in enumerate(folder.read_all()):
@@ -84,7 +78,6 @@ class ParquetFile(SavedAttributions):
 
 
 def _has_columns(schema: Any) -> bool:
-    """Return whether a file has all columns, with the expected types."""
     kinds = {column.name: column.type for column in schema}
     numbers = [schema.names[0] == "graph", *(types.is_integer(kinds.get(name, pa.null())) for name in NUMBERS)]
     return all(numbers) and all(

@@ -40,13 +40,7 @@ class DamagedPartError(ValueError):
 
 
 class PartFolder:
-    """The folder ``<out>.parts``: one file per finished batch, and ``run.json`` with the options of the run.
-
-    Args:
-        out: The file that the run writes.
-        record: The options of the run by name, as plain values.
-        count: The number of parts.
-    """
+    """The folder ``<out>.parts``: one file per finished batch, and ``run.json`` with the options of the run."""
 
     def __init__(self, out: Path, record: dict[str, Any], count: int) -> None:
         self.out, self.record, self.count = out, record, count
@@ -55,12 +49,7 @@ class PartFolder:
 
     @contextmanager
     def claimed(self, ranks: Ranks) -> Iterator[None]:
-        """Make the folder, and keep other runs out of it; called by all processes of the run.
-
-        Raises:
-            BlockingIOError: If another run writes to it.
-            ValueError: If it exists, but is not the folder of a run.
-        """
+        """Make the folder, and keep other runs out of it; called by all processes of the run."""
 
         def claim() -> int:
             while True:
@@ -83,16 +72,9 @@ class PartFolder:
                 _unlock(self.path / _LOCK, descriptor)
 
     def prepare(self, *, resume: bool) -> dict[int, str]:
-        """Find the parts of the same run in the folder, which must have been claimed.
+        """Return the digests of the graphs in the finished, undamaged parts of the same run, by number.
 
-        Args:
-            resume: Whether to use the parts that are there; otherwise they are deleted.
-
-        Returns:
-            The digests of the graphs in the finished parts, by number; without damaged parts, as after a power failure.
-
-        Raises:
-            ValueError: If the folder has parts of another run.
+        Without ``resume``, parts are deleted. Parts of another run raise ValueError.
         """
         known = self._known_record()
         if not resume:
@@ -215,18 +197,13 @@ def full_disk_explained(folder: Path) -> Iterator[None]:
 
 
 def _header(content: bytes | memoryview) -> bytes:
-    """Return the first line of a part, with the checksum of its content."""
     return f"captum_goat part {hashlib.sha256(content).hexdigest()}\n".encode()
 
 
 def _lock(path: Path) -> int | None:
     """Lock a file, and return its descriptor; ``None`` if another run has just deleted the file: try again.
 
-    The system releases the lock when the descriptor is closed or the process ends, however it ends. Forked processes,
-    such as the workers of a ``DataLoader``, do not hold it.
-
-    Raises:
-        BlockingIOError: If another run has the lock.
+    The system releases the lock when the process ends, however it ends. Forked workers do not hold it.
     """
     folder, mark, descriptor, is_ours = str(path.parent.absolute()), object(), -1, False
     if _locked.setdefault(folder, mark) is not mark:

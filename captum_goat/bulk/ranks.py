@@ -63,10 +63,7 @@ class Ranks:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[torch.device]:
-    """Join the other processes if ``torchrun`` started this one, and yield the device of this process.
-
-    For ``cuda`` without a number every process of a machine gets its own GPU.
-    """
+    """Join the other processes if ``torchrun`` started this one; yield its device, for ``cuda`` a GPU of its own."""
     if "WORLD_SIZE" not in os.environ or dist.is_initialized():
         yield device
         return

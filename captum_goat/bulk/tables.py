@@ -23,24 +23,16 @@ def edge_table(
     top_k: int | None = None,
     undirected: bool = False,
 ) -> Any:
-    """Return the attributions of a graph's edges as a table.
+    """Return the attributions of a graph's edges, ``[E]`` or ``[E, C]``, as a table.
 
-    Args:
-        attributions: One number per edge, ``[E]``, or ``[E, C]`` for several classes.
-        data: The graph, with ``edge_index``. If it is a part of a larger graph, with ``n_id`` and ``e_id``, nodes and
-            edges have the numbers of the larger graph in the table.
-        node_names: The name of every node, such as its element or its account, by its number in the table.
-        top_k: Only so many edges, those of largest magnitude first; ``None`` for all edges in their order.
-        undirected: Whether the directions of an edge (and parallel edges) are one row, with the sum of their
-            attributions, so that the column adds up to the same number.
+    The columns are ``edge``, ``source``, ``target``, with ``node_names`` also ``source_name`` and ``target_name``, then
+    ``attribution``, or ``attribution_0``, ... for several classes. It is a :class:`pandas.DataFrame`, or a list of
+    dictionaries if pandas is not installed. If ``data`` is a part of a larger graph, with ``n_id`` and ``e_id``, nodes
+    and edges have the numbers of the larger graph, in ``node_names`` as well. ``top_k`` keeps only so many edges, those
+    of largest magnitude first. ``undirected`` makes one row of the directions of an edge (and of parallel edges), with
+    the sum of their attributions and the number of the first of them.
 
-    Returns:
-        A :class:`pandas.DataFrame`, or a list of dictionaries if pandas is not installed. Columns: ``edge``,
-        ``source``, ``target``, with ``node_names`` also ``source_name`` and ``target_name``, then ``attribution``, for
-        several classes ``attribution_0``, .... In an undirected table, ``edge`` is the first of the merged edges.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.bulk import edge_table
@@ -66,10 +58,8 @@ def edge_rows(
     scores: Tensor = torch.as_tensor(attributions).detach().cpu()
     ends: Tensor = torch.as_tensor(data.edge_index).cpu()
     if scores.dim() not in (1, 2) or len(scores) != ends.size(1):
-        raise ValueError(
-            f"Expected one attribution per edge, [{ends.size(1)}] or [{ends.size(1)}, classes] (got "
-            f"{list(scores.shape)})."
-        )
+        expected = f"[{ends.size(1)}] or [{ends.size(1)}, classes]"
+        raise ValueError(f"Expected one attribution per edge, {expected} (got {list(scores.shape)}).")
     edges = torch.arange(len(scores))
     if undirected and len(edges):
         feature = undirected_feature_mask(ends)
@@ -109,14 +99,9 @@ def as_table(rows: list[dict[str, Any]]) -> Any:
 
 
 def write_table(table: Any, path: str | PathLike[str]) -> None:
-    r"""Write a table to a ``.csv`` or ``.parquet`` file (needs pyarrow).
+    r"""Write a table of :func:`edge_table` or a method ``to_table`` to a ``.csv`` or ``.parquet`` file (needs pyarrow).
 
-    Args:
-        table: A table as :func:`edge_table` and the methods ``to_table`` return it.
-        path: The file.
-
-    Examples::
-
+    Examples:
         >>> import tempfile
         >>> from pathlib import Path
         >>> from captum_goat.bulk import write_table

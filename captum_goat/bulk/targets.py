@@ -18,25 +18,15 @@ NAMES = ("predicted", "label", "all")
 
 @dataclass(frozen=True)
 class Targets:
-    """What is explained for every graph or node.
+    """What is explained for every graph or node."""
 
-    Attributes:
-        target: A name or a class; ``None`` if there are ``classes``, or for a model with one number per graph or node.
-        classes: The class of every graph or node, if they were passed one by one.
-        unit: ``"graph"`` or ``"node"``.
-    """
-
-    target: str | int | None
-    classes: Tensor | None
-    unit: str
+    target: str | int | None  # a name or a class
+    classes: Tensor | None  # of every graph or node, if they were passed one by one
+    unit: str  # "graph" or "node"
 
     @classmethod
     def of(cls, target: Any, count: int, unit: Literal["graph", "node"]) -> Targets:
-        """Read the option ``target`` for a number of graphs or nodes.
-
-        Raises:
-            ValueError: If it does not say for every graph or node what to explain.
-        """
+        """Read the option ``target`` for a number of graphs or nodes."""
         if target is None or type(target) is int or (isinstance(target, str) and target in NAMES):
             return cls(target, None, unit)
         got = repr(target)

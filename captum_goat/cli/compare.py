@@ -92,14 +92,11 @@ def _explainer(name: str) -> str | EdgeExplainer:
     try:
         made: EdgeExplainer = find_class(name)()
     except TypeError as error:
-        raise ValueError(
-            f"Expected {name} to be a class that can be called without arguments (got: {error})."
-        ) from error
+        raise ValueError(f"Expected {name} as a class that can be called without arguments (got: {error}).") from error
     return made
 
 
 def _some_graphs(options: argparse.Namespace, graphs: Sequence[Data]) -> Chosen:
-    """Draw some of the graphs that have edges, with their labels."""
     drawn = (graphs[number] for number in _drawn(len(graphs), options.seed))
     chosen = list(islice((graph.to(options.device) for graph in drawn if graph.num_edges), options.limit))
     return chosen, None, [graph.y for graph in chosen]
@@ -116,7 +113,6 @@ def _some_nodes(options: argparse.Namespace, graphs: Sequence[Data]) -> Chosen:
 
 
 def _drawn(count: int, seed: int) -> list[int]:
-    """Return the integers below ``count`` in random order."""
     numbers: list[int] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     return numbers
 

@@ -26,11 +26,7 @@ FLAGS = {"resume=False": "--restart", "batch_size=1": "--batch-size 1", "call ex
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, print its errors, and return its exit code.
-
-    Args:
-        arguments: The words after ``captum-goat``; ``None`` for those of this process.
-    """
+    """Run a command, given by words or by those of this process, print its errors, and return its exit code."""
     parser = _parser()
     words = sys.argv[1:] if arguments is None else list(arguments)
     if not words:
@@ -62,8 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     epilogs = {"compare": compare.EPILOG, "explain": explain.EPILOG}
     made = {}
     for name, text in COMMANDS.items():
-        form = argparse.RawDescriptionHelpFormatter
-        description = f"{text[0].upper()}{text[1:]}."
+        form, description = argparse.RawDescriptionHelpFormatter, f"{text.capitalize()}."
         made[name] = commands.add_parser(
             name, help=text, description=description, epilog=epilogs.get(name), formatter_class=form
         )
@@ -75,7 +70,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(options: argparse.Namespace) -> int:
-    """Check a model, and return 0 if it can be explained with ``at="message"``."""
     model, graphs = load_sources(options)
     if not 0 <= options.graph < len(graphs):
         raise ValueError(f"Expected --graph from 0 to {len(graphs) - 1} (got {options.graph}).")

@@ -27,18 +27,9 @@ GRAPH_CLASSES = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage)  # allowed i
 def load_model(
     path: Path, class_name: str | None = None, arguments: str | None = None, *, trust_pickle: bool = False
 ) -> Module:
-    """Load a model to the CPU, in evaluation mode.
+    """Load a model to the CPU, in evaluation mode: its class with its weights, or a whole model that is trusted.
 
-    Args:
-        path: A file with the model's weights (its ``state_dict()``, alone or in a checkpoint); or, without
-            ``class_name``, with the whole model.
-        class_name: The model's class, ``module:ClassName``.
-        arguments: The arguments of the class in JSON: an object for keyword arguments, or a list.
-        trust_pickle: Whether to unpickle a whole model, which executes whatever code is in the file.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file contains something else, or does not fit the class.
+    ``arguments`` of the class are JSON: an object for keyword arguments, or a list.
     """
     if not path.is_file():
         raise FileNotFoundError(f"Expected a model in {path} (got no such file).")
@@ -82,19 +73,9 @@ def load_model(
 def load_graphs(path: Path, *, trust_pickle: bool = False) -> Sequence[Data]:
     """Load graphs, without changing or downloading anything.
 
-    Args:
-        path: A ``.pt`` file with a graph, a list of graphs, or what PyG's ``InMemoryDataset`` saves; or a folder with
-            such a file as ``processed/data.pt``, or with the text files ``<name>_A.txt``, ... of the TU collection,
-            there or in ``raw``; or a folder whose only such folder this is, as the ``root`` of a ``TUDataset``.
-        trust_pickle: Whether to unpickle other objects, too, which executes whatever code is in the file.
-
-    Returns:
-        The graphs. For the TU collection, features are the node and edge labels without the attributes, as
-        ``TUDataset`` has them by default.
-
-    Raises:
-        FileNotFoundError: If there is no such file or folder.
-        ValueError: If it contains something else.
+    ``path`` is a ``.pt`` file with a graph, a list of graphs, or what PyG's ``InMemoryDataset`` saves; or a folder with
+    such a file as ``processed/data.pt``, or with text files ``<name>_A.txt``, ... of the TU collection, there or in
+    ``raw``; or a folder whose only such folder this is. TU features are node and edge labels, as in ``TUDataset``.
     """
     if path.is_file():
         if trust_pickle:
@@ -121,11 +102,7 @@ def load_graphs(path: Path, *, trust_pickle: bool = False) -> Sequence[Data]:
 
 
 def find_class(name: str) -> type[Any]:
-    """Import a class ``module:ClassName``, without calling it.
-
-    Raises:
-        ValueError: If it cannot be imported, or is not a class.
-    """
+    """Import a class ``module:ClassName``, without calling it."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise ValueError(f"Expected a class as module:ClassName (got {name!r}).")
@@ -161,7 +138,6 @@ def _check_no_program(path: Path) -> None:
 
 
 def _graphs(content: Any, path: Path) -> Sequence[Data]:
-    """Return the content of a file as a sequence of graphs."""
     if isinstance(content, Batch):
         graphs: list[Data] = content.to_data_list()
         return graphs

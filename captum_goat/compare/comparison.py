@@ -31,23 +31,13 @@ the change of the logit, for explainers whose scores are meant to add up to it."
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One value of a comparison.
+    """One value of a comparison: of an explainer, a metric and, where a metric has one, a sparsity.
 
-    Attributes:
-        explainer: The name of the explainer.
-        metric: The name of the metric.
-        sparsity: The share of edges that is not selected; empty for metrics without sparsity, and for means over all
-            sparsities.
-        value: The mean over graphs; the median for ``seconds_alone``.
-        error: The standard error of the mean; nan for values that are not means over graphs.
-        n: The number of graphs.
-        difference: The mean difference to the reference's values on the same graphs; nan if there is none.
-        difference_error: Its standard error.
-        verdict: ``"better"`` or ``"worse"`` than the reference if the difference exceeds two standard errors, else
-            ``"alike"``; empty if there is no standard error.
+    ``value`` is the mean over ``n`` graphs (the median for ``seconds_alone``), and ``error`` its standard error, nan
+    for values that are not means. ``difference`` is the mean difference to the reference on the same graphs.
+    ``verdict`` is ``"better"`` or ``"worse"`` if that exceeds two standard errors, else ``"alike"``.
 
-    Examples::
-
+    Examples:
         >>> from captum_goat.compare import ComparisonRow
         >>> row = ComparisonRow("occlusion", "area_gain", "", value=0.5, error=0.1, n=9)
         >>> row.value, row.verdict
@@ -69,31 +59,19 @@ class ComparisonRow:
 class Comparison:
     """The result of :func:`~captum_goat.compare.compare`; ``print`` shows it as a table.
 
-    Attributes:
-        rows: All values, one row per explainer, metric and, for fidelities, sparsity.
-        scores: The edge scores of each explainer, one tensor ``[E]`` per graph. An explainer that ran out of time has
-            scores for the first graphs only.
-        values: The values of each explainer by metric and sparsity, one per graph, ``[G]``:
-            ``values["goat"]["area_gain", ""]``, ``values["goat"]["fidelity_plus", "0.7"]``.
-        skipped: The reasons why explainers were skipped, by name.
-        failed: The errors of explainers that failed, by name; raise one to see its traceback.
-        reference: The explainer that the others are compared with; ``None`` if it did not explain anything.
-        num_graphs: G, the number of graphs.
-        sparsities: The shares of edges that are not selected.
-        node_policy: What happens to nodes without edges.
-        notes: Further remarks.
+    ``rows`` has one row per explainer, metric and, for fidelities, sparsity. ``scores`` has the edge scores of each
+    explainer, ``[E]`` for each graph that it explained in time. ``values`` has the values of each explainer by metric
+    and sparsity, ``[G]``: ``values["goat"]["area_gain", ""]``, ``values["goat"]["fidelity_plus", "0.7"]``. ``skipped``
+    has the reasons, and ``failed`` the errors, of explainers without scores, by name.
 
-    Examples::
-
+    Examples:
         >>> from captum_goat.compare import Comparison, compare
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier
         >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
         >>> comparison: Comparison = compare(model, ba_2motifs(3), ("goat", "random"), show_progress=False)
-        >>> comparison
-        Comparison(goat, random: 3 graphs)
-        >>> comparison.get("goat", "area_gain").n, len(comparison.scores["random"])
-        (3, 3)
+        >>> comparison, comparison.get("goat", "area_gain").n, len(comparison.scores["random"])
+        (Comparison(goat, random: 3 graphs), 3, 3)
         >>> comparison.best("completeness_error"), comparison.skipped
         ('goat', {})
     """
@@ -110,31 +88,40 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return _text(self)
+        def gain(name: str) -> float:
+            row = self.get(name, "area_gain")
+            return -math.inf if row is None else row.value
+
+        names, sparsities = sorted(self.scores, key=gain, reverse=True), self.sparsities
+        sections = [
+            f"{len(names)} explainer(s) on {self.num_graphs} graph(s), sparsities from {sparsities[0]:g} to "
+            f"{sparsities[-1]:g}. Edges are removed, as many for every explainer; nodes without edges "
+            f"{self.node_policy}."
+        ]
+        if names:
+            sections += _tables(self, names)
+        errors = ((name, type(error).__name__, " ".join(str(error).split())) for name, error in self.failed.items())
+        failed = {name: f"{kind}: {message[:300]}" for name, kind, message in errors}
+        for title, reasons in (("Skipped", self.skipped), ("Failed", failed)):
+            if reasons:
+                lines = (f"- `{name}`: {reason}" for name, reason in reasons.items())
+                sections.append(f"{title}:\n\n" + "\n".join(lines))
+        return "\n\n".join([*sections, *self.notes])
+
+    _repr_markdown_ = __str__  # for notebooks
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.scores)}: {self.num_graphs} graphs)"
 
-    def _repr_markdown_(self) -> str:
-        """Return the tables for notebooks."""
-        return str(self)
-
     def get(self, explainer: str, metric: str, sparsity: float | None = None) -> ComparisonRow | None:
-        """Return the row of an explainer and a metric; ``None`` if there is no such row.
-
-        ``fidelity_plus`` and ``fidelity_minus`` have a row for each sparsity.
-        """
+        """Return the row of an explainer, a metric and, for fidelities, a sparsity; ``None`` if there is none."""
         rows = [row for row in self.rows if (row.explainer, row.metric) == (explainer, metric)]
         if sparsity is None:
             return next((row for row in rows if not row.sparsity), None)
         return next((row for row in rows if row.sparsity and abs(float(row.sparsity) - sparsity) < ROUNDING), None)
 
     def best(self, metric: str = "area_gain", sparsity: float | None = None) -> str:
-        """Return the explainer with the best mean of a metric, among those that explained the most graphs.
-
-        Others may be as good: the verdicts, with this one as the reference, tell. A metric that was not measured raises
-        ValueError.
-        """
+        """Return the explainer with the best mean of a metric, among those that explained the most graphs."""
         rows = [row for name in self.scores if (row := self.get(name, metric, sparsity)) is not None]
         if not rows:
             known = ", ".join(sorted({row.metric for row in self.rows})) or "nothing"
@@ -145,10 +132,7 @@ class Comparison:
         return max(complete, key=lambda row: sign * row.value).explainer
 
     def write(self, folder: str | PathLike[str]) -> Path:
-        """Write ``comparison.md``, ``comparison.csv`` and, if matplotlib is installed, the curves as ``fidelity.png``.
-
-        The folder is created if necessary. The path of ``comparison.md`` is returned.
-        """
+        """Write ``comparison.md`` (its path is returned), ``comparison.csv`` and, with matplotlib, ``fidelity.png``."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "comparison.csv").open("w", newline="", encoding="utf-8") as file:
@@ -170,11 +154,7 @@ class Comparison:
 def rows_of(
     name: str, explanation: TimedScores, values: Mapping[Key, Tensor], reference: Mapping[Key, Tensor] | None
 ) -> Iterator[ComparisonRow]:
-    """Yield all rows of an explainer, given its times and its values, one per graph.
-
-    ``reference`` has the values of the reference; ``None`` if this is the reference, or if there is none. Differences
-    are taken on the first graphs, which both have explained.
-    """
+    """Yield all rows of an explainer; differences to the reference are taken on the graphs that both explained."""
     for (metric, sparsity), numbers in values.items():
         value, error, n = mean_and_error(numbers)
         if n:
@@ -196,77 +176,41 @@ def rows_of(
     yield ComparisonRow(name, "seconds_to_fit", "", explanation.seconds_to_fit)
 
 
-def _text(comparison: Comparison) -> str:
-    """Return a comparison as text, the explainer with the best gain first."""
-
-    def gain(name: str) -> float:
-        row = comparison.get(name, "area_gain")
-        return -math.inf if row is None else row.value
-
-    names, sparsities = sorted(comparison.scores, key=gain, reverse=True), comparison.sparsities
-    sections = [
-        f"{len(names)} explainer(s) on {comparison.num_graphs} graph(s), sparsities from {sparsities[0]:g} to "
-        f"{sparsities[-1]:g}. Edges are removed, as many for every explainer; nodes without edges "
-        f"{comparison.node_policy}."
-    ]
-    if names:
-        sections += _tables(comparison, names)
-    if comparison.skipped:
-        lines = (f"- `{name}`: {reason}" for name, reason in comparison.skipped.items())
-        sections.append("Skipped:\n\n" + "\n".join(lines))
-    if comparison.failed:
-        errors = comparison.failed.items()
-        lines = (f"- `{name}`: {type(error).__name__}: {' '.join(str(error).split())[:300]}" for name, error in errors)
-        sections.append("Failed:\n\n" + "\n".join(lines))
-    return "\n\n".join([*sections, *comparison.notes])
-
-
 def _tables(comparison: Comparison, names: Sequence[str]) -> list[str]:
-    """Return the table of fidelities, with the differences of gains, and the table of the other metrics."""
-
-    def column(metric: str, formatted: Callable[[ComparisonRow], str]) -> list[str]:
+    def column(metric: str, formatted: Callable[[float], str]) -> list[str]:
         rows = (comparison.get(name, metric) for name in names)
+        return [EMPTY if row is None else formatted(row.value) for row in rows]
+
+    def of_gain(formatted: Callable[[ComparisonRow], str]) -> list[str]:
+        rows = (comparison.get(name, "area_gain") for name in names)
         return [EMPTY if row is None else formatted(row) for row in rows]
 
-    def fixed(row: ComparisonRow) -> str:
-        return number(row.value)
-
-    def significant(row: ComparisonRow) -> str:
-        return f"{row.value:.2g}"
-
-    def duration(row: ComparisonRow) -> str:
-        return seconds(row.value)
-
+    significant = "{:.2g}".format
     fidelities = {
         "explainer": [f"`{name}`" for name in names],
-        "fid+": column("area_plus", fixed),
-        "fid-": column("area_minus", fixed),
-        "gain": column("area_gain", fixed),
-        f"gain - `{comparison.reference}`'s": column(
-            "area_gain", lambda row: signed(row.difference, row.difference_error)
-        ),
-        "verdict": column("area_gain", lambda row: row.verdict or EMPTY),
+        "fid+": column("area_plus", number),
+        "fid-": column("area_minus", number),
+        "gain": column("area_gain", number),
+        f"gain - `{comparison.reference}`'s": of_gain(lambda row: signed(row.difference, row.difference_error)),
+        "verdict": of_gain(lambda row: row.verdict or EMPTY),
         "graphs": [str(len(comparison.scores[name])) for name in names],
     }
     others = {
         "explainer": fidelities["explainer"],
-        "robust gain": column("robust_gain", fixed),
-        "characterization": column("characterization_score", fixed),
-        "AUC": column("ground_truth_auc", fixed),
+        "robust gain": column("robust_gain", number),
+        "characterization": column("characterization_score", number),
+        "AUC": column("ground_truth_auc", number),
         "infidelity": column("infidelity", significant),
         "completeness error": column("largest_completeness_error", significant),
-        "time alone": column("seconds_alone", duration),
-        "in batches": column("seconds_in_batch", duration),
-        "to fit": column("seconds_to_fit", lambda row: duration(row) if row.value >= LEAST_SECONDS else EMPTY),
+        "time alone": column("seconds_alone", seconds),
+        "in batches": column("seconds_in_batch", seconds),
+        "to fit": column("seconds_to_fit", lambda value: seconds(value) if value >= LEAST_SECONDS else EMPTY),
     }
     return [_table(fidelities), _table(others)]
 
 
 def _table(columns: Mapping[str, Sequence[str]]) -> str:
-    """Return a Markdown table that is readable as plain text; columns without any value are left out.
-
-    Cells are padded to the width of their column, and numbers are aligned to the right.
-    """
+    """Return a Markdown table that is readable as plain text; columns without any value are left out."""
     padded = []
     for title, cells in columns.items():
         if any(cell != EMPTY for cell in cells):
@@ -284,28 +228,14 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a time in a readable unit; a dash for ``None`` and nan.
-
-    Examples::
-
-        >>> from captum_goat.compare.comparison import seconds
-        >>> seconds(0.00123), seconds(2.5)
-        ('1.23 ms', '2.50 s')
-    """
+    """Return a time in a readable unit; a dash for ``None`` and nan."""
     if value is None or math.isnan(value):
         return EMPTY
     return f"{value:.3g} s" if value >= 10 else f"{value:.2f} s" if value >= 1 else f"{1e3 * value:.3g} ms"
 
 
 def signed(difference: float, error: float) -> str:
-    """Return a difference with its standard error; a dash for nan.
-
-    Examples::
-
-        >>> from captum_goat.compare.comparison import signed
-        >>> signed(0.25, 0.1), signed(-0.00002, 0.00001)
-        ('+0.250 ± 0.100', '-2e-05 ± 1e-05')
-    """
+    """Return a difference with its standard error; a dash for nan."""
     if math.isnan(difference):
         return EMPTY
     digits = ".0e" if 0 < abs(difference) < TINY else ".3f"

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch
 
 from captum_goat import EdgeMaskedModel
 from captum_goat.compare.explainers import EdgeExplainer, Explainer, ExplainerSkippedError
@@ -41,22 +41,13 @@ class ExplainerTooSlowError(ExplainerSkippedError):
 
 @dataclass(frozen=True)
 class TimedScores:
-    """The edge scores of the first graphs, and the time they took.
+    """The edge scores of the first graphs, and the time they took."""
 
-    Attributes:
-        scores: The edge scores of each graph, ``[E]`` each.
-        seconds_alone: The seconds for single graphs, ``[M]``.
-        seconds_in_batch: The seconds per graph in batches; nan if the explainer takes one graph at a time.
-        seconds_to_fit: The seconds for learning.
-        completeness_error: How far each graph's scores are from adding up, ``[G]``; nan for explainers that are not
-            complete.
-    """
-
-    scores: list[Tensor]
-    seconds_alone: Tensor
-    seconds_in_batch: float
+    scores: list[Tensor]  # of each graph, [E]
+    seconds_alone: Tensor  # for single graphs, [M]
+    seconds_in_batch: float  # per graph; nan if the explainer takes one graph at a time
     seconds_to_fit: float
-    completeness_error: Tensor
+    completeness_error: Tensor  # of each graph, [G]; nan for explainers that are not complete
 
 
 def clock() -> float:
@@ -66,11 +57,9 @@ def clock() -> float:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeLimitError, by a signal, in what takes too much processor time.
+    """Raise TimeLimitError, by a signal, in what takes too much processor time, if this is the main thread.
 
-    This has no effect in other threads than the main one, and where there are no signals. The timer follows the wall
-    clock and checks the processor time when it ends: while a timer of processor time runs, Linux may count that time in
-    ticks of some milliseconds only, too coarse to time short calls.
+    The timer follows the wall clock: with a timer of processor time, Linux may count that time in coarse ticks only.
     """
     possible = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     if not possible or seconds == float("inf"):
@@ -99,23 +88,11 @@ def make_explainer(factory: Callable[..., Explainer], seed: int) -> Explainer:
 
 
 def explain(
-    explainer: EdgeExplainer,
-    subject: Subject,
-    budget: float = float("inf"),
-    advance: Advance = lambda _: None,
+    explainer: EdgeExplainer, subject: Subject, budget: float = float("inf"), advance: Advance = lambda _: None
 ) -> TimedScores:
-    """Explain the target classes of the graphs, or of the first ones if the time is not enough for all.
+    """Explain the target classes of the graphs, or of the first ones if the budget, in seconds, is not enough for all.
 
-    Args:
-        explainer: The explainer. It gets batches if it has a true attribute ``batched``, else one graph at a time.
-        subject: The model, the graphs and their classes.
-        budget: The seconds after which no further graphs are started. One graph is explained in any case, unless it
-            takes several times as long.
-        advance: Called with the number of graphs whenever some are explained.
-
-    Raises:
-        ExplainerSkippedError: If the explainer does not apply to the model, or is too slow.
-        ValueError: If its scores are not one finite number per edge.
+    One graph is explained in any case, unless it takes several times the budget.
     """
     start = clock()
     explainer.fit(subject.model, subject.training_graphs)
@@ -133,12 +110,7 @@ def explain(
 
 
 def _timed(
-    explainer: EdgeExplainer,
-    subject: Subject,
-    count: int,
-    size: int,
-    budget: float,
-    advance: Advance = lambda _: None,
+    explainer: EdgeExplainer, subject: Subject, count: int, size: int, budget: float, advance: Advance = lambda _: None
 ) -> tuple[list[Tensor], list[float]]:
     """Return the scores of the first ``count`` graphs, and the seconds of each call with ``size`` graphs."""
     scores: list[Tensor] = []
@@ -159,24 +131,15 @@ def _timed(
                 break
             raise ExplainerTooSlowError(f"one graph with {data.num_edges} edges took over {longest:.0f} s") from error
         seconds.append(clock() - start)
-        scores += _check(new_scores, data).split([graph.num_edges for graph in graphs])
+        # Checked twice: a finite number may overflow in another dtype.
+        checked = check_scores(check_scores(new_scores, data).to(data.x), data)
+        scores += checked.split([graph.num_edges for graph in graphs])
         advance(len(graphs))
     return scores, seconds
 
 
-def _check(scores: Tensor, data: Data | Batch) -> Tensor:
-    """Return scores in the dtype of the node features; raise ValueError unless they are one finite number per edge."""
-    return check_scores(check_scores(scores, data).to(data.x), data)  # a finite number may overflow in another dtype
-
-
 def completeness_error(explainer: EdgeExplainer, subject: Subject, scores: list[Tensor]) -> Tensor:
-    r"""Return how far the scores of the first graphs are from adding up, one number per graph.
-
-    .. math:: \left|\sum_e s_e - (f(G)_c - f(\text{no edges})_c)\right|
-
-    The explainer's attribute ``baseline`` decides whether "no edges" means masked messages or removed edges; masked if
-    it has none. The result is nan for an explainer that is not complete.
-    """
+    r"""Return :math:`|\sum_e s_e - (f(G)_c - f(\text{no edges})_c)|` of the first graphs; nan if not ``complete``."""
     totals = torch.stack([graph_scores.sum() for graph_scores in scores])
     if not explainer.complete:
         return torch.full_like(totals, torch.nan)

@@ -10,17 +10,8 @@ import torch
 from torch import Generator, Tensor
 from torch_geometric.data import Batch
 
+from captum_goat import metrics
 from captum_goat.compare.subject import Subject, chunks
-from captum_goat.metrics import (
-    NodePolicy,
-    area_under_curve,
-    characterization_score,
-    fidelity_curve,
-    graph_infidelity,
-    ground_truth_auc,
-    robust_fidelity,
-    select_edges,
-)
 from captum_goat.tracking import UnsupportedModelError
 
 INFIDELITY_SAMPLES = 20
@@ -47,22 +38,11 @@ LESS_IS_BETTER = {
 
 
 class Conditions(NamedTuple):
-    """How explanations are measured, the same for every explainer.
+    """How explanations are measured, the same for every explainer."""
 
-    Attributes:
-        sparsities: The shares of edges that are not selected, in ascending order.
-        node_policy: What happens to nodes without edges.
-        seed: The seed of robust fidelities and infidelity.
-    """
-
-    sparsities: tuple[float, ...] = SPARSITIES
-    node_policy: NodePolicy = "stay"
-    seed: int = 0
-
-    @property
-    def middle(self) -> float:
-        """The sparsity at which robust fidelities are measured."""
-        return self.sparsities[len(self.sparsities) // 2]
+    sparsities: tuple[float, ...] = SPARSITIES  # shares of edges that are not selected, in ascending order
+    node_policy: metrics.NodePolicy = "stay"
+    seed: int = 0  # of robust fidelities and infidelity
 
     def check(self) -> None:
         """Raise ValueError if the sparsities or the node policy are invalid."""
@@ -74,10 +54,7 @@ class Conditions(NamedTuple):
 
 
 def measure(subject: Subject, scores: Sequence[Tensor], conditions: Conditions) -> dict[Key, Tensor]:
-    """Return all metrics of the scores of the first graphs, ``[E]`` each.
-
-    There is one value per graph that has scores, by metric and sparsity; nan where a metric does not apply.
-    """
+    """Return all metrics of the first graphs by metric and sparsity, ``[G]`` each; nan where one does not apply."""
     measured: dict[Key, list[Tensor]] = {}
     for part in chunks(subject.graphs):
         if part.start >= len(scores):
@@ -93,7 +70,7 @@ def measure(subject: Subject, scores: Sequence[Tensor], conditions: Conditions) 
 
 def _measure(subject: Subject, batch: Batch, scores: Tensor, part: slice, conditions: Conditions) -> dict[Key, Tensor]:
     model, target, (sparsities, node_policy, seed) = subject.model, subject.target[part], conditions
-    curve = fidelity_curve(model, batch, scores, sparsities, target, node_policy)
+    curve = metrics.fidelity_curve(model, batch, scores, sparsities, target, node_policy)
     values: dict[Key, Tensor] = {}
     for sparsity, plus, minus in zip(sparsities, curve.plus, curve.minus, strict=True):
         values["fidelity_plus", str(sparsity)], values["fidelity_minus", str(sparsity)] = plus, minus
@@ -101,20 +78,21 @@ def _measure(subject: Subject, batch: Batch, scores: Tensor, part: slice, condit
         "area_plus": curve.plus,
         "area_minus": curve.minus,
         "area_gain": curve.plus - curve.minus,
-        "characterization_score": characterization_score(curve.plus, curve.minus),
+        "characterization_score": metrics.characterization_score(curve.plus, curve.minus),
     }
     for metric, heights in curves.items():
-        values[metric, ""] = area_under_curve(heights, curve.sparsities, normalize=True)
+        values[metric, ""] = metrics.area_under_curve(heights, curve.sparsities, normalize=True)
     # Every explainer gets the same random numbers: they are seeded anew for each part.
-    selected, random = select_edges(batch, scores, conditions.middle), Generator().manual_seed(seed + part.start)
-    robust = robust_fidelity(model, batch, selected, target, node_policy, generator=random)
+    middle, random = sparsities[len(sparsities) // 2], Generator().manual_seed(seed + part.start)
+    selected = metrics.select_edges(batch, scores, middle)
+    robust = metrics.robust_fidelity(model, batch, selected, target, node_policy, generator=random)
     values["robust_fidelity_plus", ""], values["robust_fidelity_minus", ""] = robust.plus, robust.minus
     values["robust_gain", ""] = robust.delta
     if "edge_label" in batch:
-        values["ground_truth_auc", ""] = ground_truth_auc(batch, scores)
+        values["ground_truth_auc", ""] = metrics.ground_truth_auc(batch, scores)
     random.manual_seed(seed + part.start)
     try:  # scaled by the factor that fits best, so that scores of any unit compare
-        infidelity = graph_infidelity(
+        infidelity = metrics.graph_infidelity(
             model, batch, scores, target, samples=INFIDELITY_SAMPLES, normalize=True, generator=random
         )
     except UnsupportedModelError:  # the model has no messages that could be masked
@@ -124,15 +102,7 @@ def _measure(subject: Subject, batch: Batch, scores: Tensor, part: slice, condit
 
 
 def mean_and_error(values: Tensor) -> tuple[float, float, int]:
-    r"""Return the mean, its standard error :math:`s / \sqrt n` and the number of values, ignoring nan.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.compare.measures import mean_and_error
-        >>> mean_and_error(torch.tensor([1.0, 3.0, torch.nan]))
-        (2.0, 1.0, 2)
-    """
+    r"""Return the mean, its standard error :math:`s / \sqrt n` and the number of values, ignoring nan."""
     values = values[~values.isnan()].double()
     n = len(values)
     if n == 0:
@@ -141,17 +111,7 @@ def mean_and_error(values: Tensor) -> tuple[float, float, int]:
 
 
 def verdict(metric: str, difference: float, error: float) -> Verdict | Literal[""]:
-    """Return the verdict on a mean paired difference to the reference.
-
-    It is ``"better"`` or ``"worse"`` if the difference exceeds two standard errors and is visible in three digits, else
-    ``"alike"``; empty if there is no standard error.
-
-    Examples::
-
-        >>> from captum_goat.compare.measures import verdict
-        >>> verdict("area_plus", 0.3, 0.1), verdict("area_minus", 0.3, 0.1), verdict("area_minus", 0.3, 0.2)
-        ('better', 'worse', 'alike')
-    """
+    """Return whether a paired difference to the reference exceeds two standard errors and shows in three digits."""
     if math.isnan(difference) or math.isnan(error):
         return ""
     if abs(difference) <= max(TINY, DECISIVE * error):

@@ -43,50 +43,34 @@ def compare(
     """Compare explainers on a model and graphs.
 
     All explainers explain the same classes of the same graphs, each on its own copy of the model. At every sparsity the
-    same number of edges is selected from each, those with the highest scores, and edges are really removed.
+    same number of edges is selected from each, those with the highest scores, and edges are really removed. Explainers
+    that do not apply, or whose packages are not installed, are in ``skipped`` of the result, others in ``failed``.
 
     Args:
-        model: A classifier in evaluation mode, called as ``model(x, edge_index, batch)``, that returns logits
-            ``[G, C]``. It does not change. With ``nodes``, one called as ``model(x, edge_index)`` that returns logits
-            ``[N, C]``.
+        model: A classifier in evaluation mode, called as ``model(x, edge_index, batch)``, that returns logits ``[G,
+            C]``; with ``nodes``, one called as ``model(x, edge_index)`` that returns logits ``[N, C]``.
         graphs: Graphs that the model was not trained on, in random order: an explainer that runs out of time explains
-            the first ones. They need ``x`` and ``edge_index``; ``edge_label``, bool ``[E]``, is the ground truth if it
-            is known. With ``nodes``, one graph.
-        explainers: Explainers, or names of :data:`~captum_goat.compare.explainers.EXPLAINERS`. An explainer of one's
-            own is an object of a subclass of :class:`~captum_goat.compare.explainers.Explainer`, or any object with
-            the attributes of :class:`~captum_goat.compare.explainers.EdgeExplainer`.
+            the first ones. ``edge_label``, bool ``[E]``, is the ground truth if it is known. With ``nodes``, one graph.
+        explainers: Names of :data:`~captum_goat.compare.explainers.EXPLAINERS`, or objects of subclasses of
+            :class:`~captum_goat.compare.explainers.Explainer`.
         target: The class to explain, for all graphs or one per graph; ``None`` for the predicted class.
-        nodes: The nodes to explain, as numbers or as a mask ``[N]``, each in its computation graph
-            (:func:`~captum_goat.compare.computation_graphs`).
+        nodes: The nodes to explain, as numbers or as a mask ``[N]``, each in its :func:`computation graph
+            <captum_goat.compare.computation_graphs>`.
         num_hops: For ``nodes``, the number of message-passing layers; one more if degrees matter, as in GCN.
-        training_graphs: Other graphs, for explainers that have to learn; without any, they are skipped. For ``nodes``,
-            computation graphs.
+        training_graphs: Other graphs (for ``nodes``, computation graphs), for explainers that have to learn.
         sparsities: The shares of edges that are not selected, in ascending order.
-        node_policy: What happens to nodes without edges, as for :func:`~captum_goat.metrics.fidelity_plus`: they
-            ``"stay"`` in the graph, or ``"leave"`` the pool. With ``nodes``, they stay.
-        reference: The name of the explainer that the others are compared with. If it is not among them, there are no
-            differences.
+        node_policy: What happens to nodes without edges, as for :func:`~captum_goat.metrics.fidelity_plus`.
+        reference: The name of the explainer that the others are compared with; without it, there are no differences.
         budget: The seconds after which an explainer starts no further graphs; infinity for no limit.
         seed: The seed of explainers and metrics.
         show_progress: Whether to show a progress bar (if tqdm is installed).
 
-    Returns:
-        The result; ``print`` shows it. Explainers that do not apply, or whose packages are not installed, are in its
-        ``skipped``, and those that raised another error in its ``failed``.
-
-    Raises:
-        ValueError: If the arguments do not fit together.
-        RuntimeError: If every explainer failed.
-
-    Examples::
-
+    Examples:
         >>> from captum_goat.compare import compare
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier
         >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
         >>> comparison = compare(model, ba_2motifs(4), explainers=("goat", "saliency"), show_progress=False)
-        >>> list(comparison.scores), comparison.scores["saliency"][0].shape
-        (['goat', 'saliency'], torch.Size([50]))
         >>> comparison.get("saliency", "area_gain").verdict in ("better", "alike", "worse")
         True
         >>> comparison.get("goat", "largest_completeness_error").value < 1e-3
@@ -100,15 +84,11 @@ def compare(
     with torch.inference_mode(False):  # which the caller may be in, and which forbids gradients
         subject = Subject.of(model, graphs, target, nodes, num_hops, training_graphs)
         if node_policy == "leave" and reads_roots(subject.model):
-            raise ValueError(
-                "Expected node_policy='stay' for nodes (got 'leave'). The output is that of one node: there is no pool "
-                "that others could leave."
-            )
+            raise ValueError("Expected node_policy='stay' for nodes (got 'leave'). There is no pool to leave.")
         return _compare(made, subject, conditions, budget, reference, show_progress)
 
 
 def _make_explainers(explainers: Sequence[str | EdgeExplainer], seed: int) -> list[EdgeExplainer]:
-    """Create the explainers that are given by name, and check the others."""
     if isinstance(explainers, str) or not explainers:
         raise ValueError(f"Expected a sequence of one or more explainers (got {explainers!r}).")
     made: list[EdgeExplainer] = []

@@ -26,21 +26,13 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-4  # tolerances where outputs of a node are compar
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, graphs, and the class of each graph to explain.
+    """A model, graphs, and the class of each graph to explain."""
 
-    Attributes:
-        model: The model, in evaluation mode, called as ``model(x, edge_index, batch)``.
-        graphs: G graphs with edges.
-        training_graphs: Other graphs, for explainers that have to learn.
-        target: The class of each graph, ``[G]``.
-        notes: Messages for the user.
-    """
-
-    model: Module
+    model: Module  # in evaluation mode, called as model(x, edge_index, batch)
     graphs: list[Data]
-    training_graphs: list[Data]
-    target: Tensor
-    notes: tuple[str, ...] = ()
+    training_graphs: list[Data]  # for explainers that have to learn
+    target: Tensor  # the class of each graph, [G]
+    notes: tuple[str, ...] = ()  # for the user
 
     @classmethod
     def of(
@@ -93,9 +85,8 @@ def _check_model(model: Any) -> None:
         raise ValueError(f"Expected a model, torch.nn.Module (got {type(model).__name__}).")
     training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
     if training:
-        raise ValueError(
-            f"Expected a model in evaluation mode (got {training[0]} in training mode). Call model.eval() first."
-        )
+        got = f"{training[0]} in training mode"
+        raise ValueError(f"Expected a model in evaluation mode (got {got}). Call model.eval() first.")
 
 
 def _copy(model: Module) -> Module:
@@ -103,10 +94,7 @@ def _copy(model: Module) -> Module:
 
 
 def _check_signature(model: Module, graph: Data, *, with_batch: bool = True) -> None:
-    """Raise ValueError if a model takes other arguments than explainers pass, or takes them in another order.
-
-    A model that names ``x`` and ``edge_index`` gets ``batch`` by name as well; any other one gets all by position.
-    """
+    """Raise ValueError if a model takes other arguments than explainers pass, or takes them in another order."""
     names = list(inspect.signature(model.forward).parameters)
     expected = _call(3 if with_batch else 2)
     signature = f"{type(model).__name__}.forward({', '.join(names)})"
@@ -119,8 +107,7 @@ def _check_signature(model: Module, graph: Data, *, with_batch: bool = True) -> 
     by_name = "batch" in names or ("x" in names and "edge_index" in names)
     if with_batch and by_name and len(names) > 2 and names[2] != "batch":
         raise ValueError(
-            f"Expected a model that is called as {expected} (got {signature}). Wrap it in a module whose forward takes "
-            "the three in this order, under these names."
+            f"Expected a model that is called as {expected} (got {signature}). Wrap it in a module that is."
         )
 
 
@@ -140,10 +127,8 @@ def logits_of(model: Module, graphs: Sequence[Data], *, of_nodes: bool = False) 
         try:
             output = model(batch.x, batch.edge_index, *(() if of_nodes else (batch.batch,)))
         except Exception as error:  # whatever a user's model raises
-            raise ValueError(
-                f"Expected a model that can be called as {call} with these graphs (got {type(error).__name__}: "
-                f"{error})."
-            ) from error
+            got = f"{type(error).__name__}: {error}"
+            raise ValueError(f"Expected a model that can be called as {call} with these graphs (got {got}).") from error
         shape = list(output.shape) if isinstance(output, Tensor) else []
         if len(shape) != 2 or shape[0] != count or shape[1] < 2:
             advice = "One logit z [G, 1] for two classes becomes torch.cat([torch.zeros_like(z), z], dim=1)."
@@ -160,15 +145,7 @@ def logits_of(model: Module, graphs: Sequence[Data], *, of_nodes: bool = False) 
 
 
 def chunks(graphs: Sequence[Data]) -> Iterator[slice]:
-    """Split a sequence of graphs into slices of limited size, of one graph or more each.
-
-    Examples::
-
-        >>> from captum_goat.compare.subject import chunks
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> list(chunks(ba_2motifs(100)))
-        [slice(0, 64, None), slice(64, 100, None)]
-    """
+    """Split a sequence of graphs into slices of limited size, of one graph or more each."""
     first, edges = 0, 0
     for index, graph in enumerate(graphs):
         if index > first and (index - first == MAX_GRAPHS or edges + graph.num_edges > MAX_EDGES):
@@ -203,8 +180,7 @@ def _plain(graph: Any, index: int) -> Data:
     edge_index = edges_of(graph)
     if not edge_index.size(1):
         raise ValueError(
-            f"Expected graphs with edges (got none in graph {index}). Leave out graphs without edges: "
-            "[graph for graph in graphs if graph.num_edges]."
+            f"Expected graphs with edges (got none in graph {index}). Pass those for which graph.num_edges > 0."
         )
     tensors = {"x": x.detach(), "edge_index": edge_index}
     if "edge_label" in graph:
@@ -227,9 +203,7 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
             "number of message-passing layers; one more if degrees matter, as in GCN."
         )
     if not isinstance(num_hops, int) or num_hops < 1:
-        raise ValueError(
-            f"Expected num_hops, the number of message-passing layers, to be 1 or more (got {num_hops!r})."
-        )
+        raise ValueError(f"Expected num_hops, the number of layers, to be 1 or more (got {num_hops!r}).")
     whole = _plain(data, 0)
     _check_signature(model, data, with_batch=False)
     roots = node_numbers(nodes, whole.num_nodes, whole.x.device)
@@ -237,8 +211,7 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
     isolated = [node for node, graph in zip(roots.tolist(), graphs, strict=True) if not graph.num_edges]
     if isolated:
         raise ValueError(
-            f"Expected nodes with incoming edges (got {len(isolated)} without, such as {isolated[0]}). Leave them out: "
-            "there is nothing to explain."
+            f"Expected nodes with incoming edges (got {len(isolated)} without, such as {isolated[0]}). Leave them out."
         )
     rooted = RootClassifier(_copy(model))
     plain = [_plain(graph, index) for index, graph in enumerate(graphs)]
@@ -248,34 +221,23 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
 def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int) -> list[Data]:
     r"""Cut out the computation graph of each node, so that nodes can be explained as graphs are.
 
-    The output of node :math:`v` after :math:`L` message-passing layers depends on the edges
-    :math:`\{(j \to i) : d(i, v) \le L - 1\}`, where :math:`d(i, v)` is the number of steps along edges from :math:`i`
-    to :math:`v`. The computation graph has these edges and their nodes, with :math:`v` as node 0. For layers that sum
-    messages, :class:`~captum_goat.models.RootClassifier` then returns the row that the model returns for :math:`v` in
-    the whole graph. Where degrees matter, as in GCN, that takes one more hop: nodes at the border lose edges.
+    The output of node :math:`v` after :math:`L` message-passing layers depends on the edges :math:`\{(j \to i) : d(i,
+    v) \le L - 1\}`, where :math:`d(i, v)` is the number of steps along edges from :math:`i` to :math:`v`. The
+    computation graph has these edges and their nodes, with :math:`v` as node 0. For layers that sum messages,
+    :class:`~captum_goat.models.RootClassifier` then returns the row that the model returns for :math:`v` in the whole
+    graph. Where degrees matter, as in GCN, that takes one more hop: nodes at the border lose edges.
 
-    Args:
-        data: A graph with ``x``, ``edge_index`` and, optionally, labels ``y`` ``[N]`` and ``edge_label`` ``[E]``.
-        nodes: The nodes, ``[K]``.
-        num_hops: The number of message-passing layers :math:`L`.
+    ``data`` has ``x``, ``edge_index`` and, optionally, labels ``y`` ``[N]`` and ``edge_label`` ``[E]``; ``num_hops`` is
+    :math:`L`. The graphs have these, too, and the indices of their nodes and edges in ``data``: ``n_id``, ``e_id``.
 
-    Returns:
-        A graph for each node, with ``x``, ``edge_index`` (in the order of ``data``), the node's label ``y`` ``[1]`` and
-        ``edge_label`` if ``data`` has them, and the indices of its nodes and edges in ``data``: ``n_id``, ``e_id``.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.compare import computation_graphs
         >>> path = torch.tensor([[0, 1, 2, 1, 2, 3], [1, 2, 3, 0, 1, 2]])  # 0 - 1 - 2 - 3, both directions
-        >>> data = Data(x=torch.ones(4, 1), edge_index=path, y=torch.arange(4))
-        >>> (graph,) = computation_graphs(data, nodes=[3], num_hops=2)
-        >>> graph.n_id, graph.e_id, graph.y
-        (tensor([3, 1, 2]), tensor([1, 2, 5]), tensor([3]))
-        >>> graph.edge_index
-        tensor([[1, 2, 0],
-                [2, 0, 2]])
+        >>> (graph,) = computation_graphs(Data(x=torch.ones(4, 1), edge_index=path), nodes=[3], num_hops=2)
+        >>> graph.n_id, graph.e_id, graph.edge_index.tolist()
+        (tensor([3, 1, 2]), tensor([1, 2, 5]), [[1, 2, 0], [2, 0, 2]])
     """
     if num_hops < 0:
         raise ValueError(f"Expected num_hops, the number of message-passing layers, to be 0 or more (got {num_hops}).")

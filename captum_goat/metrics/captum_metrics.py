@@ -1,16 +1,8 @@
-r"""Captum's infidelity and sensitivity for edge scores: perturbations of edge masks, and metrics per graph.
+"""Captum's infidelity and sensitivity for edge scores: perturbations of edge masks, and metrics per graph.
 
-With the perturbations here, Captum's own infidelity takes two lines for ``masks`` of shape ``[B, E]``, or a tuple of
-such masks:
-
-.. code-block:: python
-
-    attributions = GOAtAttribution(model).attribute(masks, target=1, additional_forward_args=data)
-    infidelity(EdgeMaskedModel(model), drop_edges(), masks, attributions, additional_forward_args=data, target=1)
-
-The attributions must be those of single edges: with a ``feature_mask`` every edge would count for its whole feature.
-Captum's metrics return one number per row of a tensor, :func:`graph_infidelity` and :func:`graph_sensitivity` one per
-graph of a batch.
+Captum's metrics return one number per row of a mask ``[B, E]``; :func:`drop_edges` and :func:`gaussian_noise` are the
+perturbations that its infidelity needs. :func:`graph_infidelity` and :func:`graph_sensitivity` return one number per
+graph of a batch. Attributions must be those of single edges, computed without a ``feature_mask``.
 
 Reference: Yeh, Hsieh, Suggala, Inouye, Ravikumar: *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019.
 """
@@ -42,32 +34,25 @@ def drop_edges(
     multiply_by_inputs: bool = True,
     generator: Generator | None = None,
 ) -> PerturbFunc:
-    r"""Return a perturbation that drops every edge with the same probability, independently.
+    """Return a perturbation, for :func:`captum.metrics.infidelity`, that drops every edge with the same probability.
 
-    The mask entry :math:`m_e` of a dropped edge becomes the baseline :math:`b_e`, which is 0 if none is given. Then
-    :math:`I_e` is 1 for a dropped edge (:math:`m_e - b_e` without ``multiply_by_inputs``) and 0 for any other.
+    The mask entry :math:`m_e` of a dropped edge becomes the baseline :math:`b_e`, 0 by default. Then :math:`I_e` is 1
+    for a dropped edge (:math:`m_e - b_e` without ``multiply_by_inputs``) and 0 for any other.
 
     Args:
         probability: The probability that an edge is dropped.
         feature_mask: The feature of each edge, ``[E]``, as integers from 0 on, or a tuple of them for a tuple of masks.
-            Edges of one feature are dropped together, such as the two directions of an edge with
-            :func:`~captum_goat.undirected_feature_mask`.
-        multiply_by_inputs: Whether the attributions have the inputs as a factor, which is what their method's
+            Edges of one feature are dropped together; see :func:`~captum_goat.undirected_feature_mask`.
+        multiply_by_inputs: Whether the attributions have the inputs as a factor, as their method's
             ``multiplies_by_inputs`` says: true for GOAt and integrated gradients, false for saliency.
         generator: The random number generator; PyTorch's default one if ``None``.
 
-    Returns:
-        A ``perturb_func`` for :func:`captum.metrics.infidelity`.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum.metrics import infidelity
         >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat import EdgeMaskedModel, GOAtAttribution
         >>> from captum_goat.metrics import drop_edges
-        >>> drop_edges(probability=1.0)(torch.tensor([[1.0, 0.5]]))
-        ((tensor([[1., 1.]]),), (tensor([[0., 0.]]),))
         >>> model, mask = SimpleConv().eval(), torch.ones(1, 2)  # adds up the features of the neighbours
         >>> graph = torch.tensor([[1.0], [10.0], [100.0]]), torch.tensor([[0, 1], [2, 2]])
         >>> attributions = GOAtAttribution(model).attribute(mask, (2, 0), graph)
@@ -94,18 +79,10 @@ def gaussian_noise(
 ) -> PerturbFunc:
     r"""Return a perturbation that subtracts Gaussian noise from the mask, :math:`I \sim \mathcal{N}(0, \sigma^2)`.
 
-    For attributions that have the inputs as a factor :math:`I_e` is divided by :math:`m_e - b_e`, mask minus baseline.
+    ``std`` is :math:`\sigma`; the other arguments are those of :func:`drop_edges`. For attributions that have the
+    inputs as a factor :math:`I_e` is divided by :math:`m_e - b_e`, mask minus baseline.
 
-    Args:
-        std: The noise's standard deviation.
-        multiply_by_inputs: As for :func:`drop_edges`.
-        generator: As for :func:`drop_edges`.
-
-    Returns:
-        A ``perturb_func`` for :func:`captum.metrics.infidelity`.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.metrics import gaussian_noise
         >>> (noise,), (perturbed,) = gaussian_noise(std=0.1)(torch.ones(2, 3))
@@ -133,13 +110,12 @@ def _perturb_func(perturbed: Callable[..., tuple[Tensor, ...]], multiply_by_inpu
 
 
 def _random(draw: Callable[..., Tensor], shape: tuple[int, ...], like: Tensor, generator: Generator | None) -> Tensor:
-    """Return random numbers with the dtype and on the device of a tensor, wherever the generator is."""
+    """Return random numbers with the dtype and device of a tensor, wherever the generator is."""
     device = like.device if generator is None else generator.device
     return draw(shape, generator=generator, dtype=like.dtype, device=device).to(like.device)
 
 
 def _features(masks: tuple[Tensor, ...], feature_mask: Tensor | tuple[Tensor, ...] | None) -> list[Tensor]:
-    """Return the feature of each edge, for each mask."""
     sizes = [mask.size(-1) for mask in masks]
     if feature_mask is None:
         return list(torch.arange(sum(sizes), device=masks[0].device).split(sizes))
@@ -148,9 +124,9 @@ def _features(masks: tuple[Tensor, ...], feature_mask: Tensor | tuple[Tensor, ..
         raise ValueError(f"Expected one feature mask per mask (got {len(features)} for {len(masks)} masks).")
     for feature, edges in zip(features, sizes, strict=True):
         if feature.shape != (edges,) or feature.is_floating_point() or bool((feature < 0).any()):
+            got = description(feature)
             raise ValueError(
-                f"Expected a feature mask of integers from 0 on, one for each of {edges} edges (got "
-                f"{description(feature)})."
+                f"Expected a feature mask of integers from 0 on, one for each of {edges} edges (got {got})."
             )
     return [feature.to(mask.device, torch.long) for feature, mask in zip(features, masks, strict=True)]
 
@@ -166,33 +142,21 @@ def graph_infidelity(
     normalize: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    r"""Return how badly scores predict the change of the output when edges are dropped, for every graph.
+    r"""Return how badly scores predict the change of the output when edges are dropped, one number per graph ``[G]``.
 
     .. math:: \mathrm{INFD} = \mathbb{E}_I\left[\left(I^\top \phi - (f(m) - f(m - I))_c\right)^2\right]
 
-    :math:`f` are the model's logits, which are what methods such as GOAt explain, as a function of the edge mask
-    :math:`m = 1` (:class:`~captum_goat.EdgeMaskedModel`), :math:`I` is the random perturbation that is subtracted from
-    the mask, and :math:`\phi` are the scores. For one graph this is :func:`captum.metrics.infidelity`.
+    :math:`f` are the model's logits as a function of the edge mask :math:`m = 1`
+    (:class:`~captum_goat.EdgeMaskedModel`), :math:`I` is the random perturbation that is subtracted from the mask, and
+    :math:`\phi` are the scores. For one graph this is :func:`captum.metrics.infidelity`.
 
-    Args:
-        model: As for :func:`~captum_goat.metrics.fidelity_plus`, but without log-probabilities.
-        data: The graph, or the batch of G graphs.
-        scores: One number per edge, ``[E]``.
-        target: As for :func:`~captum_goat.metrics.fidelity_plus`; the only logit of a model is class 0, as for Captum.
-        perturb_func: The perturbation of masks ``[B, E]``. By default :func:`drop_edges` drops each edge with
-            probability 0.1, both directions of an undirected one together.
-        samples: The number of perturbations of each graph.
-        normalize: Whether to scale the scores of each graph by the factor that fits best.
-        generator: The random number generator of the default perturbation.
+    ``model``, ``data`` and ``target`` are those of :func:`~captum_goat.metrics.fidelity_plus`, but the model must not
+    return log-probabilities, and the only logit of a model is class 0, as in Captum. ``scores`` holds one number per
+    edge, ``[E]``. ``perturb_func`` perturbs masks ``[B, E]``, ``samples`` times; by default :func:`drop_edges` drops
+    each edge with probability 0.1, drawn by ``generator``, both directions of an undirected edge together.
+    ``normalize`` scales the scores of each graph by the factor that fits best.
 
-    Returns:
-        One number per graph, ``[G]``.
-
-    Raises:
-        ValueError: If the model returns probabilities or their logarithms, or the arguments do not fit together.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import SimpleConv
@@ -236,28 +200,17 @@ def graph_sensitivity(
     samples: int = 10,
     generator: Generator | None = None,
 ) -> Tensor:
-    r"""Return the largest relative change of scores under small changes of the node features, for every graph.
+    r"""Return the largest relative change of scores under small changes of the node features, one number per graph.
 
     .. math:: \mathrm{SENS} = \max_{\|\epsilon\|_\infty \le r} \frac{\|\phi(x + \epsilon) - \phi(x)\|_2}{\|\phi(x)\|_2}
 
-    The maximum is taken over random :math:`\epsilon`. For one graph this is :func:`captum.metrics.sensitivity_max`. To
-    perturb the mask instead of the features, call Captum's function: ``sensitivity_max(goat.attribute, mask, ...)``.
+    The maximum is taken over ``samples`` random :math:`\epsilon`, drawn by ``generator``; ``radius`` is :math:`r`. For
+    one graph this is :func:`captum.metrics.sensitivity_max`. To perturb the mask instead of the features, call
+    ``sensitivity_max(goat.attribute, mask, ...)``. ``explainer(model, data, target)`` returns one score per edge,
+    ``[E]``; a random one changes its scores by itself. The other arguments are those of
+    :func:`~captum_goat.metrics.fidelity_plus`.
 
-    Args:
-        model: As for :func:`~captum_goat.metrics.fidelity_plus`.
-        data: The graph, or the batch of G graphs.
-        explainer: A function ``explainer(model, data, target)`` that returns one score per edge, ``[E]``. If it is
-            random itself, its scores change for that reason, too.
-        target: As for :func:`~captum_goat.metrics.fidelity_plus`.
-        radius: :math:`r`, the largest change of a feature.
-        samples: The number of random :math:`\epsilon`. The explainer is called once more than that.
-        generator: The random number generator; PyTorch's default one if ``None``.
-
-    Returns:
-        One number per graph, ``[G]``.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import SimpleConv

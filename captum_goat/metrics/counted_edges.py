@@ -12,42 +12,20 @@ from torch_geometric.data import Batch, Data
 
 @dataclass(frozen=True)
 class CountedEdges:
-    r"""The edges of a graph, or of a batch of graphs, as they are counted.
+    """The edges of a graph, or of a batch of graphs, as they are counted.
 
-    In a graph of a batch in which every edge has its reverse, the two directions of an edge are one edge. Parallel
-    edges are one edge in any graph. A *column* is an entry of ``edge_index``; the columns of an edge are selected,
-    removed and counted together. Edges are numbered in the order of their first columns.
-
-    Attributes:
-        number: The number of each column's edge, ``[E]``.
-        graph: The graph of each edge, ``[M]``.
-        num_graphs: G, the number of graphs.
-        columns_graph: The graph of each column, ``[E]``.
+    In a graph in which every edge has its reverse, the two directions of an edge are one edge. Parallel edges are one
+    edge in any graph. A *column* is an entry of ``edge_index``. Edges are numbered in the order of their first columns.
     """
 
-    number: Tensor
-    graph: Tensor
+    number: Tensor  # of each column's edge, [E]
+    graph: Tensor  # of each edge, [M]
     num_graphs: int
-    columns_graph: Tensor
+    columns_graph: Tensor  # the graph of each column, [E]
 
     @classmethod
     def of(cls, data: Data | Batch, undirected: bool | None = None) -> CountedEdges:
-        """Count the edges of a graph, or of a batch of graphs.
-
-        Args:
-            data: The graph, or the batch of graphs.
-            undirected: Whether the two directions of an edge are one edge; by default where every edge has its reverse.
-
-        Examples::
-
-            >>> import torch
-            >>> from torch_geometric.data import Data
-            >>> from captum_goat.metrics.counted_edges import CountedEdges
-            >>> CountedEdges.of(Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)).number
-            tensor([0, 0, 1, 1])
-            >>> CountedEdges.of(Data(edge_index=torch.tensor([[0, 1, 1], [1, 0, 2]]), num_nodes=3)).number
-            tensor([0, 1, 2])
-        """
+        """Count edges; ``undirected`` is by default True for graphs in which every edge has its reverse."""
         edge_index, batch, num_graphs = edges_of(data), graph_of_nodes(data), number_of_graphs(data)
         source, target, nodes = edge_index[0], edge_index[1], int(data.num_nodes)
         columns_graph = batch[source]
@@ -89,20 +67,13 @@ class CountedEdges:
         return sums(values, self.graph, self.num_graphs)
 
     def ranks(self, scores: Tensor) -> Tensor:
-        """Return the rank of each edge in its graph, ``[M]``, from the scores of columns ``[E]``.
-
-        The highest score has rank 0. Of edges with equal scores, the one whose first column comes first ranks higher.
-        """
+        """Return the rank of each edge in its graph, ``[M]``: 0 for the highest score; the first of equal ones wins."""
         order = torch.sort(self.totals(scores), descending=True, stable=True).indices
         rank = position_in_graph(self.graph[order], self.num_graphs)
         return torch.empty_like(rank).scatter_(0, order, rank)
 
     def budget(self, sparsity: float) -> Tensor:
-        r"""Return how many edges of each graph are selected at a sparsity, ``[G]``.
-
-        That is :math:`\lfloor (1 - s) M_g \rfloor` of :math:`M_g` edges, but at least one if :math:`s < 1` and there is
-        any.
-        """
+        """Return how many edges of each graph are selected at a sparsity, ``[G]``; see ``select_edges``."""
         if not 0.0 <= sparsity <= 1.0:
             raise ValueError(f"Expected a sparsity from 0 to 1, the share of edges to leave out (got {sparsity}).")
         counts = self.counts
@@ -156,15 +127,11 @@ def check_scores(scores: Tensor, data: Data | Batch) -> Tensor:
     """Raise ValueError unless there is one finite score per column of ``edge_index``; return detached scores."""
     columns = data.edge_index.size(1)
     if not isinstance(scores, Tensor) or scores.shape != (columns,) or not scores.is_floating_point():
-        raise ValueError(
-            f"Expected scores of shape [{columns}], one floating-point number per edge (got {description(scores)})."
-        )
-    if not bool(scores.isfinite().all()):
-        wrong = int((~scores.isfinite()).sum())
-        raise ValueError(
-            f"Expected finite scores (got {wrong} of {columns} that are infinite or nan). Check the "
-            "model's output for infinite or nan values."
-        )
+        raise ValueError(f"Expected scores of shape [{columns}], floating-point numbers (got {description(scores)}).")
+    wrong = int((~scores.isfinite()).sum())
+    if wrong:
+        got = f"{wrong} of {columns} that are infinite or nan"
+        raise ValueError(f"Expected finite scores (got {got}). Check the model's output.")
     return scores.detach().to(data.edge_index.device)
 
 

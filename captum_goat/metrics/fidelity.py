@@ -1,8 +1,8 @@
 r"""Fidelity: how a prediction changes when an explanation is removed, and when nothing else is kept.
 
 In the formulas, :math:`f(G)_c` is the probability of class :math:`c`, and :math:`S` are the edges of the explanation. A
-good explanation has a high :math:`\mathrm{fid}_+`, as the prediction needs its edges, and a low :math:`\mathrm{fid}_-`,
-as it needs no other edges. Edges are really removed from ``edge_index``, so that they do not count in degrees either.
+good explanation has a high :math:`\mathrm{fid}_+` and a low :math:`\mathrm{fid}_-`. Edges are removed from
+``edge_index``, so they do not count in degrees either.
 
 Sources: Pope et al., *Explainability Methods for Graph Convolutional Neural Networks*, CVPR 2019; Yuan, Yu, Gui, Ji,
 *Explainability in Graph Neural Networks: A Taxonomic Survey*, TPAMI 2022; Amara et al., *GraphFramEx: Towards
@@ -25,15 +25,9 @@ from captum_goat.metrics.selection import select_edges
 
 
 class FidelityCurve(NamedTuple):
-    """Fidelities over sparsities, from :func:`fidelity_curve`.
+    """Fidelities over sparsities, from :func:`fidelity_curve`: fid+ and fid- of each graph at each sparsity.
 
-    Attributes:
-        sparsities: The shares of edges left out ``[S]``.
-        plus: fid+ of each graph at each of them ``[S, G]``.
-        minus: fid- of each graph at each of them ``[S, G]``.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.metrics import FidelityCurve
         >>> curve = FidelityCurve(torch.tensor([0.5, 0.9]), plus=torch.tensor([[0.8], [0.6]]), minus=torch.zeros(2, 1))
@@ -41,20 +35,15 @@ class FidelityCurve(NamedTuple):
         tensor([0.8000, 0.6000])
     """
 
-    sparsities: Tensor
-    plus: Tensor
-    minus: Tensor
+    sparsities: Tensor  # shares of edges left out, [S]
+    plus: Tensor  # [S, G]
+    minus: Tensor  # [S, G]
 
 
 class RobustFidelity(NamedTuple):
-    """Robust fidelities, from :func:`robust_fidelity`.
+    """Robust fid+ and fid- of each graph, from :func:`robust_fidelity`.
 
-    Attributes:
-        plus: Robust fid+ of each graph ``[G]``.
-        minus: Robust fid- of each graph ``[G]``.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.metrics import RobustFidelity
         >>> RobustFidelity(plus=torch.tensor([0.5]), minus=torch.tensor([0.25])).delta
@@ -79,7 +68,7 @@ def fidelity_plus(
     *,
     measure: Measure = "probability",
 ) -> Tensor:
-    r"""Return how far the probability of a class drops when the selected edges are removed.
+    r"""Return how far the probability of a class drops without the selected edges, one number per graph ``[G]``.
 
     .. math:: \mathrm{fid}_+ = f(G)_c - f(G \setminus S)_c
 
@@ -93,16 +82,9 @@ def fidelity_plus(
         node_policy: Whether nodes without any edge ``"stay"`` in the pool or ``"leave"`` it, as in the code of GOAt's
             authors. The probability of the whole graph has all nodes in either case.
         measure: ``"probability"``, or ``"accuracy"``: 1 if the class is predicted, else 0. For predicted classes the
-            mean of the latter is the ``fidelity`` of :mod:`torch_geometric.explain` for explanations of a model.
+            mean of the latter is the ``fidelity`` of :mod:`torch_geometric.explain`.
 
-    Returns:
-        One number per graph, ``[G]``.
-
-    Raises:
-        ValueError: If the model returns probabilities, or the arguments do not fit together.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import SimpleConv
@@ -132,8 +114,7 @@ def fidelity_minus(
 
     Arguments and result are those of :func:`fidelity_plus`.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import SimpleConv
@@ -157,17 +138,7 @@ def characterization_score(plus: Tensor, minus: Tensor, plus_weight: float = 0.5
     It is 0 where either of the two is not positive. Source: Amara et al., *GraphFramEx*, LoG 2022, where fidelities are
     means over graphs and cannot be negative.
 
-    Args:
-        plus: :math:`\mathrm{fid}_+`, of any shape.
-        minus: :math:`\mathrm{fid}_-`, of the same shape.
-        plus_weight: :math:`w_+`.
-        minus_weight: :math:`w_-`.
-
-    Returns:
-        The scores, of the same shape.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.metrics import characterization_score
         >>> characterization_score(torch.tensor([0.5, -0.1]), torch.tensor([0.0, 0.0]))
@@ -192,13 +163,11 @@ def fidelity_curve(
 ) -> FidelityCurve:
     """Return the fidelities of the edges with the highest scores over sparsities.
 
-    The other arguments are those of :func:`fidelity_plus`: ``scores`` holds one number per edge, ``[E]``, and
-    ``sparsities`` the shares of edges to leave out, in ascending order. :func:`~captum_goat.metrics.select_edges`
-    selects the edges. As graphs have whole edges, their actual sparsities
-    (:func:`~captum_goat.metrics.sparsity`) differ a little.
+    ``scores`` holds one number per edge, ``[E]``, and ``sparsities`` the shares of edges to leave out, in ascending
+    order; the other arguments are those of :func:`fidelity_plus`. :func:`~captum_goat.metrics.select_edges` selects
+    whole edges, so actual sparsities (:func:`~captum_goat.metrics.sparsity`) differ a little.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import SimpleConv
@@ -222,30 +191,21 @@ def fidelity_curve(
 
 
 def area_under_curve(values: Tensor, sparsities: Tensor, *, normalize: bool = False) -> Tensor:
-    r"""Return the area under a curve over sparsities, by the trapezoidal rule.
+    r"""Return the area under curves ``[S, ...]`` over sparsities ``[S]``, by the trapezoidal rule.
 
     .. math:: \sum_i (s_{i+1} - s_i) \frac{v_i + v_{i+1}}{2}
 
-    Args:
-        values: The values of the curve, ``[S, ...]``.
-        sparsities: The sparsities at which it has them, ``[S]``, in ascending order.
-        normalize: Whether to divide by :math:`s_S - s_1`, which gives the curve's mean height.
+    With ``normalize`` it is divided by :math:`s_S - s_1`, which gives the curve's mean height.
 
-    Returns:
-        The area, of the shape of ``values`` without its first dimension.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.metrics import area_under_curve
         >>> area_under_curve(torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0.5, 0.6, 0.8]))
         tensor(0.2500)
     """
     if len(sparsities) < 2 or len(values) != len(sparsities) or bool((sparsities.diff() <= 0).any()):
-        raise ValueError(
-            f"Expected two sparsities or more in ascending order, and a value for each (got {len(values)} values at "
-            f"{sparsities})."
-        )
+        got = f"{len(values)} values at {sparsities}"
+        raise ValueError(f"Expected two or more sparsities in ascending order, and a value for each (got {got}).")
     positions = sparsities.to(values)
     area = torch.trapezoid(values, positions, dim=0)
     return area / (positions[-1] - positions[0]) if normalize else area
@@ -270,17 +230,13 @@ def robust_fidelity(
         \mathrm{Fid}_{\alpha_1,+} &= f(G)_c - \mathbb{E}\, f(G \setminus E_{\alpha_1}(S))_c \\
         \mathrm{Fid}_{\alpha_2,-} &= f(G)_c - \mathbb{E}\, f(S \cup E_{\alpha_2}(G \setminus S))_c
 
-    :math:`E_\alpha` draws every edge with probability :math:`\alpha`, independently: every edge of the explanation is
-    removed with probability :math:`\alpha_1`, and every other edge is kept with probability :math:`\alpha_2`. The
-    expectations are means over ``samples`` random subsets, drawn by ``generator`` (PyTorch's default one if ``None``).
-    :math:`\alpha_1 = 1` and :math:`\alpha_2 = 0` give the ordinary fidelities. The other arguments are those of
-    :func:`fidelity_plus`.
+    :math:`E_\alpha` draws every edge with probability :math:`\alpha`: edges of the explanation are removed with
+    probability :math:`\alpha_1`, and other edges are kept with probability :math:`\alpha_2`. Expectations are means
+    over ``samples`` draws by ``generator``. :math:`\alpha_1 = 1` and :math:`\alpha_2 = 0` give the ordinary fidelities.
+    The other arguments are those of :func:`fidelity_plus`. Source: Zheng et al.: *Towards Robust Fidelity for
+    Evaluating Explainability of Graph Neural Networks*, ICLR 2024.
 
-    Source: Zheng, Shirani, Wang, Cheng, Chen, Chen, Wei, Luo: *Towards Robust Fidelity for Evaluating Explainability of
-    Graph Neural Networks*, ICLR 2024.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import SimpleConv
@@ -306,7 +262,6 @@ def robust_fidelity(
 
 
 def _draw(edges: CountedEdges, probability: float, generator: Generator | None) -> Tensor:
-    """Draw edges at random; return their columns, bool ``[E]``."""
     device = edges.graph.device if generator is None else generator.device
     drawn = torch.rand(len(edges.graph), generator=generator, device=device) < probability
     return drawn.to(edges.graph.device)[edges.number]

@@ -11,7 +11,7 @@ from captum_goat.metrics.selection import number_per_graph
 
 
 def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | None = None) -> Tensor:
-    r"""Return the area under the ROC curve of edge scores against the true edges, for every graph.
+    r"""Return the area under the ROC curve of edge scores ``[E]`` against the true edges, one number per graph ``[G]``.
 
     It is the probability that a true edge has a higher score than a false one; ties count one half:
 
@@ -19,18 +19,10 @@ def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | 
         \left[s_i > s_j\right] + \tfrac{1}{2} \left[s_i = s_j\right]
 
     Edges are counted as in :func:`~captum_goat.metrics.select_edges`; an edge is true if either of its directions is.
+    ``ground_truth`` has the true edges, bool ``[E]``; ``None`` for ``data.edge_label``. For graphs in which all edges
+    are true, or none, the result is nan: take :func:`torch.nanmean` of several.
 
-    Args:
-        data: The graph, or the batch of G graphs.
-        scores: One number per edge, ``[E]``.
-        ground_truth: The true edges, bool ``[E]``; ``None`` for ``data.edge_label``.
-
-    Returns:
-        One number per graph, ``[G]``; nan for graphs in which all edges are true, or none. Take
-        :func:`torch.nanmean` of several.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.metrics import ground_truth_auc
@@ -51,24 +43,14 @@ def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | 
 def precision_at_k(
     data: Data | Batch, scores: Tensor, k: int | Tensor | None = None, ground_truth: Tensor | None = None
 ) -> Tensor:
-    r"""Return the share of true edges among the k edges with the highest scores, for every graph.
+    r"""Return the share of true edges among the k edges with the highest scores, one number per graph ``[G]``.
 
     .. math:: \mathrm{precision}_k = \frac{|\text{top}_k \cap \text{true}|}{|\text{top}_k|}
 
-    Edges are counted, and ties decided, as in :func:`~captum_goat.metrics.select_edges`; an edge is true if either of
-    its directions is.
+    ``k`` is one number for all graphs or one per graph ``[G]``; ``None`` for the number of true edges. The result is
+    nan where no edge is on top. The other arguments are those of :func:`ground_truth_auc`.
 
-    Args:
-        data: The graph, or the batch of G graphs.
-        scores: One number per edge, ``[E]``.
-        k: The number of edges, for all graphs or one per graph ``[G]``; ``None`` for the number of true edges.
-        ground_truth: The true edges, bool ``[E]``; ``None`` for ``data.edge_label``.
-
-    Returns:
-        One number per graph, ``[G]``; nan where no edge is on top.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.metrics import precision_at_k

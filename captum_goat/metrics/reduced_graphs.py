@@ -27,8 +27,7 @@ ROUNDING = 1e-5  # of sums of probabilities
 def model_arguments(model: Module, data: Data | Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and the keyword arguments with which a model is called for a graph.
 
-    A model gets every attribute of the graph that its ``forward`` names, such as ``edge_weight`` and ``edge_attr``. One
-    that does not name ``x`` and ``edge_index`` is called as ``model(x, edge_index, batch)``.
+    One that names ``x`` and ``edge_index`` gets all that it names; others get ``x``, ``edge_index`` and ``batch``.
     """
     parameters = inspect.signature(model.forward).parameters
     usual = {"x": data.x, "edge_index": edges_of(data), "batch": graph_of_nodes(data)}
@@ -48,8 +47,7 @@ def keep_edges(data: Data | Batch, keep: Tensor) -> Data:
 def reduced_graphs(data: Data | Batch, keep: Tensor, node_policy: NodePolicy) -> Data:
     """Return graphs with only the edges to keep, bool ``[E]``.
 
-    Nodes that leave are moved to an additional last graph, so that the other graphs keep their numbers. Mean, sum and
-    maximum pooling return zeros for a graph without nodes.
+    Nodes that leave are moved to an additional last graph, so that the other graphs keep their numbers.
     """
     reduced = keep_edges(data, keep)
     edge_index, batch = edges_of(reduced), graph_of_nodes(data)
@@ -105,9 +103,7 @@ def logits_of(model: Module, data: Data | Batch, *, logarithms_too: bool = True)
         refuse_probabilities(output, without_edges, logarithms_too=logarithms_too)
     # What a sigmoid returns could as well be a logit, so the operations of the model are watched.
     elif _ends_squashed(partial(output_of, model, data)) and _ends_squashed(without_edges):
-        raise ValueError(
-            "Expected one logit per graph (got what a sigmoid or softmax returns). Return what goes into it."
-        )
+        raise ValueError("Expected one logit per graph (got what a sigmoid or softmax returns). Return its input.")
     return output
 
 
@@ -116,18 +112,12 @@ def refuse_probabilities(
 ) -> None:
     """Raise ValueError if a model's output ``[G, C]`` consists of probabilities of classes instead of logits.
 
-    Logits may look like probabilities by chance: then ``other_output`` is asked, the output for other graphs. Softmax
-    does not change logarithms of probabilities, but they are not the logits that explainers explain.
+    Logits may look like probabilities by chance: then ``other_output`` is asked, the output for other graphs.
     """
     if _are_probabilities(output) and (other_output is None or _are_probabilities(other_output())):
-        raise ValueError(
-            "Expected logits (got probabilities: they are positive, and add up to 1). Return what goes into softmax."
-        )
+        raise ValueError("Expected logits (got probabilities: they add up to 1). Return what goes into softmax.")
     if logarithms_too and _are_logarithms(output) and (other_output is None or _are_logarithms(other_output())):
-        raise ValueError(
-            "Expected logits (got logarithms of probabilities: their exponentials add up to 1). Return what goes into "
-            "log_softmax."
-        )
+        raise ValueError("Expected logits (got logarithms of probabilities). Return what goes into log_softmax.")
 
 
 def of_two_classes(output: Tensor) -> Tensor:
@@ -173,18 +163,14 @@ class _Squashed(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Prediction:
-    """The probability of each graph's class, or whether it is predicted, with all or some of the edges.
-
-    ``original`` is that value with all edges, ``[G]``; the other attributes are the arguments of
-    :func:`~captum_goat.metrics.fidelity_plus`.
-    """
+    """The probability of each graph's class, or whether it is predicted, with all or some of the edges."""
 
     model: Module
     data: Data | Batch
     target: Tensor
     node_policy: NodePolicy
     measure: Measure
-    original: Tensor
+    original: Tensor  # with all edges, [G]
 
     @classmethod
     def of(

@@ -12,25 +12,20 @@ from captum_goat.metrics.counted_edges import CountedEdges, check_scores, check_
 def select_edges(
     data: Data | Batch, scores: Tensor, sparsity: float | None = None, *, k: int | Tensor | None = None
 ) -> Tensor:
-    r"""Select the edges with the highest scores, in every graph of a batch.
+    r"""Select the edges with the highest scores in every graph, bool ``[E]``.
 
     At sparsity :math:`s`, the best :math:`\lfloor (1 - s) M \rfloor` of a graph's :math:`M` edges are selected, or one
     if that is 0 and :math:`s < 1`. Where every edge has its reverse, undirected edges are counted: such an edge has the
-    sum of the scores of its two directions, and both are selected together. So do parallel edges. Scores are
-    signed: an edge that opposes the class comes last. Of edges with equal scores, the first in ``edge_index`` wins.
+    sum of the scores of its two directions, and both are selected together. So are parallel edges. An edge that opposes
+    the class comes last. Of edges with equal scores, the first in ``edge_index`` wins.
 
     Args:
         data: The graph, or the batch of G graphs.
-        scores: One number per column of ``edge_index``, ``[E]``, from any explainer.
+        scores: One signed number per column of ``edge_index``, ``[E]``, from any explainer.
         sparsity: The share of edges to leave out, from 0 to 1.
-        k: Instead of the sparsity, the number of edges to select, for all graphs or one per graph ``[G]``; of a graph
-            with fewer edges, all are selected.
+        k: Instead of the sparsity, the number of edges to select, for all graphs or one per graph ``[G]``.
 
-    Returns:
-        The selected edges, bool ``[E]``.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.metrics import select_edges
@@ -47,22 +42,14 @@ def select_edges(
 
 
 def sparsity(data: Data | Batch, selected: Tensor) -> Tensor:
-    r"""Return the share of each graph's edges that an explanation leaves out.
+    r"""Return the share of each graph's edges that an explanation leaves out; nan for graphs without edges.
 
     .. math:: \mathrm{sparsity} = 1 - \frac{|\text{selected edges}|}{|\text{edges}|}
 
-    Edges are counted as in :func:`select_edges`. Source: Pope, Kolouri, Rostami, Martin, Hoffmann: *Explainability
-    Methods for Graph Convolutional Neural Networks*, CVPR 2019; here for edges, as in the GOAt paper.
+    Edges are counted as in :func:`select_edges`; those of the explanation are ``selected``, bool ``[E]``. Source: Pope
+    et al., CVPR 2019; here for edges, as in the GOAt paper.
 
-    Args:
-        data: The graph, or the batch of G graphs.
-        selected: The edges of the explanation, bool ``[E]``.
-
-    Returns:
-        One number per graph ``[G]``; nan for graphs without edges.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.metrics import sparsity

@@ -21,14 +21,7 @@ from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.method.record import record
 from captum_goat.method.replay import Subject
-from captum_goat.nodes.cut_graphs import (
-    CutGraphs,
-    Direction,
-    NeighborIndex,
-    cut_graphs,
-    joint_surroundings,
-    surroundings,
-)
+from captum_goat.nodes.cut_graphs import CutGraphs, Direction, NeighborIndex, cut_graphs, joint_cut, surroundings
 from captum_goat.rules.operations import input_of
 from captum_goat.rules.registry import Rule
 from captum_goat.tracking import RowGraph, UnsupportedModelError
@@ -41,30 +34,14 @@ _TIGHT, _LOOSE = 16.0, 200.0  # differences taken for rounding, in units of the 
 
 
 class GraphData:
-    """A model and the graph on which it classifies nodes.
-
-    Attributes of the graph with one row per node or per edge are cut along with it; others stay as they are.
-
-    Args:
-        model: The model.
-        data: The graph.
-        arguments: Returns the model's arguments for a graph, ``data`` or a part of it; ``None`` to look them up by
-            name.
-
-    Attributes:
-        left_out: The number of the call of a softmax or sigmoid that is the model's last step, and is left out of
-            outputs because it would hide differences; ``None`` if there is none.
-    """
+    """A model and the graph on which it classifies nodes; attributes of nodes and edges are cut with the graph."""
 
     def __init__(self, model: Module, data: Data, arguments: Callable[[Data], Any] | None = None) -> None:
         if not isinstance(data, Data) or not isinstance(data.edge_index, Tensor):
-            raise TypeError(
-                f"Expected one homogeneous graph, a torch_geometric Data with an edge_index (got "
-                f"{data if isinstance(data, BaseData) else type(data).__name__}). Explain nodes of other graphs with "
-                f"GOAtAttribution."
-            )
+            got = data if isinstance(data, BaseData) else type(data).__name__
+            raise TypeError(f"Expected one homogeneous graph, a Data (got {got}). Use GOAtAttribution for others.")
         self.model, self.data, self._arguments = model, data, arguments
-        self.left_out: int | None = None
+        self.left_out: int | None = None  # the call of a last softmax or sigmoid, which would hide differences
         names = list(data.keys()) if arguments is not None else attributes_for(model, data)
         self._names = [name for name in names if name not in _LEFT_OUT and not is_sparse(data[name])]
 
@@ -91,10 +68,8 @@ class GraphData:
         result = unchanged(self.model, inputs) if plain else intercepted(inputs, self.model, on_call=on_call)
         output = tensor_output(result)
         if output.dim() not in (1, 2) or len(output) != num_nodes:
-            raise ValueError(
-                f"Expected one row of output per node, [num_nodes, classes] or [num_nodes] (got {list(output.shape)} "
-                f"for {num_nodes} nodes)."
-            )
+            got = f"{list(output.shape)} for {num_nodes} nodes"
+            raise ValueError(f"Expected one row of output per node, [num_nodes, classes] or [num_nodes] (got {got}).")
         return output
 
     def _rows(self, name: str, cut: CutGraphs) -> Any:
@@ -129,14 +104,8 @@ class CheckedCut(NamedTuple):
 class CheckedCuts:
     """Cuts computation graphs out of one graph, and compares the outputs of their roots with those in the whole graph.
 
-    Computation graphs alone are enough for models that add up, average or compare messages. Where the degrees of nodes
-    at the border matter, their edges are needed as well; and where nodes are normalised by their outgoing edges, the
-    edges of both directions. These options are tried one after the other.
-
-    Args:
-        graph: The model and the graph.
-        check: Whether outputs are compared with those of the whole graph; ``None`` to do so in graphs of up to
-            :data:`MOST_COMPARED` edges, and for a few nodes and their surroundings in larger ones.
+    Computation graphs alone are enough for models that add up, average or compare messages. Where degrees at the border
+    matter, its edges are needed, too; where nodes are normalised by their outgoing edges, edges of both directions.
     """
 
     def __init__(self, graph: GraphData, check: bool | None = None) -> None:
@@ -168,11 +137,7 @@ class CheckedCuts:
         return self._index(self.options.direction)
 
     def cut(self, roots: Tensor, max_edges: int | None = None) -> CheckedCut:
-        """Cut the graphs of as many roots, from the first on, as have few enough edges.
-
-        Raises:
-            UnsupportedModelError: If the roots' outputs are not those that they have in the whole graph.
-        """
+        """Cut the graphs of as many roots, from the first on, as have few enough edges."""
         while True:
             checked = self._cut(roots, max_edges)
             if checked is not None:
@@ -249,7 +214,7 @@ class CheckedCuts:
             hops = self.num_hops + more
             fitting = [node for node in candidates if surroundings(index, node.view(1), hops, limit) is not None]
             if fitting:
-                around = joint_surroundings(index, torch.stack(fitting[:_SAMPLES]), hops)
+                around = joint_cut(index, torch.stack(fitting[:_SAMPLES]), hops)
                 output = self._graph.output(self._graph.inputs(around), len(around.nodes))
                 return around.nodes[around.roots], output[around.roots]
         return None
@@ -264,7 +229,6 @@ def _direction(graph: GraphData) -> Direction:
 
 
 def _all_options(direction: Direction, *, checked: bool) -> list[CutOptions]:
-    """Return the options to try, the fastest first."""
     if not checked:
         return [CutOptions(direction, 1, trims=False)]
     trimmed = [CutOptions(direction, 0, True, _TIGHT), CutOptions(direction, 1, True)]
@@ -287,11 +251,6 @@ class TrimmedLayers:
 
     A layer passes messages to a node that is d hops away from every root only if d hops or more follow. What the layer
     computes from all edges before, such as degrees and attention, stays as it is.
-
-    Args:
-        model: The model.
-        hops_behind: How many hops follow every call of a layer.
-        distance: How many hops every node is away from a root.
     """
 
     def __init__(self, model: Module, hops_behind: list[int], distance: Tensor) -> None:

@@ -24,24 +24,9 @@ class NodeEdges(NamedTuple):
 
 
 class NeighborIndex:
-    """The edges of a graph, sorted by the node at which they are looked up.
+    """The edges of a graph, sorted by the node at which they are looked up: ``"in"`` where they end.
 
-    Only sorting takes time in proportion to the graph, a fraction of a second for ten million edges; sorted edges stay
-    as they are. After that, the edges at a node take time in proportion to their number.
-
-    Args:
-        edge_index: The edges, ``[2, E]``.
-        num_nodes: The number of nodes.
-        direction: Which edges of a node are looked up: ``"in"`` those that end there, ``"out"`` those that begin there,
-            ``"both"`` all. A self-loop counts twice in ``"both"``.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.nodes.cut_graphs import NeighborIndex
-        >>> index = NeighborIndex(torch.tensor([[0, 1, 2, 0], [1, 2, 1, 2]]), num_nodes=3)
-        >>> index.edges_at(torch.tensor([1])).neighbor
-        tensor([0, 2])
+    Only sorting takes time in proportion to the graph. A self-loop counts twice in ``"both"``.
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int, direction: Direction = "in") -> None:
@@ -50,13 +35,9 @@ class NeighborIndex:
         if edges.dim() != 2 or edges.size(0) != 2 or edges.is_floating_point():
             raise ValueError(f"Expected edges of shape [2, num_edges] (got {edges.dtype} {list(edges.shape)}).")
         if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < num_nodes:
-            raise ValueError(
-                f"Expected edges between nodes 0 to {num_nodes - 1} (got nodes {int(edges.min())} to "
-                f"{int(edges.max())})."
-            )
-        self.num_nodes = num_nodes
-        self.num_edges = edges.size(1)
-        self.direction = direction
+            got = f"nodes {int(edges.min())} to {int(edges.max())}"
+            raise ValueError(f"Expected edges between nodes 0 to {num_nodes - 1} (got {got}).")
+        self.num_nodes, self.num_edges, self.direction = num_nodes, edges.size(1), direction
         self.source, self.target = edges[0], edges[1]
         both = direction == "both"
         here = torch.cat([self.target, self.source]) if both else edges[1 if direction == "in" else 0]
@@ -82,49 +63,26 @@ class NeighborIndex:
 
 
 class CutGraphs(NamedTuple):
-    """The computation graphs of some nodes, the roots, side by side.
+    """The computation graphs of some nodes, the roots, side by side."""
 
-    Attributes:
-        roots: The row of each root, ``[B]``.
-        nodes: The node of the whole graph that each row is a copy of.
-        edge_index: The edges between rows: first those of the computation graphs, root by root and in the whole graph's
-            order; then those that are there only for the degrees of other nodes.
-        edges: The edge of the whole graph that each edge is a copy of.
-        owner: The position of the root whose computation graph each of the first edges is in.
-        distance: The number of hops from each row to a root; for shared rows, a lower bound.
-    """
-
-    roots: Tensor
-    nodes: Tensor
-    edge_index: Tensor
-    edges: Tensor
-    owner: Tensor
-    distance: Tensor
+    roots: Tensor  # the row of each root, [B]
+    nodes: Tensor  # the node of the whole graph that each row is a copy of
+    edge_index: Tensor  # between rows: those of computation graphs, root by root; then those for degrees only
+    edges: Tensor  # the edge of the whole graph that each edge is a copy of
+    owner: Tensor  # the position of the root whose computation graph each of the first edges is in
+    distance: Tensor  # hops from each row to a root; for shared rows, a lower bound
 
 
 def cut_graphs(
     index: NeighborIndex, roots: Tensor, num_hops: int, margin: int = 0, max_edges: int | None = None
 ) -> CutGraphs:
-    r"""Cut the computation graphs of as many roots, from the first on, as have few enough edges.
+    """Cut the computation graphs of as many roots, from the first on, as have at most ``max_edges`` together.
 
-    With edges looked up where they end, the computation graph of root :math:`v` after :math:`L` hops has the edges
-
-    .. math:: \{(j \to i) : d(i, v) \le L - 1\},
-
-    where :math:`d(i, v)` is the number of steps along the edges from :math:`i` to :math:`v`. Every root has its own
-    copies of these edges and of the nodes at which they end. Nodes :math:`L` steps away, the border, only send their
-    inputs; one copy serves all roots. With a ``margin`` of 1 the border has its incoming edges, too, for the degrees.
-    Their messages come too late to reach a root, so all but self-loops come from the first root.
-
-    If edges are looked up at both ends, nodes receive from copies as well as send to them, so nothing is shared: every
-    root has all edges of the nodes that are less than ``num_hops + margin`` steps away.
-
-    Args:
-        index: The edges of the whole graph.
-        roots: The nodes, ``[K]``.
-        num_hops: The number of hops :math:`L`, at least 1.
-        margin: 0 for the computation graphs alone, 1 for degrees at their border.
-        max_edges: How many edges the computation graphs may have together. The first is cut whatever its size.
+    Every root has its own copies of the edges that reach it in :math:`L` hops, and of the nodes at which they end.
+    Nodes :math:`L` steps away, the border, only send their inputs; one copy serves all roots. With a ``margin`` of 1
+    the border has its incoming edges, too, for the degrees. Their messages come too late to reach a root, so all but
+    self-loops come from the first root. If edges are looked up at both ends, nothing is shared: every root has all
+    edges of the nodes that are less than ``num_hops + margin`` steps away.
     """
     size = max(index.num_nodes, 1)
     shares = index.direction != "both"
@@ -159,7 +117,7 @@ def cut_graphs(
     )
 
 
-def joint_surroundings(index: NeighborIndex, roots: Tensor, num_hops: int) -> CutGraphs:
+def joint_cut(index: NeighborIndex, roots: Tensor, num_hops: int) -> CutGraphs:
     """Cut one graph for all roots: the nodes that reach them in ``num_hops`` hops, and all edges at these."""
     inner = surroundings(index, roots, num_hops)
     near = torch.zeros(index.num_nodes, dtype=torch.bool, device=roots.device)
@@ -185,8 +143,6 @@ def surroundings(index: NeighborIndex, nodes: Tensor, num_hops: int, max_edges: 
 
 
 class _Reach(NamedTuple):
-    """What reaches the roots."""
-
     number: int  # of roots
     nodes: Tensor  # sorted keys root * num_nodes + node
     distance: Tensor  # of these, in hops

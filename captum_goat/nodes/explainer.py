@@ -45,8 +45,9 @@ def explain_nodes(
     """Attribute the outputs for many nodes of one graph to its edges.
 
     The attributions are those that :class:`~captum_goat.GOAtAttribution` returns for ``target=(node, class)`` on the
-    whole graph. But the computation graph of every node is cut out first, and many of them are explained side by side.
-    The cost of a node depends on the size of its computation graph, not on that of the graph.
+    whole graph. But the computation graph of every node is cut out first, and many of them are explained side by side,
+    so the cost of a node depends on the size of its computation graph alone. Models whose nodes have other outputs in
+    the whole graph, as with norms over all nodes, raise UnsupportedModelError.
 
     Args:
         method: A :class:`~captum_goat.GOAtAttribution` that attributes edges with ``at="message"``; or a model, for the
@@ -64,16 +65,7 @@ def explain_nodes(
             :func:`~captum_goat.bulk.load_attributions` opens.
         show_progress: Whether to show a progress bar (if tqdm is installed).
 
-    Returns:
-        The explanations of the nodes, in their order.
-
-    Raises:
-        ValueError: If the arguments do not fit together.
-        UnsupportedModelError: If the model does something that cannot be explained exactly, or if nodes have other
-            outputs in the whole graph, as with norms over all nodes.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat.nodes import explain_nodes
@@ -96,23 +88,12 @@ def explain_nodes(
 
 
 class NodeExplainer:
-    """Explain nodes of one graph in several calls.
+    """Explain nodes of one graph in several calls; the arguments are those of :func:`explain_nodes`.
 
-    The edges are sorted, and the outputs compared, once. After that a node costs what its computation graph costs,
-    however large the graph is. The model and the graph must not change.
+    The edges are sorted, and the outputs compared, once: after that a node costs what its computation graph costs. The
+    model and the graph must not change. ``num_hops`` is how far away, in edges, a node's output is computed from.
 
-    Args:
-        method: As for :func:`explain_nodes`, as are the others.
-        data: The graph.
-        check: Whether to compare outputs.
-        arguments: Returns the model's arguments.
-
-    Attributes:
-        method: The method.
-        num_hops: From how far away, in edges, a node's output is computed.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat.nodes import NodeExplainer
@@ -125,21 +106,14 @@ class NodeExplainer:
 
     @restores_state
     def __init__(
-        self,
-        method: Any,
-        data: Data,
-        *,
-        check: bool | None = None,
-        arguments: Callable[[Data], Any] | None = None,
+        self, method: Any, data: Data, *, check: bool | None = None, arguments: Callable[[Data], Any] | None = None
     ) -> None:
         self.method = edge_method(method)
         explained = ExplainedModel.of(self.method.forward_func)
         explained.check_evaluating()
         if explained.finish is not None or explained.metadata is not None:
-            raise ValueError(
-                f"Expected a model, or GOAtAttribution of one (got {type(self.method.forward_func).__name__}). Call "
-                f"attribute of GOAtAttribution for other models."
-            )
+            got = type(self.method.forward_func).__name__
+            raise ValueError(f"Expected a model (got {got}). Call attribute of GOAtAttribution for others.")
         if self.method.at != "message":
             raise ValueError(
                 f"Expected at='message' (got {self.method.at!r}): what is cut out around a node lacks edges that count "
@@ -185,11 +159,7 @@ class NodeExplainer:
 
     @restores_state
     def _explain(self, nodes: Tensor, begin: int, targets: Targets, max_edges: int) -> dict[str, Tensor]:
-        """Explain as many of the nodes, the first of which is number ``begin``, as have few enough edges.
-
-        Returns:
-            What :class:`NodeExplanations` has of these nodes, and ``sizes``, how many edges each has.
-        """
+        """Explain as many of the nodes, the first of which is number ``begin``, as have few enough edges."""
         with outside_inference_mode():
             switch_off_autocast(nodes.device)
             checked = self._cuts.cut(nodes, max_edges)
@@ -211,16 +181,7 @@ class NodeExplainer:
 
 
 class CutExplanation(GraphExplanation):
-    """The explanation of one number per root, or of several.
-
-    Which edges belong to which root is known beforehand. Rows that do not reach any root, which are most of them, need
-    no receptive fields.
-
-    Args:
-        checked: The cut graphs.
-        choice: What to explain, given the output of the roots.
-        **options: As for :class:`~captum_goat.method.explain.GraphExplanation`.
-    """
+    """The explanation of one number per root, or of several; which edges belong to which root is known beforehand."""
 
     def __init__(self, checked: CheckedCut, choice: Choice, **options: Any) -> None:
         cut = checked.cut

@@ -18,14 +18,9 @@ from captum_goat.bulk.tables import as_table, edge_rows, labels
 
 
 class NodeAttributions(NamedTuple):
-    """The attributions of one node's output.
+    """The attributions, ``[edges]`` or ``[edges, C]`` for all classes, of the edges of one node's computation graph.
 
-    Attributes:
-        edges: The edges of the node's computation graph, as numbers in the whole graph, in ascending order.
-        attributions: The attribution of each of them, ``[edges]``, or ``[edges, C]`` for all classes.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.nodes import NodeAttributions
         >>> edges, attributions = NodeAttributions(torch.tensor([3, 8]), torch.tensor([0.1, 0.7]))
@@ -33,28 +28,20 @@ class NodeAttributions(NamedTuple):
         tensor(8)
     """
 
-    edges: Tensor
+    edges: Tensor  # as numbers in the whole graph, in ascending order
     attributions: Tensor
 
 
 @dataclass(frozen=True)
 class NodeExplanations:
-    """The explanations of some nodes of one graph: ``explanations[k]`` is that of the k-th of them.
+    """The explanations of some nodes of one graph: ``explanations[k]`` is that of ``nodes[k]``.
 
-    Only the edges of computation graphs are kept, as no other edge has an attribution.
+    ``targets`` has their explained classes, ``[K]``, or is ``None``; ``outputs`` the model's outputs without a last
+    softmax or sigmoid, and ``deltas`` the convergence deltas. Only the edges of computation graphs are kept, as no
+    other edge has an attribution: ``edges``, as numbers in the whole graph, and their ``attributions``, ``[M]`` or
+    ``[M, C]``, of node k from ``ptr[k]`` to ``ptr[k + 1]``.
 
-    Attributes:
-        data: The graph.
-        nodes: The explained nodes, ``[K]``.
-        targets: The explained class of every node, ``[K]``; ``None`` where all are explained or there are none.
-        outputs: The model's output for every node, ``[K, C]`` or ``[K]``, without a last softmax or sigmoid.
-        deltas: The convergence deltas, ``[K]``, or ``[K, C]`` for all classes.
-        ptr: Where the edges of each node begin and end, ``[K + 1]``.
-        edges: The edges, as numbers in the whole graph, one node's after another's, ``[M]``.
-        attributions: Their attributions, ``[M]``, or ``[M, C]`` for all classes.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import GCN
@@ -102,10 +89,9 @@ class NodeExplanations:
         return self._labelled(explanation, position)
 
     def subgraph(self, position: int) -> Explanation:
-        """Return one node's explanation on its computation graph.
+        """Return one node's explanation on its computation graph, in which it is node 0.
 
-        Beside what :meth:`explanation` has, nodes and edges have the numbers ``n_id`` and ``e_id`` in the whole graph.
-        The node itself is node 0.
+        Nodes and edges have the numbers ``n_id`` and ``e_id`` in the whole graph.
         """
         edges, attributions = self[position]
         root = self.nodes[position].view(1)
@@ -121,15 +107,9 @@ class NodeExplanations:
         return self._labelled(explanation, position)
 
     def to_table(self, **options: Any) -> Any:
-        """Return the attributions of all nodes as a table, with the numbers of nodes and edges in the whole graph.
+        """Return the attributions of all nodes as a table; see :func:`~captum_goat.bulk.edge_table`.
 
-        Args:
-            **options: ``node_names``, ``top_k`` (of every explained node) and ``undirected``, as for
-                :func:`~captum_goat.bulk.edge_table`.
-
-        Returns:
-            A table as :func:`~captum_goat.bulk.edge_table` returns it, with the columns ``node`` and ``target_class``
-            (if one was explained) before.
+        The columns ``node`` and ``target_class`` (if one was explained) come first.
         """
         rows: list[dict[str, Any]] = []
         for position, node in enumerate(self.nodes.tolist()):
@@ -149,16 +129,7 @@ class NodeExplanations:
 
 
 def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, Any]) -> None:
-    """Write the attributions of nodes to a file, in the form of those of graphs.
-
-    The edges of a node are those of its computation graph, between nodes as the whole graph numbers them. ``meta`` has
-    the explained ``nodes``.
-
-    Args:
-        explanations: The explanations.
-        path: The file, ``.pt`` or ``.parquet``.
-        options: What else ``meta`` is to have.
-    """
+    """Write the attributions of nodes to a file, in the form of those of graphs, with ``options`` in its ``meta``."""
     record = {**options, "graphs": len(explanations), "nodes": explanations.nodes.tolist()}
     folder = PartFolder(path, record, count=1)
     names = ("attributions", "targets", "outputs", "deltas", "edges")

@@ -24,26 +24,8 @@ def peel(
 ) -> Tensor:
     """Return the place of each edge in its graph's order of importance, ``[M]``: 0 for the most important one.
 
-    Args:
-        edges: The edges; all graphs are peeled at once.
-        attribute: Attributes what is left; called once per round.
-        rounds: The number of rounds.
-        order: Which edges are removed first. With ``"both"`` each order has half of the rounds, they share the first
-            attributions, and they are merged by turns.
-        turns: The number of edges in a turn of the order from the top, and of the one from the bottom.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.metrics.counted_edges import CountedEdges
-        >>> from captum_goat.peeling.order import peel
-        >>> edges = CountedEdges(torch.arange(3), torch.zeros(3, dtype=torch.long), 1, torch.zeros(3, dtype=torch.long))
-        >>> def attribute(left):  # edge 2 matters as soon as edge 0 is removed
-        ...     return torch.tensor([1.0, 0.5, 0.0 if left[0] else 0.9])
-        >>> peel(edges, attribute, rounds=1, order="most_important_first")
-        tensor([0, 1, 2])
-        >>> peel(edges, attribute, rounds=3, order="most_important_first")
-        tensor([0, 2, 1])
+    With the order ``"both"``, each order has half of the rounds, they share the first attributions, and they are merged
+    by turns of so many edges from the top and from the bottom.
     """
     if order != "both":
         return _peel_from(order == "most_important_first", edges, attribute, rounds)
@@ -62,8 +44,7 @@ def peel(
 def share_bounds(edges: CountedEdges, rounds: int, order: Order) -> list[Tensor]:
     """Return where the shares of each graph's order begin and end, ``rounds + 1`` times ``[G]``.
 
-    Share k has the places from ``bounds[k]`` to ``bounds[k + 1] - 1``. Shares differ by at most one edge; the larger
-    ones are removed first.
+    Shares differ by at most one edge; the larger ones are removed first.
     """
     counts = edges.counts
     spare = 0 if order == "least_important_first" else rounds - 1  # to round up
@@ -73,7 +54,6 @@ def share_bounds(edges: CountedEdges, rounds: int, order: Order) -> list[Tensor]
 def _peel_from(
     top: bool, edges: CountedEdges, attribute: Attribute, rounds: int, first: Tensor | None = None
 ) -> Tensor:
-    """Peel from one end of the order, the top or the bottom."""
     bounds = share_bounds(edges, rounds, "most_important_first" if top else "least_important_first")
     left = torch.ones_like(edges.graph, dtype=torch.bool)
     places = torch.zeros_like(edges.graph)
@@ -106,8 +86,7 @@ def _ranks(edges: CountedEdges, values: Tensor, left: Tensor) -> Tensor:
 def _numbers_of_equals(values: Tensor, section: Tensor, rounding: Tensor) -> Tensor:
     """Number descending values from 0 on; those of a section that differ by rounding only have the same number.
 
-    Equivalent edges have equal attributions up to rounding, which differs between a graph alone and in a batch. In a
-    chain of values of which each is close to the next, but the first is not close to the last, all are distinct.
+    In a chain of values of which each is close to the next, but the first is not close to the last, all are distinct.
     """
     different = torch.ones_like(section, dtype=torch.bool)
     different[1:] = (values[:-1] - values[1:] > rounding[1:]) | (section[:-1] != section[1:])

@@ -35,7 +35,7 @@ REMOVALS: tuple[str, ...] = get_args(Removal)
 
 
 class Peeling(Attribution):
-    r"""Find the order of importance of edges by removing them in rounds.
+    """Find the order of importance of edges by removing them in rounds.
 
     Redundant edges hide each other: while one of them is present the other is not needed, and attributions of the whole
     graph give it little. Peeling wraps any attribution method of an edge mask, as Captum's ``NoiseTunnel`` does: it
@@ -43,44 +43,36 @@ class Peeling(Attribution):
     n attributions, whatever the number of edges and of graphs in a batch.
 
     Columns of ``edge_index`` that are one edge (the two directions of an undirected edge, and parallel edges) are
-    removed together, by the sum of their attributions. Attributions are signed; edges that oppose the target are least
-    important. Among edges with equal attributions, up to rounding, the first in ``edge_index`` is more important.
+    removed together, by the sum of their attributions. Edges that oppose the target are least important. Among edges
+    with equal attributions, up to rounding, the first in ``edge_index`` is more important.
 
     Args:
-        attribution_method: The method: :class:`~captum_goat.GOAtAttribution`, or one of Captum's, around an
+        attribution_method: :class:`~captum_goat.GOAtAttribution`, or a method of Captum, around an
             :class:`~captum_goat.EdgeMaskedModel` or another function whose first argument is the mask.
         rounds: n, the number of rounds, and of attributions.
         order: ``"most_important_first"`` finds edges that the output needs, one set after another that could replace
             it. ``"least_important_first"`` removes the edges that are needed least, and so finds few edges that
             suffice. ``"both"`` does each in half of the rounds, and merges the two orders by turns.
         removal: ``"mask"`` sets the mask of removed edges to 0, which works for every function of a mask. ``"cut"``
-            removes them from ``additional_forward_args``, from all that has ``edge`` in its name there: they no longer
-            count in degrees, nor among the edges that share GOAt's gates, as masked ones do.
-        turns: With ``order="both"``, how many edges are taken in a turn from the order that starts at the most
-            important edge, and how many from the other: ``(2, 1)`` prefers edges that the output needs, ``(1, 2)``
-            edges that suffice.
+            removes them from all that has ``edge`` in its name in ``additional_forward_args``: they no longer count in
+            degrees, nor among the edges that share GOAt's gates.
+        turns: With ``order="both"``, how many edges are taken in a turn from each order: ``(2, 1)`` prefers edges that
+            the output needs, ``(1, 2)`` edges that suffice.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import SimpleConv
-        >>> from captum_goat import GOAtAttribution
-        >>> from captum_goat.peeling import Peeling
+        >>> from captum_goat import GOAtAttribution, Peeling
         >>> class Largest(SimpleConv):
         ...     def forward(self, x, edge_index):
         ...         return super().forward(x, edge_index).sum(dim=1)
-        >>> model = Largest(aggr="max").eval()
         >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.9, 0.0], [0.0, 0.3]])
-        >>> edge_index = torch.tensor([[1, 2, 3], [0, 0, 0]])  # node 0 receives max(1.0, 0.9), and 0.3
-        >>> goat, mask, arguments = GOAtAttribution(model), torch.ones(3), (x, edge_index)
+        >>> arguments = x, torch.tensor([[1, 2, 3], [0, 0, 0]])  # node 0 receives max(1.0, 0.9), and 0.3
+        >>> goat, mask = GOAtAttribution(Largest(aggr="max").eval()), torch.ones(3)
         >>> goat.attribute(mask, target=0, additional_forward_args=arguments)  # the second edge seems useless
         tensor([1.0000, 0.0000, 0.3000])
-        >>> peeling = Peeling(goat, rounds=3)
-        >>> scores, drops = peeling.attribute(mask, target=0, additional_forward_args=arguments, return_drops=True)
-        >>> scores  # but it replaces the first one
-        tensor([1.0000, 0.6667, 0.3333])
-        >>> drops
-        tensor([[0.1000, 0.9000, 0.3000]])
+        >>> Peeling(goat, rounds=3).attribute(mask, 0, arguments, return_drops=True)  # but it replaces the first one
+        (tensor([1.0000, 0.6667, 0.3333]), tensor([[0.1000, 0.9000, 0.3000]]))
     """
 
     def __init__(
@@ -103,11 +95,9 @@ class Peeling(Attribution):
         if len(turns) != 2 or not all(type(count) is int and count > 0 for count in turns):
             raise ValueError(f"Expected turns to be two integers from 1 on (got {turns!r}).")
         super().__init__(attribution_method.forward_func)
-        self.attribution_method = attribution_method
-        self.rounds = rounds
+        self.attribution_method, self.rounds, self.turns = attribution_method, rounds, turns
         self.order: Order = order
         self.removal: Removal = removal
-        self.turns = turns
 
     @log_usage()
     def attribute(
@@ -122,38 +112,32 @@ class Peeling(Attribution):
         show_progress: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        r"""Find the order of importance of the edges.
+        """Find the order of importance of the edges.
 
         Args:
             inputs: The edge mask, usually ones, in a shape that the wrapped method takes: ``[E]`` for a graph or a
                 batch of graphs, each of which is peeled by itself; ``[B, E]`` for B masks of them.
             target: As for the wrapped method.
             additional_forward_args: As for the wrapped method. The argument called ``batch``, or a ``Batch``, tells
-                which graph a node belongs to; else there is one graph. For a node of a large graph pass the subgraph
-                that reaches the node, or the first round removes everything that matters.
-            return_drops: Whether to return the drops of the output, too.
-            undirected: Whether the two directions of an edge are one edge; ``None`` for graphs in which every edge has
-                its reverse.
+                which graph a node belongs to. For a node of a large graph pass the subgraph that reaches the node, or
+                the first round removes everything that matters.
+            return_drops: Whether to return the drops of the output, too, which takes ``rounds + 1`` forward passes.
+            undirected: Whether the two directions of an edge are one edge; by default, if every edge has its reverse.
             graphs: The graphs of the mask, if ``additional_forward_args`` do not contain them.
-            show_progress: Whether to show a progress bar (if tqdm is installed); ``None`` for a bar in a terminal after
-                some seconds.
-            **kwargs: Further arguments of the wrapped method's ``attribute``, the same in every round; with
-                ``removal="cut"`` none with an entry per edge.
+            show_progress: Whether to show a progress bar (if tqdm is installed); ``None`` for one after some seconds.
+            **kwargs: Further arguments of the wrapped method's ``attribute``; with ``removal="cut"`` none per edge.
 
         Returns:
             Scores of the shape of ``inputs``, the same for all columns of an edge. The most important of a graph's M
             edges has 1, the next one :math:`(M - 1) / M`, and the last one :math:`1 / M`: an order, without a sign.
-
-            With ``return_drops`` also the drops ``[G, rounds]`` (or ``[B, rounds]``), one row for each number that the
-            wrapped method explains: the drop of the output when the most important n-th of the edges is removed, then
-            the next one, and so on. They sum to ``f(graph) - f(graph without edges)``, and cost
-            ``rounds + 1`` further forward passes.
+            With ``return_drops`` also the drops ``[G, rounds]`` (or ``[B, rounds]``) of each number that the wrapped
+            method explains when the most important n-th of the edges is removed, then the next one, and so on. They sum
+            to ``f(graph) - f(graph without edges)``.
         """
         mask = _only_mask(inputs)
         if kwargs.get("return_convergence_delta"):
             raise ValueError(
-                "Expected no return_convergence_delta, because scores of several rounds do not add up to one (got "
-                "True). return_drops=True returns numbers that do."
+                "Expected no return_convergence_delta (got True). return_drops=True returns complete numbers."
             )
         call = _Call(self, mask, target, as_tuple(additional_forward_args))
         data = call.graphs() if graphs is None else graphs
@@ -192,15 +176,10 @@ class UpperHalfGradients(GradientAttribution):
 
     A model is trained on whole graphs, and its gradients far from them mean little. These attributions are not
     complete, but with :class:`~captum_goat.Peeling` they find sets of important edges in a few passes. For one graph
-    they are twice those of :class:`captum.attr.IntegratedGradients` with ``baselines=mask / 2``, which takes no batch
-    with a target per graph.
+    they are twice those of :class:`captum.attr.IntegratedGradients` with ``baselines=mask / 2``. ``n_steps`` is the
+    number of Gauss-Legendre points.
 
-    Args:
-        forward_func: A function of a mask, such as :class:`~captum_goat.EdgeMaskedModel`.
-        n_steps: The number of Gauss-Legendre points.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat import UpperHalfGradients
         >>> UpperHalfGradients(lambda mask: (mask**2).sum()).attribute(torch.tensor([1.0, 2.0]))  # 2 m * 0.75 m
@@ -212,15 +191,9 @@ class UpperHalfGradients(GradientAttribution):
         self.n_steps = n_steps
 
     def attribute(self, inputs: Tensor, target: Any = None, additional_forward_args: Any = None) -> Tensor:
-        """Attribute the sum of the targets' outputs to the mask, one point after the other.
+        """Attribute the sum of the targets' outputs to the mask, ``[E]`` for a whole batch of graphs.
 
-        Args:
-            inputs: The mask, of any shape that the function takes; ``[E]`` for a whole batch of graphs.
-            target: The class of every graph or mask, as for :class:`~captum_goat.GOAtAttribution`.
-            additional_forward_args: The function's other arguments.
-
-        Returns:
-            The attributions, of the shape of ``inputs``.
+        ``target`` is the class of every graph or mask, as for :class:`~captum_goat.GOAtAttribution`.
         """
         mean_gradient = torch.zeros_like(inputs)
         for point, weight in gauss_legendre(2 * self.n_steps):
@@ -232,14 +205,7 @@ class UpperHalfGradients(GradientAttribution):
 
 
 class _Call:
-    """One call of :meth:`Peeling.attribute`: the wrapped method on what is left of the edges.
-
-    Args:
-        peeling: The method and its options.
-        mask: The edge mask, ``[E]`` or ``[B, E]``.
-        target: What is explained.
-        arguments: The additional arguments of the call.
-    """
+    """One call of :meth:`Peeling.attribute`: the wrapped method on what is left of the edges."""
 
     def __init__(self, peeling: Peeling, mask: Tensor, target: Any, arguments: tuple[Any, ...]) -> None:
         self._method, self._cuts = peeling.attribution_method, peeling.removal == "cut"
@@ -261,12 +227,9 @@ class _Call:
             self._check_cuts()
 
     def _check_cuts(self) -> None:
-        """Raise ValueError if edges cannot be cut out of the arguments."""
         if self._mask.dim() == 2 and len(self._mask) != 1:
-            raise ValueError(
-                f"Expected one mask for removal='cut', because several of a graph lose different edges (got "
-                f"{len(self._mask)}). removal='mask' takes any number."
-            )
+            count = len(self._mask)
+            raise ValueError(f"Expected one mask for removal='cut' (got {count}). removal='mask' takes any number.")
         if self._bound is not None:
             raise ValueError(
                 "Expected the graph in additional_forward_args for removal='cut' (got an EdgeMaskedModel with its "
@@ -274,10 +237,8 @@ class _Call:
             )
         _, arguments = self._left(torch.ones_like(self._mask, dtype=torch.bool))
         if all(map(operator.is_, arguments, self._arguments)):
-            raise ValueError(
-                f"Expected edges to cut out of additional_forward_args for removal='cut' (got "
-                f"{', '.join(self._names()) or 'no arguments'}). removal='mask' leaves arguments as they are."
-            )
+            got = ", ".join(self._names()) or "no arguments"
+            raise ValueError(f"Expected edges to cut out of additional_forward_args (got {got}). Use removal='mask'.")
 
     def graphs(self) -> Data:
         """Return the edges that are masked, and the graph of each node: the argument called ``batch``, or a Batch."""
@@ -318,7 +279,6 @@ class _Call:
             return _target_values(self._method.forward_func(mask, *arguments), self._target)
 
     def _left(self, left: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-        """Return the mask and the arguments with some edges only."""
         if not self._cuts:
             return torch.where(left, self._mask, 0.0), self._arguments
         columns = left.view(-1)
@@ -328,7 +288,6 @@ class _Call:
         return self._mask[..., columns], arguments
 
     def _names(self) -> list[str]:
-        """Return the names of the arguments."""
         if any(isinstance(argument, Data) for argument in self._arguments):
             return [""] * len(self._arguments)
         named, _ = named_arguments(self._function, self._arguments, {}, self._leading)
@@ -347,7 +306,6 @@ def _cut(name: str, value: Any, columns: Tensor) -> Any:
 
 
 def _check_graphs(data: Any, mask: Tensor) -> Data:
-    """Raise ValueError unless this is a graph with as many edges as the mask has."""
     if not isinstance(data, Data):
         raise ValueError(f"Expected graphs as a torch_geometric Data or Batch (got {type(data).__name__}).")
     columns = edges_of(data).size(1)
@@ -357,7 +315,6 @@ def _check_graphs(data: Any, mask: Tensor) -> Data:
 
 
 def _target_values(output: Tensor, target: Any) -> Tensor:
-    """Return the numbers of an output that a target names."""
     output = output.view(1) if output.dim() == 0 else output
     return find_target(output, target)(output)
 
@@ -368,7 +325,6 @@ def as_tuple(arguments: Any) -> tuple[Any, ...]:
 
 
 def _only_mask(inputs: Any) -> Tensor:
-    """Return the one mask, without its history."""
     masks = flattened(inputs)
     if len(masks) != 1 or isinstance(inputs, dict):
         kind = "a dictionary" if isinstance(inputs, dict) else f"{len(masks)} inputs"
@@ -379,7 +335,6 @@ def _only_mask(inputs: Any) -> Tensor:
 
 
 def _checked(attributions: Any, mask: Tensor) -> Tensor:
-    """Raise ValueError unless there is one finite attribution per entry of the mask."""
     if not isinstance(attributions, Tensor) or attributions.shape != mask.shape:
         got = list(attributions.shape) if isinstance(attributions, Tensor) else type(attributions).__name__
         raise ValueError(f"Expected attributions of the mask's shape {list(mask.shape)} (got {got}).")

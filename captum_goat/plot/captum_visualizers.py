@@ -25,13 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
-__all__ = [
-    "to_image_attr",
-    "to_text_record",
-    "to_timeseries_attr",
-    "visualize_adjacency_attr",
-    "visualize_node_attr",
-]
+__all__ = ["to_image_attr", "to_text_record", "to_timeseries_attr", "visualize_adjacency_attr", "visualize_node_attr"]
 
 CHANNELS = ("incoming", "outgoing")
 MATRIX_SIZE, LINE_SIZE = (6.0, 6.0), (4.2, 3.2)  # inches
@@ -40,21 +34,11 @@ OVERLAY = 0.7  # how opaque colours over lines are, as in Captum
 
 
 def to_image_attr(attributions: Tensor, edge_index: Tensor, num_nodes: int | None = None) -> NDArray[Any]:
-    """Return the adjacency matrix of attributions, an image for Captum's ``visualize_image_attr``.
+    """Return the adjacency matrix of attributions ``[N, N, 1]``, an image for Captum's ``visualize_image_attr``.
 
-    Rows are sources and columns are targets. Repeated edges are added up, and so the image has the sum of the
-    attributions.
+    Rows are sources and columns targets; repeated edges are added up. ``num_nodes`` is needed if the last have none.
 
-    Args:
-        attributions: One number per edge, ``[E]``.
-        edge_index: The edges, ``[2, E]``.
-        num_nodes: The number of nodes; needed if the last nodes have no edges.
-
-    Returns:
-        The image, ``[N, N, 1]``.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot.captum_visualizers import to_image_attr
         >>> to_image_attr(torch.tensor([2.0, -1.0]), torch.tensor([[0, 1], [1, 0]]))[:, :, 0].tolist()
@@ -70,21 +54,13 @@ def to_image_attr(attributions: Tensor, edge_index: Tensor, num_nodes: int | Non
 def to_timeseries_attr(
     attributions: Tensor, edge_index: Tensor, num_nodes: int | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return attributions and data for Captum's ``visualize_timeseries_attr``: the nodes are the points in time.
+    """Return attributions and data ``[N, 2]`` for Captum's ``visualize_timeseries_attr``: nodes are points in time.
 
-    There are two channels, the incoming and the outgoing edges of a node. The data is their number, the attribution
-    their sum. This suits graphs whose nodes have a meaningful order, such as paths.
+    The two channels are the incoming and the outgoing edges of a node. The data is their number, the attribution their
+    sum. This suits graphs whose nodes have a meaningful order, such as paths. ``num_nodes`` is needed if the last nodes
+    have no edges.
 
-    Args:
-        attributions: One number per edge, ``[E]``.
-        edge_index: The edges, ``[2, E]``.
-        num_nodes: The number of nodes; needed if the last nodes have no edges.
-
-    Returns:
-        The attributions and the data, ``[N, 2]`` each, channels last.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot.captum_visualizers import to_timeseries_attr
         >>> attr, data = to_timeseries_attr(torch.tensor([2.0, -3.0]), torch.tensor([[0, 1], [2, 2]]))
@@ -109,24 +85,11 @@ def to_text_record(
 ) -> visualization.VisualizationDataRecord:
     """Return the graph as a text, its edges as words, for Captum's ``visualize_text([record, ...])``.
 
-    The words are in the order of their nodes. Their attributions are scaled to at most 1, as Captum's colours require;
-    the score is the sum of the attributions themselves. ``visualize_text`` needs IPython (``pip install ipython``).
+    The words are in the order of their nodes, ``C-N``, or ``C→N`` and ``N→C`` if ``directed``. Their attributions are
+    scaled to at most 1, as Captum's colours require; the score is the sum of the attributions themselves. ``fields``
+    are other fields of Captum's record, such as ``pred_class``. ``visualize_text`` needs IPython.
 
-    Args:
-        attributions: One number per edge, ``[E]``.
-        edge_index: The edges, ``[2, E]``.
-        node_labels: The names of the nodes; ``None`` for their indices.
-        directed: Whether the directions of an edge are separate words, ``C→N`` and ``N→C``, or one, ``C-N``, with the
-            sum of their attributions.
-        feature_mask: As in :class:`~captum_goat.plot.PictureOptions`.
-        **fields: Other fields of Captum's record: ``pred_class``, ``pred_prob``, ``true_class``, ``attr_class``,
-            ``convergence_score``.
-
-    Returns:
-        The record; without words if the graph has no edges.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot.captum_visualizers import to_text_record
         >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -162,25 +125,14 @@ def visualize_adjacency_attr(
     """Draw the adjacency matrix of attributions as a heat map, which suits dense graphs.
 
     Rows are sources and columns are targets. Pairs of nodes without an edge stay white; edges without attribution are
-    grey. For Captum's own heat map, pass :func:`to_image_attr` to ``visualize_image_attr``.
+    grey; the ground truth has dots. ``node_labels`` has one entry per node; ``num_nodes`` is needed if the last nodes
+    have no edges. For Captum's own heat map, pass :func:`to_image_attr` to ``visualize_image_attr``.
 
-    Args:
-        attributions: One number per edge, ``[E]``.
-        edge_index: The edges, ``[2, E]``.
-        num_nodes: The number of nodes; needed if the last nodes have no edges.
-        node_labels: What to write at rows and columns, one entry per node.
-        **options: See :class:`~captum_goat.plot.PictureOptions`. The ground truth has dots.
-
-    Returns:
-        The figure and the axes.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot.captum_visualizers import visualize_adjacency_attr
-        >>> fig, ax = visualize_adjacency_attr(
-        ...     torch.tensor([4.0, -1.0]), torch.tensor([[0, 1], [1, 0]]), use_pyplot=False
-        ... )
+        >>> attributions, edge_index = torch.tensor([4.0, -1.0]), torch.tensor([[0, 1], [1, 0]])
+        >>> fig, ax = visualize_adjacency_attr(attributions, edge_index, use_pyplot=False)
         >>> ax.images[0].get_array().tolist()
         [[None, 4.0], [-1.0, None]]
     """
@@ -195,8 +147,6 @@ def visualize_adjacency_attr(
 
 
 class _Matrix(NamedTuple):
-    """The adjacency matrix as it is drawn, without its colours."""
-
     scores: NDArray[Any]  # of the edges
     image: NDArray[Any]  # [N, N]
     marked: NDArray[Any]  # the edges of the ground truth, [marked, 2]
@@ -227,25 +177,14 @@ def visualize_node_attr(
     """Draw the edges of nodes along the nodes, as Captum's ``visualize_timeseries_attr`` draws time series.
 
     There are two panels, for incoming and for outgoing edges. A line shows how many edges the nodes have, over the
-    colours of their summed attributions; see :func:`to_timeseries_attr`.
+    colours of their summed attributions; see :func:`to_timeseries_attr`. Of :class:`~captum_goat.plot.PictureOptions`,
+    ``top_k``, ``ground_truth`` and ``feature_mask`` are refused, as they concern single edges.
 
-    Args:
-        attributions: One number per edge, ``[E]``.
-        edge_index: The edges, ``[2, E]``.
-        num_nodes: The number of nodes; needed if the last nodes have no edges.
-        **options: See :class:`~captum_goat.plot.PictureOptions`, but for ``top_k``, ``ground_truth`` and
-            ``feature_mask``, which concern single edges.
-
-    Returns:
-        The figure and the two axes.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot.captum_visualizers import visualize_node_attr
-        >>> fig, (incoming, outgoing) = visualize_node_attr(
-        ...     torch.tensor([1.0, -2.0]), torch.tensor([[0, 1], [2, 2]]), use_pyplot=False
-        ... )
+        >>> attributions, edge_index = torch.tensor([1.0, -2.0]), torch.tensor([[0, 1], [2, 2]])
+        >>> fig, (incoming, outgoing) = visualize_node_attr(attributions, edge_index, use_pyplot=False)
         >>> incoming.lines[0].get_ydata().tolist()
         [0.0, 0.0, 2.0]
     """
@@ -262,8 +201,6 @@ def visualize_node_attr(
 
 
 class _NodeLine(NamedTuple):
-    """One channel of the nodes as it is drawn, without its colours."""
-
     scores: NDArray[Any]  # [N]
     data: NDArray[Any]  # [N]
     alpha: float = OVERLAY

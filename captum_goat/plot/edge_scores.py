@@ -30,18 +30,14 @@ def edge_scores(
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return the distinct edges ``[M, 2]``, the sums of their attributions ``[M]`` and which are marked, bool ``[M]``.
 
-    Repeated edges are merged, and both directions of an edge unless ``directed``; the smaller node of an undirected
-    edge comes first. The ground truth and the feature mask are those of :class:`~captum_goat.plot.PictureOptions`: a
-    merged edge is marked if any of its edges is in the ground truth.
+    Both directions of an edge are merged unless ``directed``; it is marked if any of them is in the ground truth.
     """
     edges = plain_edges(edge_index)
     scores = _one_per_edge("attributions", attributions, edges).double()
     wrong = int((~scores.isfinite()).sum())
     if wrong:
-        raise ValueError(
-            f"Expected finite attributions (got {wrong} of {len(scores)} that are infinite or nan). "
-            "Check the model's output for infinite or nan values."
-        )
+        got = f"{wrong} of {len(scores)} that are infinite or nan"
+        raise ValueError(f"Expected finite attributions (got {got}). Check the model's output.")
     if feature_mask is not None and len(scores):
         scores = _share_features(scores, as_tensor(feature_mask, "feature_mask"))
     marks = torch.zeros_like(scores) if ground_truth is None else _one_per_edge("ground_truth", ground_truth, edges)
@@ -76,9 +72,8 @@ def plain_edges(edge_index: Any) -> Tensor:
     if edges.dim() != 2 or edges.size(0) != 2:
         raise ValueError(f"Expected edge_index of shape [2, num_edges] (got {list(edges.shape)}).")
     if edges.numel() and (edges.is_floating_point() or (edges < 0).any()):
-        raise ValueError(
-            f"Expected edge_index to hold node indices, integers from 0 (got {edges.dtype} from {edges.min().item()})."
-        )
+        got = f"{edges.dtype} from {edges.min().item()}"
+        raise ValueError(f"Expected edge_index to hold node indices, integers from 0 (got {got}).")
     return edges.long()
 
 
@@ -93,9 +88,8 @@ def _one_per_edge(name: str, values: Any, edges: Tensor) -> Tensor:
     tensor = tensor[0] if tensor.dim() == 2 and len(tensor) == 1 else tensor
     if tensor.shape != edges.shape[1:]:
         advice = "" if tensor.dim() == 1 else " Draw one row at a time."
-        raise ValueError(
-            f"Expected {name} of shape [{edges.size(1)}], one per edge (got {list(tensor.shape)}).{advice}"
-        )
+        got = list(tensor.shape)
+        raise ValueError(f"Expected {name} of shape [{edges.size(1)}], one per edge (got {got}).{advice}")
     return tensor
 
 

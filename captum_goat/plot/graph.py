@@ -56,15 +56,13 @@ def visualize_graph_attr(
 ) -> tuple[Figure, Axes]:
     """Draw a graph with its edges coloured by attribution: blue supports the target, red opposes it.
 
-    Colours are centred on zero and widths grow with the magnitude. In an undirected graph the two directions of an
-    edge are drawn as one line, which stands for their sum. If the graph is large, ``only_top`` draws a part of it.
+    Colours are centred on zero and widths grow with the magnitude. In an undirected graph the two directions of an edge
+    are drawn as one line, which stands for their sum. Returns the figure and the axes.
 
     Args:
         attributions: One number per edge, ``[E]``.
-        edge_index: The edges, ``[2, E]``, or a PyG ``Data`` with edges, the number of nodes and, optionally, their
-            positions ``pos`` ``[N, 2]``.
-        directed: Whether to draw the two directions of an edge separately, as arrows; by default, if any edge has no
-            reverse.
+        edge_index: The edges, ``[2, E]``, or a PyG ``Data`` with edges and, optionally, positions ``pos`` ``[N, 2]``.
+        directed: Whether to draw the directions of an edge separately, as arrows; by default, if one has no reverse.
         only_top: Whether to draw only the ``top_k`` edges and, in grey, the other edges of their nodes.
         layout: Where to place the nodes: ``"kamada_kawai"``, which keeps motifs in shape; ``"spring"``, for large
             graphs; or the positions themselves, ``[N, 2]`` or a networkx dictionary. ``None`` for the ``pos`` of the
@@ -75,11 +73,7 @@ def visualize_graph_attr(
         node_colors: One matplotlib colour, or one per node.
         **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others: see :class:`PictureOptions`.
 
-    Returns:
-        The figure and the axes.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot import visualize_graph_attr
         >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -102,19 +96,11 @@ def visualize_graph_attr_multiple(
 ) -> tuple[Figure, list[Axes]]:
     """Draw one graph as several methods explain it, in panels with the same layout and, by default, one scale.
 
-    Args:
-        attributions: One number per edge, ``[E]``, of every method, by title.
-        edge_index: The edges, ``[2, E]``, or a PyG ``Data``.
-        shared_scale: Whether a colour and a width mean the same attribution in every panel. Turn it off for methods
-            whose numbers cannot be compared, such as masks from 0 to 1 beside attributions that add up to the output:
-            then every panel has its own scale and colour bar.
-        **options: The options of :func:`visualize_graph_attr`.
+    ``attributions`` has one number per edge, ``[E]``, of every method, by title; the options are those of
+    :func:`visualize_graph_attr`. Turn ``shared_scale`` off for methods whose numbers cannot be compared, such as masks
+    from 0 to 1 beside attributions that add up to the output: then every panel has its own scale and colour bar.
 
-    Returns:
-        The figure and the axes, one per method.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot import visualize_graph_attr_multiple
         >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -138,10 +124,15 @@ def _graph_pictures(
     node_labels: Sequence[object] | Tensor | None = None,
     node_colors: Any = None,
 ) -> dict[str, GraphPicture]:
-    """Return the pictures of one graph by title; see :func:`visualize_graph_attr`."""
     if only_top and settings.top_k is None:
         raise ValueError("Expected top_k, the number of edges to draw, with only_top=True (got None).")
-    edge_index, num_nodes = _edges_of(graph)
+    if isinstance(graph, BaseData) and not isinstance(graph, Data):
+        got = type(graph).__name__
+        raise ValueError(f"Expected a tensor [2, E] or a Data (got {got}). Draw edge types one by one.")
+    if isinstance(graph, Data) and graph.edge_index is None:
+        raise ValueError("Expected a Data with edge_index (got one without).")
+    edge_index = graph.edge_index if isinstance(graph, Data) else as_tensor(graph, "edge_index")
+    num_nodes = graph.num_nodes if isinstance(graph, Data) else None
     directed = is_directed(edge_index) if directed is None else directed
     methods = {title: settings.drawn_edges(values, edge_index, directed) for title, values in attributions.items()}
     edges = next(iter(methods.values())).edges
@@ -173,20 +164,6 @@ def _graph_pictures(
     }
 
 
-def _edges_of(graph: Any) -> tuple[Tensor, int | None]:
-    """Return the edges and, if known, the number of nodes."""
-    if isinstance(graph, Data):
-        if graph.edge_index is None:
-            raise ValueError("Expected a Data with edge_index (got one without).")
-        return graph.edge_index, graph.num_nodes
-    if isinstance(graph, BaseData):
-        raise ValueError(
-            f"Expected edge_index as a tensor [2, E], or a Data that has it (got {type(graph).__name__}). "
-            "Draw the edge types of a heterogeneous graph one at a time."
-        )
-    return as_tensor(graph, "edge_index"), None
-
-
 class DrawnNodes(NamedTuple):
     """The nodes of a picture."""
 
@@ -209,14 +186,13 @@ class DrawnNodes(NamedTuple):
 
 
 def _node_faces(colours: Any, count: int) -> NDArray[Any]:
-    """Return the nodes' colours, ``[N, 4]``, from one for all of them, or one for each."""
     from matplotlib.colors import to_rgba_array
 
     try:
         faces = to_rgba_array(colours)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"Expected node_colors to be matplotlib colours, one for all nodes or one per node (got {colours!r})."
+            f"Expected node_colors as matplotlib colours, one or one per node (got {colours!r})."
         ) from error
     if len(faces) not in (1, count):
         raise ValueError(f"Expected node_colors to be one colour, or one for each of {count} nodes (got {len(faces)}).")
@@ -263,7 +239,6 @@ def _add_lines(ax: Axes, lines: list[NDArray[Any]], chosen: NDArray[Any], widths
 def _draw_ground_truth(
     ax: Axes, marked: NDArray[Any], lines: list[NDArray[Any]], widths: NDArray[Any], shrink: float
 ) -> None:
-    """Draw dotted outlines below the edges of the ground truth."""
     if not len(marked):
         return
     wide = widths[marked] + shrink * DOTS_WIDTH

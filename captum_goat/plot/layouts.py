@@ -29,12 +29,6 @@ def node_positions(edges: NDArray[Any], num_nodes: int, layout: LayoutName | Pos
     """Return the points of the nodes, ``[N, 2]``; the same for the same graph every time.
 
     Connected components are laid out one by one, with a mean edge length of 1, and put side by side.
-
-    Args:
-        edges: The edges, ``[M, 2]``; their direction does not matter.
-        num_nodes: The number of nodes.
-        layout: A name, or the points themselves: ``[N, 2]``, or a dictionary as networkx uses it. ``None`` for
-            ``"kamada_kawai"``, or ``"spring"`` if a connected component has more than 500 nodes.
     """
     if layout is not None and not isinstance(layout, str):
         return _given_points(layout, num_nodes)
@@ -44,9 +38,7 @@ def node_positions(edges: NDArray[Any], num_nodes: int, layout: LayoutName | Pos
     try:
         import networkx
     except ImportError as error:
-        raise ImportError(
-            "networkx is needed to lay out the graph (or pass positions as layout): pip install captum-goat[plot]"
-        ) from error
+        raise ImportError("Layouts need networkx (or pass positions): pip install captum-goat[plot]") from error
 
     graph = networkx.empty_graph(num_nodes)
     graph.add_edges_from((source, target) for source, target in edges.tolist() if source != target)
@@ -86,9 +78,8 @@ def _given_points(positions: Positions, num_nodes: int) -> NDArray[Any]:
     values: Any = positions.detach().cpu().numpy() if isinstance(positions, Tensor) else positions
     points = np.array([values[node] for node in range(num_nodes)], dtype=float)
     if num_nodes and points.shape != (num_nodes, 2):
-        raise ValueError(
-            f"Expected positions of shape [{num_nodes}, 2], one point per node (got {list(points.shape)})."
-        )
+        got = list(points.shape)
+        raise ValueError(f"Expected positions of shape [{num_nodes}, 2], one point per node (got {got}).")
     if not np.isfinite(points).all():
         raise ValueError("Expected finite positions (got infinite or nan coordinates).")
     return points.reshape(num_nodes, 2)
@@ -112,11 +103,10 @@ def _side_by_side(points: NDArray[Any], components: Sequence[Sequence[int]]) -> 
 
 
 def kamada_kawai(graph: Any) -> NDArray[Any]:
-    """Lay out a connected graph of networkx with nodes 0 to N - 1: ``[N, 2]``.
+    """Lay out a connected networkx graph with nodes 0 to N - 1, by Kamada and Kawai's energy: ``[N, 2]``.
 
-    This is the energy of Kamada and Kawai, which weights squared errors by 1 / distance^2, minimised by majorisation
-    (Gansner, Koren, North: *Graph Drawing by Stress Majorization*, 2004). networkx minimises it with SciPy, whose
-    threads slow it down a lot on a busy machine, and from one start, which often leads to folded shapes.
+    It is minimised by majorisation (Gansner, Koren, North: *Graph Drawing by Stress Majorization*, 2004). networkx uses
+    SciPy, which is slow on a busy machine, and one start, which often leads to folded shapes.
     """
     import networkx
 
@@ -145,8 +135,7 @@ def _pairwise(points: NDArray[Any]) -> NDArray[Any]:
 def edge_lines(edges: NDArray[Any], points: NDArray[Any]) -> list[NDArray[Any]]:
     """Return the lines from sources to targets, ``[points, 2]`` each.
 
-    An edge whose reverse exists, too, is bent to its left, so that the two do not overlap. A self-loop is a circle on
-    the side of its node that faces away from the graph.
+    An edge whose reverse exists is bent to its left. A self-loop is a circle that faces away from the graph.
     """
     pairs = {(int(source), int(target)) for source, target in edges}
     size = float(np.ptp(points, axis=0).max()) if len(points) else 0.0

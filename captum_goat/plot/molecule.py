@@ -13,14 +13,7 @@ from torch_geometric.data import Data
 
 from captum_goat.plot.edge_scores import edge_scores, strongest, with_sign
 from captum_goat.plot.molecule_graph import molecule_of, rdkit_module, with_coordinates
-from captum_goat.plot.style import (
-    INK,
-    ColourScale,
-    PictureOptions,
-    PictureSettings,
-    add_dotted_handle,
-    draw_pictures,
-)
+from captum_goat.plot.style import INK, ColourScale, PictureOptions, PictureSettings, add_dotted_handle, draw_pictures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,8 +46,8 @@ def visualize_molecule_attr(
 ) -> tuple[Figure, Axes]:
     """Draw a molecule with RDKit, its bonds coloured by attribution: blue supports the target, red opposes it.
 
-    The two directions of a bond are one, with the sum of their attributions. Molecules need not make chemical sense:
-    they are drawn as the graph has them.
+    The two directions of a bond are one, with the sum of their attributions. Molecules need not make chemical sense.
+    Returns the figure and the axes; :func:`molecule_svg` returns the same picture as SVG.
 
     Args:
         attributions: One number per edge, ``[E]``.
@@ -69,11 +62,7 @@ def visualize_molecule_attr(
             attributions of the others colour the atom that they are bound to. Those of the ground truth are drawn.
         **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others: see :class:`PictureOptions`.
 
-    Returns:
-        The figure and the axes. :func:`molecule_svg` returns the same picture as SVG.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot import visualize_molecule_attr
         >>> fig, ax = visualize_molecule_attr(torch.tensor([2.0, -1.0]), "CCO", title="Ethanol", use_pyplot=False)
@@ -93,17 +82,10 @@ def visualize_molecule_attr_multiple(
 ) -> tuple[Figure, list[Axes]]:
     """Draw one molecule as several methods explain it, in panels with, by default, one scale.
 
-    Args:
-        attributions: One number per edge, ``[E]``, of every method, by title.
-        molecule: As in :func:`visualize_molecule_attr`.
-        shared_scale: As in :func:`visualize_graph_attr_multiple`.
-        **options: The options of :func:`visualize_molecule_attr`.
+    ``attributions`` and ``shared_scale`` are those of :func:`visualize_graph_attr_multiple`, the other arguments those
+    of :func:`visualize_molecule_attr`.
 
-    Returns:
-        The figure and the axes, one per method.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot import visualize_molecule_attr_multiple
         >>> methods = {"GOAt": torch.tensor([2.0, -1.0]), "gradients": torch.ones(2)}
@@ -121,17 +103,9 @@ def visualize_molecule_attr_multiple(
 def molecule_svg(attributions: Tensor, molecule: Any, *, size: tuple[int, int] = (600, 400), **options: Any) -> str:
     """Return the picture of :func:`visualize_molecule_attr` as SVG, for web pages and for print.
 
-    Args:
-        attributions: One number per edge, ``[E]``.
-        molecule: A PyG ``Data``, an RDKit molecule, or a SMILES.
-        size: The width and height in pixels.
-        **options: The options of :func:`visualize_molecule_attr`, but for those of figures.
+    ``size`` is in pixels. There is no colour bar and no title, and options of figures are ignored.
 
-    Returns:
-        The SVG, without colour bar and title.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot import molecule_svg
         >>> svg = molecule_svg(torch.tensor([2.0, -2.0]), "CCO")
@@ -153,7 +127,6 @@ def _molecule_picture(
     node_attributions: Tensor | None = None,
     hydrogens: Hydrogens = "all",
 ) -> MoleculePicture:
-    """Return the picture of a molecule; the arguments are those of :func:`visualize_molecule_attr`."""
     if hydrogens not in get_args(Hydrogens):
         names = ", ".join(map(repr, get_args(Hydrogens)))
         raise ValueError(f"Expected hydrogens to be one of {names} (got {hydrogens!r}).")
@@ -260,9 +233,8 @@ def scored_molecule(
     edges, scores, marked = edge_scores(attributions, edge_index, ground_truth, feature_mask=feature_mask)
     count = molecule.GetNumAtoms()
     if node_attributions is not None and node_attributions.shape != (count,):
-        raise ValueError(
-            f"Expected node_attributions of shape [{count}], one per atom (got {list(node_attributions.shape)})."
-        )
+        got = list(node_attributions.shape)
+        raise ValueError(f"Expected node_attributions of shape [{count}], one per atom (got {got}).")
     atoms = np.zeros(count) if node_attributions is None else node_attributions.detach().cpu().double().numpy().copy()
     bonds, truth = np.zeros(molecule.GetNumBonds()), np.zeros(molecule.GetNumBonds(), dtype=bool)
     for (source, target), score, mark in zip(edges.tolist(), scores, marked, strict=True):
@@ -279,10 +251,7 @@ def scored_molecule(
 
 
 def with_hydrogens(scored: MoleculePicture, which: Hydrogens) -> MoleculePicture:
-    """Keep only some hydrogens in the picture; the attributions of the others go to the atoms they are bound to.
-
-    Hydrogens of the ground truth stay, and so do those that are not bound to a single other atom.
-    """
+    """Keep some hydrogens, those of the ground truth among them; attributions of the others go to their heavy atoms."""
     hidden = [] if which == "all" else [atom for atom in scored.molecule.GetAtoms() if _is_hidden(atom, which, scored)]
     molecule, atoms = rdkit_module().RWMol(scored.molecule), scored.atoms.copy()
     for bond in molecule.GetBonds():
@@ -312,7 +281,6 @@ def _is_hidden(atom: Any, which: Hydrogens, scored: MoleculePicture) -> bool:
 
 
 def _draw_dots(drawer: Any, molecule: Any, truth: NDArray[Any]) -> None:
-    """Draw dots along both sides of the bonds of the ground truth."""
     drawer.SetColour(tuple(int(INK[at : at + 2], 16) / 255 for at in (1, 3, 5)))
     drawer.SetFillPolys(True)
     drawer.SetLineWidth(1)

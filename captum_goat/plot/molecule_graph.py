@@ -25,14 +25,9 @@ ORDERS = {1.0: "SINGLE", 2.0: "DOUBLE", 3.0: "TRIPLE", 1.5: "AROMATIC"}  # also 
 
 
 def one_hot_atoms(x: Tensor, elements: Sequence[str] = MUTAGENICITY_ELEMENTS) -> list[str]:
-    """Return the elements of atoms with one-hot features.
+    """Return the elements of atoms with one-hot features ``[N, len(elements)]``, by default those of Mutagenicity.
 
-    Args:
-        x: The features, ``[N, len(elements)]``, with a 1 in the column of the element.
-        elements: The elements of the columns; by default those of Mutagenicity in the TU collection.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot import one_hot_atoms
         >>> one_hot_atoms(torch.eye(14)[[0, 4, 1, 1]])
@@ -58,8 +53,7 @@ def build_molecule(
 ) -> Any:
     """Return an RDKit molecule with exactly these atoms and bonds, whether or not they make chemical sense.
 
-    Atoms are symbols or atomic numbers; ``"*"`` and 0 are unknown elements. Self-loops and repetitions among the edges,
-    ``[M, 2]``, are left out. Orders, ``[M]``, are 1, 2, 3, or 1.5 for aromatic bonds; others become single bonds.
+    ``"*"`` and 0 are unknown elements. Self-loops and repeated edges are left out; unknown orders become single bonds.
     """
     if isinstance(atoms, Tensor) and (atoms.dim() != 1 or atoms.is_floating_point()):
         raise ValueError(
@@ -137,6 +131,4 @@ def molecule_of(
             bonds = {tuple(sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))) for bond in candidate.GetBonds()}
             if candidate.GetNumAtoms() == graph.num_nodes and bonds == pairs:
                 return candidate
-    raise ValueError(
-        "Expected atoms, the element of every node (got None, and a graph without z and without a matching smiles)."
-    )
+    raise ValueError("Expected atoms, the element of every node (got None, without z and without a matching smiles).")

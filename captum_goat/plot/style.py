@@ -40,28 +40,23 @@ class PictureOptions(TypedDict, total=False):
     """The keyword arguments that all pictures take, with Captum's names where Captum has them.
 
     Attributes:
-        sign: Which attributions to show: ``"all"`` (default), only ``"positive"``, only ``"negative"`` (the others
-            count as zero), or the ``"absolute_value"``.
-        top_k: The number of edges to colour, those of largest magnitude after ``sign``; by default all of them. The
-            scale is that of all edges that are drawn.
+        sign: The attributions to show: ``"all"`` (default), ``"positive"``, ``"negative"``, or ``"absolute_value"``.
+        top_k: The number of edges to colour, those of largest magnitude after ``sign``; by default all of them.
         feature_mask: The ``feature_mask`` that was passed to ``attribute``, if any, ``[E]``, such as
-            :func:`~captum_goat.undirected_feature_mask`. Attributions then are sums over features, and a picture, which
-            adds up the two directions of an edge, would show them twice. With the mask, a feature's sum is shared
-            equally among its edges: an edge whose directions are a feature is drawn with its attribution.
+            :func:`~captum_goat.undirected_feature_mask`. Attributions then are sums over features: each is shared
+            equally among the edges of its feature, so that a picture does not show it once per edge.
         ground_truth: The edges that a good explanation finds, bool ``[E]``: they have a dotted outline.
-        vmax: The magnitude that has the full colour and width, so that several pictures can share a scale; by default
-            it is computed from the attributions.
+        vmax: The magnitude that has the full colour and width, so that several pictures can share a scale.
         outlier_perc: If ``vmax`` is not given, the percentage of the summed magnitudes that may be cut off (2).
         cmap: A matplotlib colour map. The default is red, grey, blue, or the half of it that ``sign`` needs.
         show_colorbar: Whether to draw a colour bar. The default is False for one picture and True for panels.
         title: The title.
         fig_size: The size of a new figure in inches.
         use_pyplot: Whether pyplot creates and shows the figure (True).
-        plt_fig_axis: A figure and axes to draw in (as many axes as panels), instead of a new figure. They are left
-            for their owner to show, and to add a legend to: ``ax.legend()``.
+        plt_fig_axis: A figure and axes to draw in (as many axes as panels), instead of a new figure. They are left for
+            their owner to show, and to add a legend to: ``ax.legend()``.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat.plot import PictureOptions, visualize_graph_attr
         >>> options: PictureOptions = {"sign": "positive", "title": "Evidence", "use_pyplot": False}
@@ -170,23 +165,18 @@ class ColourScale(NamedTuple):
         return np.asarray(self.cmap(self.norm(scores), alpha=self.alpha))
 
 
-class Picture(Protocol):
-    """What is drawn in one panel."""
+class _Picture(Protocol):  # what is drawn in one panel
+    @property
+    def alpha(self) -> float: ...  # how opaque the colours are
 
     @property
-    def alpha(self) -> float:
-        """How opaque the colours are."""
+    def scores(self) -> NDArray[Any]: ...  # all numbers that are coloured
 
-    @property
-    def scores(self) -> NDArray[Any]:
-        """All numbers that are coloured."""
-
-    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
-        """Draw the picture."""
+    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None: ...
 
 
 def draw_pictures(
-    pictures: Mapping[str, Picture],
+    pictures: Mapping[str, _Picture],
     settings: PictureSettings,
     panel_size: tuple[float, float],
     *,

@@ -15,11 +15,7 @@ UNFINISHED = ".unfinished"  # how the names of files end that are being written
 def replaced(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
     """Open a file for writing that replaces ``path`` at the end, and is deleted if an error comes first.
 
-    Until then it is called ``<stem>.<process id>.unfinished``.
-
-    Args:
-        path: The file to replace or to make.
-        sync: Whether the contents must be on the disk before the file appears.
+    With ``sync`` the contents are on the disk before the file appears.
     """
     unfinished = path.with_name(f"{path.stem}.{os.getpid()}{UNFINISHED}")
     try:

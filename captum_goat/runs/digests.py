@@ -35,22 +35,8 @@ _LIBRARIES = {"numpy", "torch", "torch_geometric", *sys.stdlib_module_names}  # 
 def digest_of(values: Mapping[str, object]) -> str:
     """Return a hash of values by name: of their contents, whatever they print, and of the code of functions.
 
-    Tensors, arrays, containers, modules and other objects are hashed by what they hold. Functions and classes are
-    hashed by their code, with defaults, closures and the globals that they name; those of torch, PyG, NumPy and Python
-    by name. The hash is the same in every process.
-
-    Args:
-        values: The values; the order of their names does not matter.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.runs.digests import digest_of
-        >>> one, other = torch.tensor([1, 2]), torch.tensor([1, 3])
-        >>> digest_of({"x": one}) == digest_of({"x": one.clone()}), digest_of({"x": one}) == digest_of({"x": other})
-        (True, False)
-        >>> digest_of({"f": lambda x: 2 * x}) == digest_of({"f": lambda x: 3 * x})
-        False
+    Functions and classes are hashed by their code, with defaults, closures and the globals that they name; those of
+    torch, PyG, NumPy and Python by name. The hash is the same in every process.
     """
     hasher, digest = _Hasher(), hashlib.sha256()
     for name, value in sorted(values.items()):
@@ -61,8 +47,6 @@ def digest_of(values: Mapping[str, object]) -> str:
 
 
 class _Hasher:
-    """Hashes objects by way of the hashes of what they hold."""
-
     def __init__(self) -> None:
         self._known: dict[int, tuple[object, bytes]] = {}  # with the objects, so that their ids stay theirs
 
@@ -102,7 +86,6 @@ class _Hasher:
             yield content.getbuffer()
 
     def _object(self, value: Any) -> Iterator[bytes]:
-        """Yield the hashes of what an object is and has."""
         if isinstance(value, type):
             yield from self._class(value)
         elif isinstance(value, Module):

@@ -14,11 +14,7 @@ def progress_bar(
 ) -> Iterator[Callable[[int], object]]:
     """Show a progress bar if tqdm is installed, and yield a function that advances it by a number of units.
 
-    Args:
-        total: The number of units.
-        unit: What is counted, such as ``"graph"``.
-        shown: Whether to show the bar; ``None`` to show it in a terminal if the run takes more than a few seconds.
-        title: The text before the bar.
+    If ``shown`` is ``None``, it appears in a terminal after a few seconds.
     """
     try:
         from tqdm import tqdm

@@ -1,6 +1,6 @@
 """The explainers that :func:`captum_goat.compare.compare` knows by name, and the base class for one's own.
 
-All have one signature: a model, graphs and their target classes in; signed edge scores out. :data:`EXPLAINERS` has the
+Explainers take a model, graphs and their target classes, and return signed edge scores. :data:`EXPLAINERS` has the
 classes by name::
 
     >>> import torch
@@ -9,15 +9,13 @@ classes by name::
     >>> from captum_goat.models import GraphClassifier
     >>> list(EXPLAINERS)
     ['goat', 'integrated_gradients', 'saliency', 'occlusion', 'gnn_explainer', 'random']
-    >>> EXPLAINERS["occlusion"].batched, EXPLAINERS["occlusion"].complete
-    (True, False)
     >>> (graph,) = ba_2motifs(num_graphs=1)
     >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
     >>> EXPLAINERS["occlusion"]()(model, graph, target=torch.tensor([0])).shape
     torch.Size([50])
 
 Every explainer works on its own copy of the model, and returns the same scores for a graph alone and in a batch,
-whatever the global random state. An explainer that does not apply raises :class:`ExplainerSkippedError`.
+whatever the global random state.
 """
 
 from captum_goat.compare.explainers.interface import EdgeExplainer, Explainer, ExplainerSkippedError

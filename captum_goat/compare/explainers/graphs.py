@@ -22,42 +22,19 @@ LARGEST_CALL = 400_000
 
 @dataclass(frozen=True)
 class Graphs:
-    """One graph, or several side by side as in a PyG batch, each with the class to explain.
+    """One graph, or several side by side as in a PyG batch, each with the class to explain."""
 
-    Attributes:
-        x: The node features ``[N, F]``.
-        edge_index: The edges ``[2, E]``.
-        batch: The graph of each node ``[N]``.
-        target: The class of each graph ``[G]``.
-
-    Examples::
-
-        >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from captum_goat.compare.explainers.graphs import Graphs
-        >>> data = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))  # 0 - 1 - 2
-        >>> graphs = Graphs.of(data, torch.tensor([1]))
-        >>> graphs.num_edges, graphs.edges.number  # both directions of an edge have one number
-        (4, tensor([0, 0, 1, 1]))
-    """
-
-    x: Tensor
-    edge_index: Tensor
-    batch: Tensor
-    target: Tensor
+    x: Tensor  # [N, F]
+    edge_index: Tensor  # [2, E]
+    batch: Tensor  # the graph of each node, [N]
+    target: Tensor  # the class of each graph, [G]
 
     @classmethod
     def of(cls, data: Data | Batch, target: Tensor) -> Graphs:
-        """Read a graph or a batch of graphs.
-
-        Raises:
-            ValueError: If there is not one class per graph.
-        """
+        """Read a graph or a batch of graphs; raise ValueError unless there is one class per graph."""
         count = number_of_graphs(data)
         if not isinstance(target, Tensor) or target.shape != (count,) or target.is_floating_point():
-            raise ValueError(
-                f"Expected a tensor of {count} classes as target, one per graph (got {description(target)})."
-            )
+            raise ValueError(f"Expected a tensor of {count} classes, one per graph (got {description(target)}).")
         return cls(data.x, edges_of(data), graph_of_nodes(data), target.to(data.x.device, torch.long))
 
     @property
@@ -89,14 +66,7 @@ class Graphs:
         return self.of_target(model(*self.inputs))
 
     def parts(self, copies: int = 1) -> Iterator[tuple[Graphs, Tensor]]:
-        """Split the graphs into parts small enough for one call of a model.
-
-        Args:
-            copies: The number of copies of each part in one call; 0 for parts of one graph each.
-
-        Yields:
-            The parts in order, each with its columns of ``edge_index``.
-        """
+        """Yield parts small enough for one call with some copies (0 for single graphs), with their columns of edges."""
         graph_of_column, count = self.edges.columns_graph, len(self.target)
         sizes = graph_of_column.bincount(minlength=count)
         before = sizes.cumsum(0) - sizes
@@ -110,10 +80,7 @@ class Graphs:
             yield cut, columns.nonzero().view(-1)
 
     def seed(self, seed: int) -> int:
-        """Return a seed that depends on the graphs, so that every graph has other random numbers.
-
-        It is the same for a graph alone and in a batch.
-        """
+        """Return a seed that depends on the graphs, so that every graph has other random numbers."""
         checksum = 0
         for tensor in (self.edge_index, self.x):
             checksum = zlib.crc32(tensor.detach().cpu().contiguous().numpy().tobytes(), checksum)
@@ -123,24 +90,7 @@ class Graphs:
 class MaskedTargets(Module):
     """The logits of the target classes as a function of an edge mask.
 
-    The graphs of a batch are disjoint, so the gradient of the *sum* of their logits contains the gradients of all of
-    them: one backward pass explains the whole batch.
-
-    Args:
-        model: A graph model.
-        graphs: The graphs and their classes.
-        at: Where the mask enters, as for :class:`~captum_goat.EdgeMaskedModel`.
-
-    Examples::
-
-        >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
-        >>> from captum_goat.models import GraphClassifier
-        >>> model = GraphClassifier("gcn", in_channels=1, hidden_channels=4, num_classes=2).eval()
-        >>> data = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0, 1], [1, 2]]))
-        >>> MaskedTargets(model, Graphs.of(data, torch.tensor([1])))(torch.ones(5, 2)).shape  # five masks of two edges
-        torch.Size([5])
+    Graphs of a batch are disjoint: the gradient of the *sum* of their logits has the gradients of all of them.
     """
 
     def __init__(self, model: Module, graphs: Graphs, at: Literal["message", "adjacency"] = "message") -> None:

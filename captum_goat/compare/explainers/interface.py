@@ -16,12 +16,9 @@ from captum_goat.compare.explainers.graphs import Graphs
 
 
 class ExplainerSkippedError(Exception):
-    """Raised by an explainer that does not apply to a model, or whose packages are not installed.
+    """Raised by an explainer that does not apply to a model; ``compare`` skips it and shows the message.
 
-    :func:`~captum_goat.compare.compare` skips such an explainer and shows the message.
-
-    Examples::
-
+    Examples:
         >>> from captum_goat.compare.explainers import Explainer, ExplainerSkippedError
         >>> class Attention(Explainer):
         ...     name, citation = "attention", "none"
@@ -33,8 +30,7 @@ class ExplainerSkippedError(Exception):
 class EdgeExplainer(Protocol):
     """The attributes that :func:`~captum_goat.compare.compare` needs of an explainer.
 
-    Examples::
-
+    Examples:
         >>> from captum_goat.compare.explainers import EXPLAINERS, EdgeExplainer
         >>> explainer: EdgeExplainer = EXPLAINERS["integrated_gradients"]()
         >>> explainer.name, explainer.complete
@@ -59,19 +55,11 @@ class EdgeExplainer(Protocol):
 class Explainer(ABC):
     """Base class of explainers: checks the arguments, copies the model, and splits batches where needed.
 
-    Subclasses set the class attributes and compute scores in :meth:`scores`.
+    Subclasses set ``name``, ``citation`` and other class attributes, and compute scores in :meth:`scores`, which gets
+    one graph at a time unless ``batched``. If ``trained``, :meth:`fit` must be called first. ``baseline`` says what
+    "without edges" means for a ``complete`` method: messages ``"masked"`` to 0, or edges ``"removed"``.
 
-    Attributes:
-        name: See :class:`EdgeExplainer`.
-        citation: The publication of the method.
-        complete: See :class:`EdgeExplainer`.
-        baseline: What "without edges" means for a complete method: messages ``"masked"`` to 0, which leaves degrees as
-            they are, or edges ``"removed"`` from the graph.
-        batched: Whether :meth:`scores` takes a whole batch; if not, it gets one graph at a time.
-        trained: Whether :meth:`fit` must be called first.
-
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.utils import degree
         >>> from captum_goat.compare.explainers import Explainer
@@ -98,14 +86,7 @@ class Explainer(ABC):
         """Learn from other graphs what the explainer has to learn before it explains; by default, nothing."""
 
     def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
-        """Return signed scores ``[E]``, one per column of ``edge_index``, for one class of every graph.
-
-        Args:
-            model: A model in evaluation mode, called as ``model(x, edge_index, batch)``, that returns logits
-                ``[G, C]``. It is copied and does not change.
-            data: A graph, or a batch of G graphs.
-            target: The class to explain of each graph, ``[G]``.
-        """
+        """Return signed scores ``[E]`` for one class of every graph, ``target`` ``[G]``; the model is copied."""
         if model.training:
             raise ValueError("Expected a model in evaluation mode (got one in training mode). Call model.eval() first.")
         graphs = Graphs.of(data, target)
@@ -118,21 +99,14 @@ class Explainer(ABC):
 
     @abstractmethod
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
-        """Return the scores ``[E]`` of graphs with edges, or of one such graph if not ``batched``.
-
-        Args:
-            model: A copy of the model, which may be changed.
-            graphs: The graphs and their classes.
-        """
+        """Return the scores ``[E]`` of graphs with edges, or of one if not ``batched``; the model is a copy."""
 
     def _check(self, scores: Tensor, graphs: Graphs) -> Tensor:
         """Raise RuntimeError unless there is one finite score per edge; return detached scores."""
         scores = scores.detach().to(graphs.x)
         if scores.shape != (graphs.num_edges,) or not bool(scores.isfinite().all()):
-            raise RuntimeError(
-                f"Expected {graphs.num_edges} finite scores from '{self.name}' (got shape {list(scores.shape)} with "
-                f"{int((~scores.isfinite()).sum())} non-finite values). Check the model's output for non-finite values."
-            )
+            got = f"shape {list(scores.shape)} with {int((~scores.isfinite()).sum())} non-finite values"
+            raise RuntimeError(f"Expected {graphs.num_edges} finite scores from '{self.name}' (got {got}).")
         return scores
 
 

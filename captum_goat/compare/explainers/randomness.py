@@ -12,18 +12,7 @@ import torch
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the random numbers of Python, NumPy and torch, and restore their states afterwards.
-
-    Examples::
-
-        >>> import torch
-        >>> from captum_goat.compare.explainers.randomness import seeded
-        >>> with seeded(3):
-        ...     first = torch.rand(2)
-        >>> with seeded(3):
-        ...     bool((torch.rand(2) == first).all())
-        True
-    """
+    """Seed the random numbers of Python, NumPy and torch, and restore their states afterwards."""
     python, numpy = random.getstate(), np.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     with torch.random.fork_rng(devices=devices):

@@ -66,11 +66,7 @@ class Saliency(MaskGradients):
 
 
 class IntegratedGradients(MaskGradients):
-    r"""The integral of the gradient from no messages to all messages, :math:`\int_0^1 \partial f / \partial m_e \, dt`.
-
-    Args:
-        n_steps: The number of steps of the integral, as in Captum.
-    """
+    r"""The integral of the gradient from no messages to all, :math:`\int_0^1 \partial f / \partial m_e \, dt`."""
 
     name = "integrated_gradients"
     citation = "Sundararajan, Taly, Yan: Axiomatic Attribution for Deep Networks, ICML 2017"
@@ -89,20 +85,7 @@ class IntegratedGradients(MaskGradients):
 class EdgeOcclusion(Explainer):
     r"""The drop of the target's logit when an edge is masked, :math:`f(\mathbf 1) - f(\mathbf 1 - \mathbf 1_e)`.
 
-    Both directions of an undirected edge are masked together and share the drop equally. The k-th edges of all graphs
-    of a batch are masked at once.
-
-    Examples::
-
-        >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv
-        >>> from captum_goat.compare.explainers import EXPLAINERS
-        >>> from captum_goat.models import RootClassifier
-        >>> model = RootClassifier(SimpleConv()).eval()  # returns the sum of the messages to node 0
-        >>> data = Data(x=torch.tensor([[0.0], [2.0], [5.0]]), edge_index=torch.tensor([[1, 2, 1], [0, 0, 2]]))
-        >>> EXPLAINERS["occlusion"]()(model, data, target=torch.tensor([0]))
-        tensor([2., 5., 0.])
+    Both directions of an undirected edge share the drop equally. The k-th edges of all graphs are masked at once.
     """
 
     name = "occlusion"
@@ -126,21 +109,13 @@ class EdgeOcclusion(Explainer):
 
 
 class GNNExplainer(Explainer):
-    """PyG's ``GNNExplainer``: learns a mask of one graph's edges that keeps the class, is small and nearly binary.
-
-    Args:
-        epochs: The number of optimisation steps.
-        lr: Adam's learning rate.
-        seed: The seed of the random numbers.
-    """
+    """PyG's ``GNNExplainer``: learns a mask of one graph's edges that keeps the class, is small and nearly binary."""
 
     name = "gnn_explainer"
     citation = "Ying, Bourgeois, You, Zitnik, Leskovec: GNNExplainer, NeurIPS 2019"
 
     def __init__(self, epochs: int = 100, lr: float = 0.01, seed: int = 0) -> None:
-        self.epochs = epochs
-        self.lr = lr
-        self.seed = seed
+        self.epochs, self.lr, self.seed = epochs, lr, seed
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the mask, from 0 to 1."""
@@ -149,11 +124,7 @@ class GNNExplainer(Explainer):
 
 
 class Random(Explainer):
-    """Uniform random numbers from 0 to 1.
-
-    Args:
-        seed: The seed; every graph has its own random numbers, the same alone and in a batch.
-    """
+    """Uniform random numbers from 0 to 1; every graph has its own, the same alone and in a batch."""
 
     name = "random"
     citation = "none"
@@ -194,10 +165,9 @@ def edge_mask(explainer: pyg.Explainer, graphs: Graphs) -> Tensor:
 
 
 def self_loops_last(edge_index: Tensor) -> Tensor:
-    """Return an order of the edges, ``[E]``, in which self-loops come last, by their nodes.
+    """Return an order of the edges, ``[E]``, with self-loops last, by their nodes: where layers put those they add.
 
-    This is where layers put the self-loops that they add. PyG's masks do not follow edges: in any other order, some
-    edges would get the mask of others.
+    PyG's masks do not follow edges: in any other order, some edges would get the mask of others.
     """
     source, target = edge_index
     return torch.sort(torch.where(source == target, 1 + source, 0), stable=True).indices
