@@ -1,14 +1,21 @@
-"""GOAt: exact edge attributions for graph neural networks, inside Captum."""
+"""GOAt: exact edge attributions for graph neural networks, inside Captum.
 
-from captum_goat import rules
-from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk import check, explain_dataset, load_attributions
-from captum_goat.explainer import GOAtExplainer
-from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
-from captum_goat.masked_model import EdgeMaskedModel
-from captum_goat.nodes import explain_nodes
-from captum_goat.peeling import Peeling, UpperHalfGradients
-from captum_goat.tracking import UnsupportedModelError
+Names are imported when they are first used: Captum and torch_geometric, and what they import, take seconds.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from captum_goat import rules
+    from captum_goat.attribution import GOAtAttribution
+    from captum_goat.bulk import check, explain_dataset, load_attributions
+    from captum_goat.explainer import GOAtExplainer
+    from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
+    from captum_goat.masked_model import EdgeMaskedModel
+    from captum_goat.nodes import explain_nodes
+    from captum_goat.peeling import Peeling, UpperHalfGradients
+    from captum_goat.tracking import UnsupportedModelError
 
 __all__ = [
     "EdgeMaskedModel",
@@ -26,3 +33,30 @@ __all__ = [
     "undirected_feature_mask",
 ]
 __version__ = "0.1.0"
+
+_MODULES = {
+    "attribution": ["GOAtAttribution"],
+    "bulk": ["check", "explain_dataset", "load_attributions"],
+    "explainer": ["GOAtExplainer"],
+    "inputs.feature_masks": ["average_features", "undirected_feature_mask"],
+    "masked_model": ["EdgeMaskedModel"],
+    "nodes": ["explain_nodes"],
+    "peeling": ["Peeling", "UpperHalfGradients"],
+    "tracking": ["UnsupportedModelError"],
+}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+_SUBMODULES = ("bulk", "compare", "datasets", "metrics", "models", "nodes", "peeling", "plot", "rules")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"captum_goat.{name}")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'captum_goat' has no attribute {name!r}")
+    value = getattr(import_module(f"captum_goat.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
