@@ -61,7 +61,7 @@ def explain_dataset(
         dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or an ordered ``DataLoader``.
         target: What to explain: ``"predicted"``, the class with the largest output; ``"label"``, the class ``y``;
             ``"all"``, every class; a class for all graphs, or one per graph; ``None`` for a model without classes.
-        out: The file to write, ``.pt`` or ``.parquet`` (needs pyarrow), which replaces an existing one; ``None`` to return
+        out: The file to write, ``.pt`` or ``.parquet`` (needs pyarrow), in place of an existing one; ``None`` to return
             everything.
         undirected: Whether to give both directions of an edge the mean of their attributions.
         batch_size: How many graphs are explained together; if ``None``, as many as the ``DataLoader`` says, or 128.
