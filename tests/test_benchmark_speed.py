@@ -258,7 +258,7 @@ def test_report_has_every_part_and_links_files_that_are_there(finished: Path) ->
     for name in linked:
         assert 0 < (finished / name).stat().st_size < 150_000
     targets = text.split("## Targets")[1].split("\n## ")[0]
-    assert targets.count("at most") + targets.count("at least") == 2 + 1 + 2 + 1 + 2 + 1
+    assert targets.count("at most") + targets.count("at least") == 2 + 1 + 5 + 1 + 2 + 1
     assert "not measured" not in targets
 
 
@@ -300,7 +300,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     )
     assert torch.get_num_threads() == threads
     printed = capsys.readouterr().out
-    assert "speed-up over IntegratedGradients, GraphSAGE, one graph: " in printed
+    assert "speed-up over IntegratedGradients, GraphSAGE, a new graph: " in printed
     assert f"The report is in {tmp_path / 'speed.md'}." in printed
     assert "A quick run" in (tmp_path / "speed.md").read_text(encoding="utf-8")
     whole, quick = parse([]), parse(["--quick", "--memory", "3"])
