@@ -1,4 +1,4 @@
-"""Rules for operations that move entries about: views, indexing, concatenation."""
+"""Rules for operations that move entries: views, indexing, concatenation."""
 
 from __future__ import annotations
 
@@ -12,49 +12,42 @@ from captum_goat.tracking.registry import REFUSED, Call, Result, depends, joined
 from captum_goat.tracking.row_graph import NO_ROW, Edges, Rows
 from captum_goat.tracking.row_ids import concatenate_ids, index_ids, reshape_ids, shrink_index, with_dims
 
-
-@moves(aten.clone, aten.alias, aten.lift_fresh, aten.positive, aten.neg, aten.neg_)
-def _same(_: Call, ids: Tensor) -> Tensor:
-    return ids
+moves(aten.clone, aten.alias, aten.lift_fresh, aten.positive, aten.neg, aten.neg_)(lambda _, ids: ids)
+moves(aten.expand)(lambda call, ids: with_dims(ids, call.out.dim()))
+moves(aten.view, aten._unsafe_view, aten.reshape, aten.squeeze, aten._reshape_alias)(
+    lambda call, ids: reshape_ids(ids, call.args[0].shape, call.out.shape)
+)
 
 
 @rule(aten.detach, aten._to_copy)
 def _converted(call: Call) -> Result:
-    """Values that are detached or rounded to integers would be constants in the replay, but they are not."""
+    """Refuse values that are detached or rounded to integers: no gradient reaches them in the replay."""
     trace = call.trace(call.args[0])
     detached = call.operation.packet is aten.detach
     return REFUSED if isinstance(trace, Rows) and (detached or not call.out.is_floating_point()) else trace
 
 
 @depends(aten.detach, aten._to_copy)
-def _dependent(call: Call) -> Result:
+@rule(aten.nan_to_num, aten.nan_to_num_)
+def _same_trace(call: Call) -> Result:
+    """Return the trace of the first argument; where ``nan_to_num`` changes values the output is not reproduced."""
     return call.trace(call.args[0])
 
 
 @moves(aten.transpose, aten.permute, aten.t, aten.unsqueeze, aten.flip, aten.roll)
 def _rearrange(call: Call, ids: Tensor) -> Any:
     if call.operation.packet is aten.roll and not call.argument(2, "dims"):
-        ids = ids.expand(call.args[0].shape)  # which is rolled as if it were flat
+        ids = ids.expand(call.args[0].shape)  # without dims it is rolled as if it were flat
     return call.func(ids, *call.args[1:], **call.kwargs)
-
-
-@moves(aten.view, aten._unsafe_view, aten.reshape, aten.squeeze, aten._reshape_alias)
-def _reshape(call: Call, ids: Tensor) -> Tensor:
-    return reshape_ids(ids, call.args[0].shape, call.out.shape)
 
 
 @rule(aten.squeeze_, aten.unsqueeze_, aten.t_, aten.transpose_)
 def _rearrange_in_place(call: Call) -> Result:
     trace = call.trace(call.args[0])
     if not isinstance(trace, Edges | Rows) or (call.operation.packet is aten.squeeze_ and len(call.args) == 1):
-        return REFUSED  # the shape from before is gone
+        return REFUSED  # the shape before the call is not known any more
     change = getattr(aten, call.operation.packet.__name__[:-1])
     return trace._replace(ids=change(trace.ids, *call.args[1:]))
-
-
-@moves(aten.expand)
-def _expand(call: Call, ids: Tensor) -> Tensor:
-    return with_dims(ids, call.out.dim())
 
 
 @moves(aten.repeat)
@@ -86,40 +79,31 @@ def _pick(call: Call, ids: Tensor) -> Any:
 def _index(call: Call, ids: Tensor) -> Tensor:
     moved = index_ids(ids, call.args[0].shape, call.args[1])
     trace = call.trace(call.args[0])
-    return merged_edges(call.args[0], trace, moved) if isinstance(trace, Edges) else moved
+    return _merged_edges(call.args[0], trace, moved) if isinstance(trace, Edges) else moved
 
 
-def merged_edges(before: Tensor, edges: Edges, moved: Tensor) -> Tensor:
-    """Return the edges of the columns that are left of ``before``, if equal columns were merged, as coalescing does.
+def _merged_edges(before: Tensor, edges: Edges, moved: Tensor) -> Tensor:
+    """Return the edges of columns that were picked from ``before``, also if that merged equal columns: coalescing.
 
-    Merging keeps the first of each run of equal columns, and which one is the first is up to the sort before it. Of the
-    edges in a run, the first one that has the column's direction stands for all; the first one of them all, if each has
-    been turned round.
-
-    Args:
-        before: The columns, sorted, before some were left out.
-        edges: Their edges.
-        moved: The edges of the columns that are left, as they come.
+    Merging keeps the first of each run of equal columns, and the sort before it decides which one is the first. The
+    column gets the first edge of its run with the same direction, or the first one if all are reversed.
     """
     if before.dim() != 2 or before.size(0) != 2 or moved.dim() != 2 or not 0 < moved.size(1) < before.size(1):
         return moved
     again = (before[:, 1:] == before[:, :-1]).all(dim=0)
     first = torch.cat([again.new_ones(1), ~again])
-    of_ends = edges.ids.expand(before.shape)
-    if not torch.equal(moved, edges.ids[:, first]) or not _is_sorted(before):
+    key = before * (before.max() + 1) + before.flip(
+        0
+    )  # sorted by the first entry and then by the second, or vice versa
+    if not torch.equal(moved, edges.ids[:, first]) or not (key[:, 1:] >= key[:, :-1]).all(dim=1).any():
         return moved
-    ids, known = of_ends[0], (of_ends[0] == of_ends[1]) & (of_ends[0] >= 0)
+    ids, other = edges.ids.expand(before.shape)
+    known = (ids == other) & (ids >= 0)
     turned = known & (before != edges.ends[:, ids]).any(dim=0)
     num_edges = edges.ends.size(1)
-    order = torch.where(known, ids + num_edges * turned, 2 * num_edges)  # in their direction, turned round, unknown
+    order = torch.where(known, ids + num_edges * turned, 2 * num_edges)  # the same direction, reversed, unknown
     best = torch.full_like(moved[0], 2 * num_edges).scatter_reduce(0, first.cumsum(0) - 1, order, "amin")
     return torch.where(best < 2 * num_edges, best % num_edges, NO_ROW).expand(2, -1)
-
-
-def _is_sorted(columns: Tensor) -> bool:
-    """Return whether columns are in the order of their first entries and then of their second ones, or vice versa."""
-    key = columns * (columns.max() + 1) + columns.flip(0)
-    return bool((key[:, 1:] >= key[:, :-1]).all(dim=1).any())
 
 
 @moves(aten.gather)
@@ -153,12 +137,6 @@ def _copy(call: Call) -> Result:
     return trace._replace(ids=with_dims(trace.ids, call.out.dim())) if isinstance(trace, Edges | Rows) else None
 
 
-@rule(aten.nan_to_num, aten.nan_to_num_)
-def _without_nans(call: Call) -> Result:
-    """Where numbers are finite nothing happens to them; a replay with others would not reproduce the output."""
-    return call.trace(call.args[0])
-
-
 @rule(aten.sort)
 def _sort(call: Call) -> Result:
     trace = call.trace(call.args[0])
@@ -178,14 +156,12 @@ def _cat(call: Call) -> Result:
     stacks = call.operation.packet is aten.stack
     tensors = [x for x in call.args[0] if x.dim() + stacks == call.out.dim()]  # torch.cat skips tensors of shape [0]
     traces = [call.trace(tensor) for tensor in tensors]
-    if stacks:
-        traces = [t._replace(ids=t.ids.unsqueeze(dim)) if isinstance(t, Edges | Rows) else t for t in traces]
     ids = [t.ids if isinstance(t, Edges | Rows) else None for t in traces]
-    shapes = [[*x.shape[:dim], 1, *x.shape[dim:]] if stacks else list(x.shape) for x in tensors]
-    rows = [t for t in traces if isinstance(t, Rows)]
-    if all(each is None for each in ids):
+    if stacks:
+        ids = [piece if piece is None else piece.unsqueeze(dim) for piece in ids]
+    if all(piece is None for piece in ids):
         return None
-    together = concatenate_ids(ids, [shape[dim] for shape in shapes], dim)
-    if rows:
+    together = concatenate_ids(ids, [1 if stacks else tensor.size(dim) for tensor in tensors], dim)
+    if rows := [t for t in traces if isinstance(t, Rows)]:
         return joined(rows, together, constants=len(rows) < len(traces))
     return next(trace._replace(ids=together) for trace in traces if isinstance(trace, Edges))

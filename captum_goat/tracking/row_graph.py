@@ -1,8 +1,8 @@
 """Which rows read which rows, and which edges they cross, in one forward pass.
 
-A *row* is whatever one slice of a tensor stands for: a message, a node, a graph. The operations that mix rows
-make new ones; each such set of new rows is a :class:`Block`, and the blocks together form the row graph, from
-which :mod:`captum_goat.fields.receptive_field` reads the edges that reach each gate.
+A *row* is what one slice of a tensor stands for: a message, a node, a graph. An operation that mixes rows makes a
+:class:`Block` of new ones. The blocks form the row graph, from which :mod:`captum_goat.fields.receptive_field` reads
+the edges that reach each gate.
 """
 
 from __future__ import annotations
@@ -17,54 +17,54 @@ NO_ROW = -1
 
 
 class Edges(NamedTuple):
-    """What is known of an integer tensor made of columns of the user's ``edge_index``."""
+    """The trace of an integer tensor made of columns of the user's ``edge_index``."""
 
     ids: Tensor  # the edge of each column (-1: none), broadcastable to the tensor
     ends: Tensor  # the user's edges, ``[2, E]``: source and target of each
 
 
 class Broken(NamedTuple):
-    """Why a tensor is no polynomial of the variables."""
+    """Why a tensor is not a polynomial of the variables."""
 
-    operation: str  # the operation that is to blame
+    operation: str  # the first nonlinear operation
     place: str  # the module in which it ran
-    # whether the tensor is a size (a norm, a standard deviation), which may be frozen where others are multiplied
-    # or divided by it
-    scale: bool
+    scale: (
+        bool  # whether the tensor is a norm or standard deviation: frozen where others are multiplied or divided by it
+    )
 
 
 class Rows(NamedTuple):
-    """What is known of a tensor that depends on the edges."""
+    """The trace of a tensor that depends on the edges."""
 
-    # the row of each entry (-1: no edge reaches it), broadcastable to the tensor. Dimensions of size one are
-    # channels: their entries belong to the same row
+    # the row of each entry (-1: no edge reaches it), broadcastable to the tensor: the entries along a dimension of
+    # size one, the channels, belong to the same row
     ids: Tensor
     sources: frozenset[int]  # the blocks that the ids come from
     degree: int  # the largest number of variable factors (edges and gates) in a scalar product
     gates: int  # the largest number of gates alone in a scalar product
-    # the largest number of frozen factors (scales, winners, attention) in a scalar product without variables; -1
-    # if every product has a variable
+    # the largest number of frozen factors (scales, winners, attention) in a scalar product without variables; -1 if
+    # every product has a variable
     frozen: int = 0
-    broken: Broken | None = None  # why the tensor is no polynomial; ``None`` if it is one
-    marks: frozenset[str] = frozenset()  # what edges have to do with it, see :mod:`captum_goat.tracking.unseen`
+    broken: Broken | None = None  # why the tensor is not a polynomial; ``None`` if it is one
+    marks: frozenset[str] = frozenset()  # the kinds of message passing in it, see :mod:`captum_goat.tracking.unseen`
 
 
 class Unsupported(NamedTuple):
-    """What is known of a result of which not even the rows are known."""
+    """The trace of a result whose rows are unknown."""
 
     operation: str  # the operation that made it
     place: str  # the module in which it ran
-    by_hand: bool = False  # whether it is the result of message passing that no layer does
+    by_hand: bool = False  # whether it is message passing outside of a layer
 
 
 class Unmasked(NamedTuple):
-    """What is known of constants in which edges have had a part."""
+    """The trace of constants that were computed with the edges."""
 
-    # ``"gathered"`` from nodes at the edges, ``"summed"`` up over edges after that, ``"structure"``, made of the
-    # edges themselves; or ``"masked"`` messages
+    # "gathered" from nodes at the edges, "summed" over the edges after that, "structure" made of the edges themselves,
+    # or "masked" messages
     kind: str
     operation: str  # the operation that made them
-    layer: str = ""  # the layer in which they were summed up
+    layer: str = ""  # the layer in which they were summed
 
 
 Trace = Edges | Rows | Unsupported | Unmasked
@@ -81,13 +81,9 @@ class Block(NamedTuple):
     child: Tensor  # positions in this block, one entry per row read
     parent: Tensor  # ids of the rows read
     sources: frozenset[int]  # the blocks that ``parent`` comes from
-    # for masked messages the edge that each row crosses, for inputs the element that each row is (-1: none); else
-    # ``None``
-    element: Tensor | None = None
+    element: Tensor | None = None  # the edge that each masked message crosses, or the element of each input (-1: none)
     crosses: bool = False  # whether the rows are masked messages
-    # for masked messages the node that each is sent to, for sums of them the node that each row stands for; else
-    # ``None``
-    node: Tensor | None = None
+    node: Tensor | None = None  # the node that each masked message is sent to, or that each sum of them stands for
 
 
 class RowGraph:
@@ -97,21 +93,15 @@ class RowGraph:
         self.blocks: list[Block] = []
         self.num_rows = 0
         self.propagating = 0  # depth of nested `propagate` calls: sums inside of them stand for nodes
-        self.by_values = False  # whether more than calls, sizes and indices has decided which rows are read
-        self._full: dict[int, Tensor] = {}  # ids that are known to be rows, all of them, by their tensors' ids
+        self.by_values = False  # whether values of tensors that are no indices have decided which rows are read
+        self._full: dict[int, Tensor] = {}  # tensors of ids without any -1, by the id() of the tensor
 
     def is_full(self, ids: Tensor) -> bool:
-        """Return whether all of these ids are known to be rows."""
+        """Return whether it is known that all ids are rows, none is -1."""
         return self._full.get(id(ids)) is ids
 
     def _add(self, shape: torch.Size, block: Block, *, full: bool = False) -> tuple[Tensor, frozenset[int]]:
-        """Add a block, and return the ids of its rows.
-
-        Args:
-            shape: The shape of the rows.
-            block: The block.
-            full: Whether edges are known to reach all of them.
-        """
+        """Add a block, and return the ids of its rows; ``full`` if edges are known to reach all of them."""
         self.blocks.append(block)
         self.num_rows += block.size
         ids = torch.arange(block.offset, self.num_rows, device=block.child.device)
@@ -134,13 +124,7 @@ class RowGraph:
         return Rows(*self._add(torch.Size([elements.numel()] + [1] * (dims - 1)), block), 1, 0, -1)
 
     def merge(self, traces: list[Rows], *, multiply: bool = False, constants: bool = False) -> Rows:
-        """Return rows that read several tensors entry by entry.
-
-        Args:
-            traces: The rows that are read.
-            multiply: Whether the tensors are multiplied, else added.
-            constants: Whether constants are added as well.
-        """
+        """Return the rows of the sum, or product, of tensors and maybe of constants, entry by entry."""
         combine = sum if multiply else max
         degree, gates = combine(r.degree for r in traces), combine(r.gates for r in traces)
         counts = [r.frozen for r in traces] + [0] * (constants and not multiply)
@@ -168,14 +152,7 @@ class RowGraph:
         return selected
 
     def reduce(self, rows: Rows, child: Tensor, shape: torch.Size, dim: int | None = None) -> Rows:
-        """Return rows of ``shape`` of which number ``child[k]`` reads row k of ``rows``.
-
-        Args:
-            rows: The rows that are read.
-            child: Where each of them goes.
-            shape: The shape of the new rows.
-            dim: The dimension along which rows were scattered, if they were.
-        """
+        """Return rows of ``shape`` of which number ``child[k]`` reads row k; scattered along ``dim``, if given."""
         full = self.is_full(rows.ids)
         common = _common_shape(rows.ids, child)
         ids, child = rows.ids.expand(common), child.expand(common)
@@ -183,10 +160,12 @@ class RowGraph:
         if self.propagating and dim is not None:
             count = torch.arange(shape[dim], device=ids.device)
             node = count.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(shape).reshape(-1)
-        kept = None if full else ids >= 0
-        read = (child.reshape(-1), ids.reshape(-1)) if kept is None else (child[kept], ids[kept])
-        block = Block(self.num_rows, shape.numel(), *read, rows.sources, node=node)
-        ids, sources = self._add(shape, block)
+        if full:
+            child, parent = child.reshape(-1), ids.reshape(-1)
+        else:
+            kept = ids >= 0
+            child, parent = child[kept], ids[kept]
+        ids, sources = self._add(shape, Block(self.num_rows, shape.numel(), child, parent, rows.sources, node=node))
         return rows._replace(ids=ids, sources=sources)
 
     def cross(self, rows: Rows | None, edges: Tensor, nodes: Tensor | None = None) -> Rows:
@@ -210,22 +189,21 @@ class RowGraph:
         if not everywhere:
             ids = ids.where(crossing, before)
         frozen = -1 if everywhere else rows.frozen
-        marks = frozenset({"masked"})
-        return Rows(ids, rows.sources | source, rows.degree + 1, rows.gates, frozen, None, marks)
+        return Rows(ids, rows.sources | source, rows.degree + 1, rows.gates, frozen, None, frozenset({"masked"}))
 
 
 def broken_of(traces: Iterable[Rows]) -> Broken | None:
-    """Return why what is made of several tensors is no polynomial; it is a size if all of them are."""
-    reasons = [each.broken for each in traces]
-    found = [each for each in reasons if each is not None]
-    if not found:
+    """Return why a result of several tensors is not a polynomial; it is a scale if all of them are."""
+    broken = [rows.broken for rows in traces]
+    reasons = [reason for reason in broken if reason is not None]
+    if not reasons:
         return None
-    worst = min(found, key=lambda each: each.scale)
-    return worst if len(found) == len(reasons) else worst._replace(scale=False)
+    worst = min(reasons, key=lambda reason: reason.scale)
+    return worst if len(reasons) == len(broken) else worst._replace(scale=False)
 
 
 def _common_shape(*tensors: Tensor) -> torch.Size:
-    """Return the shape to which tensors broadcast; torch's own function takes its time."""
+    """Return the shape to which tensors broadcast; ``torch.broadcast_shapes`` is slow."""
     shape = tensors[0].shape
     return shape if all(t.shape == shape for t in tensors) else torch.broadcast_shapes(*(t.shape for t in tensors))
 

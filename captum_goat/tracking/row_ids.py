@@ -1,7 +1,7 @@
-"""Doing to the ids of rows what an operation does to the tensor that carries them.
+"""Do to the ids of rows what an operation does to their tensor.
 
-Ids have as many dimensions as their tensor and broadcast to it: a dimension of size one is a channel dimension,
-all of whose entries belong to the same row.
+Ids have as many dimensions as their tensor and broadcast to it: the entries along a dimension of size one, the
+channels, belong to the same row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from captum_goat.tracking.row_graph import NO_ROW
 
 
 def with_dims(ids: Tensor, dims: int) -> Tensor:
-    """Return the ids with leading dimensions of size one, as broadcasting adds them."""
+    """Return ids with the leading dimensions of size one that broadcasting adds."""
     return ids.view([1] * (dims - ids.dim()) + list(ids.shape))
 
 
@@ -35,7 +35,7 @@ def reshape_ids(ids: Tensor, before: Sequence[int], after: Sequence[int]) -> Ten
 
 
 def _matching_dims(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Return the finest groups of dimensions, old and new, that hold the same entries in the same order."""
+    """Return the finest groups of dimensions, old and new, with the same entries in the same order."""
     groups, i, j = [], 0, 0
     while i < len(before) or j < len(after):
         old, new, size_old, size_new = [], [], 1, 1
@@ -53,7 +53,7 @@ def _matching_dims(before: Sequence[int], after: Sequence[int]) -> list[tuple[li
 
 
 def without_channels(ids: Tensor) -> Tensor:
-    """Return the ids with size one in every dimension along which they do not change."""
+    """Return ids with size one in every dimension along which they do not change."""
     for d, size in enumerate(ids.shape):
         first = ids.narrow(d, 0, min(1, size))
         if size > 1 and bool((ids == first).all()):
@@ -62,7 +62,7 @@ def without_channels(ids: Tensor) -> Tensor:
 
 
 def without_repeats(ids: Tensor, dims: Iterable[int]) -> Tensor:
-    """Return the ids with one entry for each run of equal ids along dimensions that are to be summed."""
+    """Return ids with -1 in place of those that equal their neighbor before them along dimensions."""
     for d in dims:
         if ids.size(d) > 1:
             again = ids.narrow(d, 1, ids.size(d) - 1) == ids.narrow(d, 0, ids.size(d) - 1)
@@ -73,17 +73,17 @@ def without_repeats(ids: Tensor, dims: Iterable[int]) -> Tensor:
 
 def index_ids(ids: Tensor, shape: Sequence[int], indices: Sequence[Tensor | None]) -> Tensor:
     """Return the ids of ``tensor[indices]`` for a tensor of a given shape."""
-    found: Tensor = torch.ops.aten.index(ids.expand(indexed_shape(ids.shape, shape, indices)), indices)
-    return found
+    indexed: Tensor = torch.ops.aten.index(ids.expand(indexed_shape(ids.shape, shape, indices)), indices)
+    return indexed
 
 
 def indexed_shape(small: Sequence[int], full: Sequence[int], indices: Sequence[Tensor | None]) -> torch.Size:
     """Return ``small`` with the full size in every dimension that is indexed."""
     shape, dim = list(small), 0
     for index in indices:
-        is_mask = index is not None and index.dtype in (torch.bool, torch.uint8)
-        spans = index.dim() if index is not None and is_mask else 1
+        spans = 1
         if index is not None:
+            spans = index.dim() if index.dtype in (torch.bool, torch.uint8) else 1
             shape[dim : dim + spans] = full[dim : dim + spans]
         dim += spans
     return torch.Size(shape)
@@ -91,17 +91,17 @@ def indexed_shape(small: Sequence[int], full: Sequence[int], indices: Sequence[T
 
 def concatenate_ids(ids: Sequence[Tensor | None], sizes: Sequence[int], dim: int) -> Tensor:
     """Return the ids of a concatenation of tensors of these sizes along ``dim`` (``None``: no edge reaches one)."""
-    known = [each for each in ids if each is not None]
-    shape = list(torch.broadcast_shapes(*(each.narrow(dim, 0, min(1, each.size(dim))).shape for each in known)))
+    known = [piece for piece in ids if piece is not None]
+    shape = list(torch.broadcast_shapes(*(piece.narrow(dim, 0, min(1, piece.size(dim))).shape for piece in known)))
     pieces = []
-    for each, size in zip(ids, sizes, strict=True):
+    for piece, size in zip(ids, sizes, strict=True):
         shape[dim] = size
-        pieces.append(known[0].new_full(shape, NO_ROW) if each is None else each.expand(shape))
+        pieces.append(known[0].new_full(shape, NO_ROW) if piece is None else piece.expand(shape))
     return torch.cat(pieces, dim)
 
 
 def shrink_index(index: Tensor, dim: int, ids: Tensor) -> Tensor:
-    """Return the index of a gather or scatter without the channels along which it was only expanded."""
+    """Return the index of a gather or scatter without the channels to which it was expanded."""
     for d in range(index.dim()):
         if d != dim % index.dim() and ids.size(d) == 1 and index.size(d) > 1 and index.stride(d) == 0:
             index = index.narrow(d, 0, 1)
@@ -109,7 +109,7 @@ def shrink_index(index: Tensor, dim: int, ids: Tensor) -> Tensor:
 
 
 def scatter_positions(index: Tensor, dim: int, shape: Sequence[int]) -> tuple[Tensor, torch.Size]:
-    """Return where each entry lands, as positions in rows of the returned shape, when scattered along ``dim``."""
+    """Return the position of each entry that is scattered along ``dim``, and the shape in which positions count."""
     dim %= index.dim()
     sizes = torch.Size(shape[d] if d == dim or size != 1 else 1 for d, size in enumerate(index.shape))
     position, step = torch.zeros_like(index), 1

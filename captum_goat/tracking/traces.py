@@ -1,4 +1,4 @@
-"""What is known of each tensor of a forward pass, for as long as the tensor lives."""
+"""What is known about each tensor of a forward pass, for as long as the tensor lives."""
 
 from __future__ import annotations
 
@@ -12,30 +12,28 @@ Trace = TypeVar("Trace")
 
 
 class Traces(Generic[Trace]):
-    """A dictionary from tensors to traces, whatever these are, that does not keep the tensors alive.
+    """A dictionary from tensors to traces that does not keep the tensors alive.
 
-    It is looked into for every argument of every operation, for which torch's own ``WeakTensorKeyDictionary`` is slow.
-    A tensor that is gone leaves its trace behind, under an id that is another tensor's by then or nobody's; the
-    reference beside the trace tells.
+    It is read for every argument of every operation; torch's ``WeakTensorKeyDictionary`` is too slow for that. The
+    trace of a dead tensor stays, under an id that another tensor may get; the weak reference tells the two apart.
     """
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[ref[Tensor], Trace]] = {}
+        self._entries: dict[int, tuple[ref[Tensor], Trace]] = {}
 
     def get(self, tensor: Tensor) -> Trace | None:
-        """Return what is known of a tensor."""
-        entry = self._found.get(id(tensor))
+        """Return the trace of a tensor, if it has one."""
+        entry = self._entries.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
     def set(self, tensor: Tensor, trace: Trace | None) -> None:
-        """Say what is known of a tensor; ``None`` to forget it."""
+        """Set the trace of a tensor; ``None`` removes it."""
         if trace is None:
-            self._found.pop(id(tensor), None)
+            self._entries.pop(id(tensor), None)
         else:
-            self._found[id(tensor)] = ref(tensor), trace
+            self._entries[id(tensor)] = ref(tensor), trace
 
     def views(self) -> Iterator[Tensor]:
-        """Return the views among the tensors."""
-        for each, _ in list(self._found.values()):
-            if (tensor := each()) is not None and tensor._is_view():
-                yield tensor
+        """Return the tensors that are views."""
+        alive = (reference() for reference, _ in list(self._entries.values()))
+        return (tensor for tensor in alive if tensor is not None and tensor._is_view())
