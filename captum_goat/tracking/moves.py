@@ -92,10 +92,10 @@ def _merged_edges(before: Tensor, edges: Edges, moved: Tensor) -> Tensor:
         return moved
     again = (before[:, 1:] == before[:, :-1]).all(dim=0)
     first = torch.cat([again.new_ones(1), ~again])
-    key = before * (before.max() + 1) + before.flip(
-        0
-    )  # sorted by the first entry and then by the second, or vice versa
-    if not torch.equal(moved, edges.ids[:, first]) or not (key[:, 1:] >= key[:, :-1]).all(dim=1).any():
+    if not torch.equal(moved, edges.ids[:, first]):
+        return moved
+    key = before * (before.max() + 1) + before.flip(0)  # columns may be sorted by their first entries or their second
+    if not (key[:, 1:] >= key[:, :-1]).all(dim=1).any():
         return moved
     ids, other = edges.ids.expand(before.shape)
     known = (ids == other) & (ids >= 0)

@@ -28,9 +28,7 @@ class Broken(NamedTuple):
 
     operation: str  # the first nonlinear operation
     place: str  # the module in which it ran
-    scale: (
-        bool  # whether the tensor is a norm or standard deviation: frozen where others are multiplied or divided by it
-    )
+    scale: bool  # whether it is a norm or standard deviation, which is frozen where others are scaled by it
 
 
 class Rows(NamedTuple):
