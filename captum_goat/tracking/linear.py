@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.tracking.operations import aten
-from captum_goat.tracking.registry import REFUSED, Call, Result, joined, rule
+from captum_goat.tracking.registry import REFUSED, Call, Result, rule
 from captum_goat.tracking.row_graph import NO_ROW, RowGraph, Rows
 from captum_goat.tracking.row_ids import indexed_shape, scatter_positions, shrink_index, with_dims, without_repeats
 
@@ -64,7 +64,7 @@ def _chosen(call: Call, condition: Tensor, yes: Rows | None, no: Rows | None) ->
     """Return rows that come entry by entry from one of two tensors (``None``: constants)."""
     dims, known = call.out.dim(), [rows for rows in (yes, no) if rows is not None]
     ids = [NO_ROW if rows is None else with_dims(rows.ids, dims) for rows in (yes, no)]
-    return joined(known, torch.where(with_dims(condition, dims), ids[0], ids[1]), constants=len(known) < 2)
+    return Rows.joined(known, torch.where(with_dims(condition, dims), ids[0], ids[1]), constants=len(known) < 2)
 
 
 @rule(aten.convolution, aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d, aten._adaptive_avg_pool2d)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.tracking.operations import aten
-from captum_goat.tracking.registry import REFUSED, Call, Result, depends, joined, moves, rule
+from captum_goat.tracking.registry import REFUSED, Call, Result, depends, moves, rule
 from captum_goat.tracking.row_graph import NO_ROW, Edges, Rows
 from captum_goat.tracking.row_ids import concatenate_ids, index_ids, reshape_ids, shrink_index, with_dims
 
@@ -163,5 +163,5 @@ def _cat(call: Call) -> Result:
         return None
     together = concatenate_ids(ids, [1 if stacks else tensor.size(dim) for tensor in tensors], dim)
     if rows := [t for t in traces if isinstance(t, Rows)]:
-        return joined(rows, together, constants=len(rows) < len(traces))
+        return Rows.joined(rows, together, constants=len(rows) < len(traces))
     return next(trace._replace(ids=together) for trace in traces if isinstance(trace, Edges))

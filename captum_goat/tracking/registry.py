@@ -8,7 +8,7 @@ products. The rules in :mod:`captum_goat.tracking.nonlinear` are not licences: t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.tracking.operations import Operation
-from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported, broken_of
+from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported
 from captum_goat.tracking.row_ids import with_dims
 
 Result = Trace | list[Trace | None] | None
@@ -47,7 +47,7 @@ REFUSED = Unsupported("", "")  # what a rule returns for a call that is not line
 Rule = Callable[[Call], Result]
 RULES: dict[Any, Rule] = {}
 MOVES: set[Any] = set()  # operations that only move entries
-DEPENDENCE: dict[Any, Rule] = {}  # rules of nonlinear operations: what their results depend on
+DEPENDS: dict[Any, Rule] = {}  # rules of nonlinear operations: what their results depend on
 
 
 def _register(rules: dict[Any, Rule], *operations: Any) -> Callable[[Rule], Rule]:
@@ -59,7 +59,7 @@ def _register(rules: dict[Any, Rule], *operations: Any) -> Callable[[Rule], Rule
 
 
 rule = partial(_register, RULES)  # decorates the rule of operations, which may return REFUSED
-depends = partial(_register, DEPENDENCE)  # decorates the rule of operations when they are not linear
+depends = partial(_register, DEPENDS)  # decorates the rule of operations when they are not linear
 
 
 def moves(*operations: Any) -> Callable[[Callable[[Call, Tensor], Any]], Rule]:
@@ -79,15 +79,6 @@ def moves(*operations: Any) -> Callable[[Callable[[Call, Tensor], Any]], Rule]:
         return rule(*operations)(apply)
 
     return register
-
-
-def joined(rows: Sequence[Rows], ids: Tensor, *, constants: bool) -> Rows:
-    """Return rows with ids that come entry by entry from one of several tensors, or from ``constants`` too."""
-    sources: frozenset[int] = frozenset().union(*(r.sources for r in rows))
-    frozen = max([r.frozen for r in rows] + [0] * constants)
-    degree, gates = max(r.degree for r in rows), max(r.gates for r in rows)
-    marks: frozenset[str] = frozenset().union(*(r.marks for r in rows))
-    return Rows(ids, sources, degree, gates, frozen, broken_of(rows), marks)
 
 
 def edges_of_pointwise(traces: list[Trace], out: Any, graph: RowGraph) -> Result:

@@ -7,7 +7,7 @@ the edges that reach each gate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -45,6 +45,15 @@ class Rows(NamedTuple):
     frozen: int = 0
     broken: Broken | None = None  # why the tensor is not a polynomial; ``None`` if it is one
     marks: frozenset[str] = frozenset()  # the kinds of message passing in it, see :mod:`captum_goat.tracking.unseen`
+
+    @classmethod
+    def joined(cls, rows: Sequence[Rows], ids: Tensor, *, constants: bool) -> Rows:
+        """Return rows with ids that come entry by entry from one of several tensors, or from ``constants`` too."""
+        sources: frozenset[int] = frozenset().union(*(r.sources for r in rows))
+        marks: frozenset[str] = frozenset().union(*(r.marks for r in rows))
+        frozen = max([r.frozen for r in rows] + [0] * constants)
+        degree, gates = max(r.degree for r in rows), max(r.gates for r in rows)
+        return cls(ids, sources, degree, gates, frozen, broken_of(rows), marks)
 
 
 class Unsupported(NamedTuple):

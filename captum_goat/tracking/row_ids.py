@@ -55,8 +55,7 @@ def _matching_dims(before: Sequence[int], after: Sequence[int]) -> list[tuple[li
 def without_channels(ids: Tensor) -> Tensor:
     """Return ids with size one in every dimension along which they do not change."""
     for d, size in enumerate(ids.shape):
-        first = ids.narrow(d, 0, min(1, size))
-        if size > 1 and bool((ids == first).all()):
+        if size > 1 and bool((ids == (first := ids.narrow(d, 0, 1))).all()):
             ids = first
     return ids
 

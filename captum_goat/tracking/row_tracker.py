@@ -15,23 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking import nonlinear, unseen
 from captum_goat.tracking.errors import by_hand, no_rule
 from captum_goat.tracking.operations import Operation, aten, operation_of
-from captum_goat.tracking.registry import (
-    DEPENDENCE,
-    MOVES,
-    REFUSED,
-    RULES,
-    Call,
-    Result,
-    edges_of_pointwise,
-    joined,
-    tensors_in,
-)
+from captum_goat.tracking.registry import DEPENDS, MOVES, REFUSED, RULES, Call, Result, edges_of_pointwise, tensors_in
 from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Unmasked, Unsupported
 from captum_goat.tracking.row_ids import without_channels
 from captum_goat.tracking.traces import Traces
@@ -48,8 +37,8 @@ class RowTracker(TorchDispatchMode):
         self._traces = Traces[Trace]()
         self.set = self._traces.set  # sets the trace of a tensor; `None` if no edge reaches it
         self.traced_views = self._traces.views  # returns the tensors with a trace that are views
-        self._squashes = False
-        self._squashed: Any = WeakTensorKeyDictionary()
+        self._squashes, self._squashed = False, Traces[int]()
+        self.squashed = self._squashed.get  # returns the number of the softmax or sigmoid call that a tensor comes from
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -81,29 +70,24 @@ class RowTracker(TorchDispatchMode):
 
     def set_squashed(self, tensor: Tensor, number: int) -> None:
         """Follow the result of a softmax or sigmoid, call ``number``, to see whether it is the output."""
-        self._squashed[tensor] = number
+        self._squashed.set(tensor, number)
         self._squashes = True
-
-    def squashed(self, tensor: Tensor) -> int | None:
-        """Return the number of the softmax or sigmoid call of whose result a tensor is a part or the whole."""
-        number: int | None = self._squashed.get(tensor)
-        return number
 
     def _follow_squashed(self, operation: Operation, value: Tensor, out: Any) -> None:
         if operation.mutable:
             root = value if value._base is None else value._base
-            for tensor in [tensor for tensor in self._squashed if tensor is root or tensor._base is root]:
-                del self._squashed[tensor]
+            for tensor in (root, *(view for view in self._squashed.views() if view._base is root)):
+                self._squashed.set(tensor, None)
         elif (number := self.squashed(value)) is not None:
             for tensor in tensors_in([out]):
                 if tensor.is_floating_point() and (operation.packet in MOVES or operation.packet is aten._to_copy):
-                    self._squashed[tensor] = number
+                    self._squashed.set(tensor, number)
 
     def _infer(self, call: Call, traced: list[tuple[Tensor, Trace]]) -> Result:
-        for _, trace in traced:
+        traces = [trace for _, trace in traced]
+        for trace in traces:
             if isinstance(trace, Unsupported):
                 return trace
-        traces = [trace for _, trace in traced]
         broken = [(tensor, trace.broken) for tensor, trace in traced if isinstance(trace, Rows) and trace.broken]
         if not broken:
             return self._by_rule(call, traces)
@@ -143,7 +127,7 @@ class RowTracker(TorchDispatchMode):
     def _broken(self, call: Call) -> Result:
         """Return what the result of a nonlinear operation depends on."""
         packet = call.operation.packet
-        rule = DEPENDENCE.get(packet, nonlinear.pointwise if call.operation.pointwise else None)
+        rule = DEPENDS.get(packet, nonlinear.pointwise if call.operation.pointwise else None)
         result = REFUSED if rule is None else rule(call)
         results = [rows for rows in (result if isinstance(result, list) else [result]) if isinstance(rows, Rows)]
         if len(results) != (len(result) if isinstance(result, list) else 1):
@@ -283,7 +267,7 @@ def _written_to(base: Tensor, before: Trace | None, view: Tensor, written: Rows 
         ids.copy_(before.ids.expand(base.shape))
     _ids_of_view(ids, base, view).copy_(written.ids.expand(view.shape))
     rows = [before, written] if isinstance(before, Rows) else [written]
-    return joined(rows, without_channels(ids), constants=len(rows) < 2)
+    return Rows.joined(rows, without_channels(ids), constants=len(rows) < 2)
 
 
 def _still_edges(base: Tensor, before: Trace | None, view: Tensor, written: Trace | None) -> bool:
