@@ -62,7 +62,17 @@ class EdgeTracker:
             UnsupportedModelError: If the layer passes messages over edges that are not the user's.
         """
         with self._tracker.paused():
-            edges = self._tracked(edge_index)
+            if is_sparse(edge_index) or not isinstance(edge_index, Tensor):
+                raise UnsupportedModelError(
+                    f"{self._tracker.place()} passes messages over a sparse adjacency matrix. Call the model with an "
+                    f"edge_index tensor of shape [2, num_edges] instead."
+                )
+            if (edges := self._tracker.edges(edge_index)) is None:
+                raise UnsupportedModelError(
+                    f"{self._tracker.place()} passes messages over edges that do not come from the given edge_index. "
+                    f"Pass the edges that the layer uses as the model's edge_index, or set `explain=False` on the "
+                    f"layer to treat its edges as constants."
+                )
             if values.size(layer.node_dim) != edges.numel():
                 raise UnsupportedModelError(
                     f"Expected one message per edge in {self._tracker.place()} (got {values.size(layer.node_dim)} "
@@ -109,21 +119,6 @@ class EdgeTracker:
                 "called none). Use layers that derive from torch_geometric.nn.MessagePassing, without `explain=False` "
                 "on all of them."
             )
-
-    def _tracked(self, edge_index: Any) -> Tensor:
-        if is_sparse(edge_index) or not isinstance(edge_index, Tensor):
-            raise UnsupportedModelError(
-                f"{self._tracker.place()} passes messages over a sparse adjacency matrix. Call the model with an "
-                f"edge_index tensor of shape [2, num_edges] instead."
-            )
-        edges = self._tracker.edges(edge_index)
-        if edges is not None:
-            return edges
-        raise UnsupportedModelError(
-            f"{self._tracker.place()} passes messages over edges that do not come from the given edge_index. Pass "
-            f"the edges that the layer uses as the model's edge_index, or set `explain=False` on the layer to "
-            f"treat its edges as constants."
-        )
 
     def _with_kept_loops(self, edges: Tensor, edge_index: Tensor) -> Tensor:
         """Return the edges, with the user's self-loop for a loop that replaces it; refuse other foreign edges.

@@ -45,25 +45,19 @@ def _pow(call: Call) -> Result:
     return base._replace(degree=base.degree * power, gates=base.gates * power, frozen=frozen)
 
 
-@rule(aten.where)
-def _where(call: Call) -> Result:
-    condition = call.args[0]
-    if call.rows(condition) is not None or len(call.args) != 3:
+@rule(aten.where, aten.masked_fill, aten.masked_fill_)
+def _choose(call: Call) -> Result:
+    """Take every entry from one of two tensors or constants, by a condition that is a constant."""
+    if len(call.args) != 3:
         return REFUSED
-    return _chosen(call, condition, call.rows(call.args[1]), call.rows(call.args[2]))
-
-
-@rule(aten.masked_fill, aten.masked_fill_)
-def _masked_fill(call: Call) -> Result:
-    if any(call.rows(argument) is not None for argument in call.args[1:]):
+    is_where, (condition, yes, no) = call.operation.packet is aten.where, call.args
+    if not is_where:
+        no, condition, yes = call.args
+    sides, dims = [call.rows(yes), call.rows(no)], call.out.dim()
+    if call.rows(condition) is not None or (sides[0] is not None and not is_where):
         return REFUSED
-    return _chosen(call, ~call.args[1], call.rows(call.args[0]), None)
-
-
-def _chosen(call: Call, condition: Tensor, yes: Rows | None, no: Rows | None) -> Rows:
-    """Return rows that come entry by entry from one of two tensors (``None``: constants)."""
-    dims, known = call.out.dim(), [rows for rows in (yes, no) if rows is not None]
-    ids = [NO_ROW if rows is None else with_dims(rows.ids, dims) for rows in (yes, no)]
+    ids = [NO_ROW if rows is None else with_dims(rows.ids, dims) for rows in sides]
+    known = [rows for rows in sides if rows is not None]
     return Rows.joined(known, torch.where(with_dims(condition, dims), ids[0], ids[1]), constants=len(known) < 2)
 
 
@@ -83,17 +77,13 @@ def with_constants(rows: Rows) -> Rows:
     return rows._replace(frozen=max(rows.frozen, 0))
 
 
-@rule(aten._native_batch_norm_legit_no_training)
-def _batch_norm_eval(call: Call) -> Result:
+@rule(aten._native_batch_norm_legit_no_training, aten.native_batch_norm, aten.cudnn_batch_norm, aten.miopen_batch_norm)
+def _batch_norm(call: Call) -> Result:
+    never_trains = call.operation.packet is aten._native_batch_norm_legit_no_training
     rows, *others = map(call.rows, call.args)
-    if rows is None or any(other is not None for other in others):
+    if rows is None or any(r is not None for r in others) or (call.argument(5, "training") and not never_trains):
         return REFUSED
     return [with_constants(rows), *[None] * (len(call.out) - 1)]
-
-
-@rule(aten.native_batch_norm, aten.cudnn_batch_norm, aten.miopen_batch_norm)
-def _batch_norm(call: Call) -> Result:
-    return REFUSED if call.argument(5, "training") else _batch_norm_eval(call)
 
 
 @rule(aten.sum, aten.mean)
@@ -116,17 +106,11 @@ def sum_rows(graph: RowGraph, rows: Rows, dims: set[int], *, keepdim: bool) -> R
     return rows._replace(ids=rows.ids.reshape([size for d, size in enumerate(rows.ids.shape) if d not in dims]))
 
 
-@rule(aten.addcmul, aten.addcmul_)
-def _addcmul(call: Call) -> Result:
-    sides = combine(call, call.args[:1]), combine(call, call.args[1:3], multiply=True)
-    rows = [side for side in sides if isinstance(side, Rows)]
-    return call.graph.merge(rows, constants=len(rows) < 2) if rows else None
-
-
-@rule(aten.addmm, aten.baddbmm)
-def _addmm(call: Call) -> Result:
-    sides = call.rows(call.args[0]), _product(call, call.args[1], call.args[2])
-    rows = [side._replace(ids=with_dims(side.ids, call.out.dim())) for side in sides if side is not None]
+@rule(aten.addcmul, aten.addcmul_, aten.addmm, aten.baddbmm)
+def _add_product(call: Call) -> Result:
+    (left, right), matrices = call.args[1:3], call.operation.multiplies
+    product = _product(call, left, right) if matrices else combine(call, (left, right), multiply=True)
+    rows = [side for side in (combine(call, call.args[:1]), product) if isinstance(side, Rows)]
     return call.graph.merge(rows, constants=len(rows) < 2) if rows else None
 
 
