@@ -10,8 +10,7 @@ from torch import Tensor
 
 from captum_goat.tracking.operations import aten
 from captum_goat.tracking.registry import REFUSED, Call, Result, rule
-from captum_goat.tracking.row_graph import NO_ROW, RowGraph, Rows
-from captum_goat.tracking.row_ids import indexed_shape, scatter_positions, shrink_index, with_dims, without_repeats
+from captum_goat.tracking.row_graph import NO_ROW, RowGraph, Rows, indexed_shape, shrink_index, with_dims
 
 
 def combine(call: Call, arguments: Sequence[Any], *, multiply: bool = False) -> Result:
@@ -98,12 +97,22 @@ def _sum(call: Call) -> Result:
 def sum_rows(graph: RowGraph, rows: Rows, dims: set[int], *, keepdim: bool) -> Rows:
     """Return the rows of sums over dimensions."""
     if any(rows.ids.size(d) != 1 for d in dims):
-        rows = rows._replace(ids=without_repeats(rows.ids, dims))
+        rows = rows._replace(ids=_without_repeats(rows.ids, dims))
         shape = torch.Size(1 if d in dims else size for d, size in enumerate(rows.ids.shape))
         rows = graph.reduce(rows, torch.arange(shape.numel(), device=rows.ids.device).view(shape), shape)
     if keepdim:
         return rows
     return rows._replace(ids=rows.ids.reshape([size for d, size in enumerate(rows.ids.shape) if d not in dims]))
+
+
+def _without_repeats(ids: Tensor, dims: set[int]) -> Tensor:
+    """Return ids with -1 in place of those that equal their neighbor before them along dimensions."""
+    for d in dims:
+        if ids.size(d) > 1:
+            again = ids.narrow(d, 1, ids.size(d) - 1) == ids.narrow(d, 0, ids.size(d) - 1)
+            first = torch.zeros_like(again.narrow(d, 0, 1))
+            ids = ids.masked_fill(torch.cat([first, again], d), NO_ROW)
+    return ids
 
 
 @rule(aten.addcmul, aten.addcmul_, aten.addmm, aten.baddbmm)
@@ -135,11 +144,6 @@ def _product(call: Call, left: Tensor, right: Tensor) -> Rows | None:
     return graph.merge(factors, multiply=True) if factors else None
 
 
-@rule(aten.scatter_reduce, aten.scatter_reduce_)
-def _scatter_reduce(call: Call) -> Result:
-    return scatter_rows(call) if call.args[4] in ("sum", "mean") else REFUSED
-
-
 @rule(aten.scatter_add, aten.scatter_add_, aten.index_add, aten.index_add_)
 def scatter_rows(call: Call) -> Result:
     """Return the rows of a source scattered to a base, which is zero where it has no rows."""
@@ -154,10 +158,30 @@ def scatter_rows(call: Call) -> Result:
         for d, size in enumerate(index.shape):  # a scatter may leave the end of its source out
             if 1 != rows.ids.size(d) > size:
                 rows = rows._replace(ids=rows.ids.narrow(d, 0, size))
-        child, shape = scatter_positions(shrink_index(index, dim, rows.ids), dim, base.shape)
+        child, shape = _scatter_positions(shrink_index(index, dim, rows.ids), dim, base.shape)
         summands.append(call.graph.reduce(rows, child, shape, dim))
     constants = before is None and not call.graph.propagating  # the zeros to which message passing adds do not count
     return call.graph.merge(summands, constants=constants) if summands else None
+
+
+@rule(aten.scatter_reduce, aten.scatter_reduce_)
+def _scatter_reduce(call: Call) -> Result:
+    return scatter_rows(call) if call.args[4] in ("sum", "mean") else REFUSED
+
+
+def _scatter_positions(index: Tensor, dim: int, shape: Sequence[int]) -> tuple[Tensor, torch.Size]:
+    """Return the position of each entry that is scattered along ``dim``, and the shape in which positions count."""
+    dim %= index.dim()
+    sizes = torch.Size(shape[d] if d == dim or size != 1 else 1 for d, size in enumerate(index.shape))
+    position, step = torch.zeros_like(index), 1
+    for d in reversed(range(index.dim())):
+        if d == dim:
+            position = position + index * step
+        elif sizes[d] != 1:
+            along = torch.arange(index.size(d), device=index.device)
+            position = position + (along * step).view([-1 if k == d else 1 for k in range(index.dim())])
+        step *= sizes[d]
+    return position, sizes
 
 
 @rule(aten.index_copy, aten.index_copy_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,14 +10,44 @@ from torch import Tensor
 
 from captum_goat.tracking.operations import aten
 from captum_goat.tracking.registry import REFUSED, Call, Result, depends, moves, rule
-from captum_goat.tracking.row_graph import NO_ROW, Edges, Rows
-from captum_goat.tracking.row_ids import concatenate_ids, index_ids, reshape_ids, shrink_index, with_dims
+from captum_goat.tracking.row_graph import NO_ROW, Edges, Rows, indexed_shape, shrink_index, with_dims
 
 moves(aten.clone, aten.alias, aten.lift_fresh, aten.positive, aten.neg, aten.neg_)(lambda _, ids: ids)
 moves(aten.expand)(lambda call, ids: with_dims(ids, call.out.dim()))
-moves(aten.view, aten._unsafe_view, aten.reshape, aten.squeeze, aten._reshape_alias)(
-    lambda call, ids: reshape_ids(ids, call.args[0].shape, call.out.shape)
-)
+
+
+@moves(aten.view, aten._unsafe_view, aten.reshape, aten.squeeze, aten._reshape_alias)
+def _reshape(call: Call, ids: Tensor) -> Tensor:
+    before, after = call.args[0].shape, call.out.shape
+    if 0 in before:
+        return ids.new_full([0 if size == 0 else 1 for size in after], NO_ROW)
+    expanded, shape = list(ids.shape), []
+    for old, new in _matching_dims(before, after):
+        if any(ids.size(d) != 1 for d in old):
+            for d in old:
+                expanded[d] = before[d]
+            shape += [after[d] for d in new]
+        else:
+            shape += [1] * len(new)
+    return ids.expand(expanded).reshape(shape)
+
+
+def _matching_dims(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Return the finest groups of dimensions, old and new, with the same entries in the same order."""
+    groups, i, j = [], 0, 0
+    while i < len(before) or j < len(after):
+        old, new, size_old, size_new = [], [], 1, 1
+        if i < len(before):
+            old, size_old, i = [i], before[i], i + 1
+        if j < len(after) and (not old or size_old != 1 or after[j] == 1):
+            new, size_new, j = [j], after[j], j + 1
+        while size_old != size_new:
+            if size_old < size_new:
+                old, size_old, i = [*old, i], size_old * before[i], i + 1
+            else:
+                new, size_new, j = [*new, j], size_new * after[j], j + 1
+        groups.append((old, new))
+    return groups
 
 
 @rule(aten.detach, aten._to_copy)
@@ -77,9 +108,10 @@ def _pick(call: Call, ids: Tensor) -> Any:
 
 @moves(aten.index)
 def _index(call: Call, ids: Tensor) -> Tensor:
-    moved = index_ids(ids, call.args[0].shape, call.args[1])
-    trace = call.trace(call.args[0])
-    return _merged_edges(call.args[0], trace, moved) if isinstance(trace, Edges) else moved
+    before, indices = call.args
+    moved: Tensor = aten.index(ids.expand(indexed_shape(ids.shape, before.shape, indices)), indices)
+    trace = call.trace(before)
+    return _merged_edges(before, trace, moved) if isinstance(trace, Edges) else moved
 
 
 def _merged_edges(before: Tensor, edges: Edges, moved: Tensor) -> Tensor:
@@ -137,17 +169,12 @@ def _copy(call: Call) -> Result:
     return trace._replace(ids=with_dims(trace.ids, call.out.dim())) if isinstance(trace, Edges | Rows) else None
 
 
-@rule(aten.sort)
+@rule(aten.sort, aten.argsort)  # torch.argsort calls the second one in torch 2.4
 def _sort(call: Call) -> Result:
-    trace = call.trace(call.args[0])
-    if not isinstance(trace, Edges) or call.out[0].dim() != 1:
+    trace, sorts = call.trace(call.args[0]), call.operation.packet is aten.sort
+    if not isinstance(trace, Edges) or (sorts and call.out[0].dim() != 1):
         return REFUSED
-    return [trace._replace(ids=trace.ids[call.out[1]]), None]
-
-
-@rule(aten.argsort)  # seen in torch 2.4, where it is not a sort
-def _argsort(call: Call) -> Result:
-    return None if isinstance(call.trace(call.args[0]), Edges) else REFUSED
+    return [trace._replace(ids=trace.ids[call.out[1]]), None] if sorts else None
 
 
 @rule(aten.cat, aten.stack)
@@ -159,9 +186,14 @@ def _cat(call: Call) -> Result:
     ids = [t.ids if isinstance(t, Edges | Rows) else None for t in traces]
     if stacks:
         ids = [piece if piece is None else piece.unsqueeze(dim) for piece in ids]
-    if all(piece is None for piece in ids):
+    if not (known := [piece for piece in ids if piece is not None]):
         return None
-    together = concatenate_ids(ids, [1 if stacks else tensor.size(dim) for tensor in tensors], dim)
+    shape = list(torch.broadcast_shapes(*(piece.narrow(dim, 0, min(1, piece.size(dim))).shape for piece in known)))
+    pieces = []
+    for piece, tensor in zip(ids, tensors, strict=True):
+        shape[dim] = 1 if stacks else tensor.size(dim)
+        pieces.append(known[0].new_full(shape, NO_ROW) if piece is None else piece.expand(shape))
+    together = torch.cat(pieces, dim)
     if rows := [t for t in traces if isinstance(t, Rows)]:
         return Rows.joined(rows, together, constants=len(rows) < len(traces))
     return next(trace._replace(ids=together) for trace in traces if isinstance(trace, Edges))

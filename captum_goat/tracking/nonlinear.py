@@ -35,34 +35,21 @@ def pointwise(call: Call) -> Result:
     return combine(call, [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, Tensor)])
 
 
-@depends(
-    *named("_softmax _log_softmax _safe_softmax")
-)  # torch 2.5 and newer use the last one for attention with a mask
-def _softmax(call: Call) -> Result:
-    return _reduce(call, call.args[1], keepdim=True)
-
-
-@depends(aten.amax, aten.amin, aten.var, aten.std, aten.prod, aten.max, aten.min, aten.argmax, aten.argmin)
-def _reduced(call: Call) -> Result:
-    return _reduce(call, call.argument(1, "dim"), keepdim=bool(call.argument(2, "keepdim", False)))
-
-
-@depends(aten.linalg_vector_norm, aten.norm)
-def _norm(call: Call) -> Result:
-    return _reduce(call, call.argument(2, "dim"), keepdim=bool(call.argument(3, "keepdim", False)))
-
-
-@depends(aten.native_layer_norm)
-def _layer_norm(call: Call) -> Result:
-    return _reduce(call, list(range(-len(call.args[1]), 0)), keepdim=True)
-
-
-def _reduce(call: Call, dim: int | list[int] | None, *, keepdim: bool) -> Result:
+def _reduce(call: Call, dim: int | list[int] | None, keepdim: bool = True) -> Result:
     if (rows := call.rows(call.args[0])) is None:
         return REFUSED
     dims = [dim] if isinstance(dim, int) else list(dim or range(rows.ids.dim()))
-    reduced = sum_rows(call.graph, rows, {d % max(rows.ids.dim(), 1) for d in dims}, keepdim=keepdim)
+    reduced = sum_rows(call.graph, rows, {d % max(rows.ids.dim(), 1) for d in dims}, keepdim=bool(keepdim))
     return reduced if isinstance(call.out, Tensor) else [reduced] * len(call.out)
 
 
 depends(aten.scatter_reduce, aten.scatter_reduce_)(scatter_rows)
+# Attention with a mask uses the last one from torch 2.5 on.
+depends(*named("_softmax _log_softmax _safe_softmax"))(lambda call: _reduce(call, call.args[1]))
+depends(aten.native_layer_norm)(lambda call: _reduce(call, list(range(-len(call.args[1]), 0))))
+depends(aten.linalg_vector_norm, aten.norm)(
+    lambda call: _reduce(call, call.argument(2, "dim"), call.argument(3, "keepdim", False))
+)
+depends(aten.amax, aten.amin, aten.var, aten.std, aten.prod, aten.max, aten.min, aten.argmax, aten.argmin)(
+    lambda call: _reduce(call, call.argument(1, "dim"), call.argument(2, "keepdim", False))
+)

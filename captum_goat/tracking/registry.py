@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.tracking.operations import Operation
-from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported
-from captum_goat.tracking.row_ids import with_dims
+from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported, with_dims
 
 Result = Trace | list[Trace | None] | None
 

@@ -217,3 +217,28 @@ def _common_shape(*tensors: Tensor) -> torch.Size:
 
 def _same(a: Tensor, b: Tensor) -> bool:
     return a is b or (a.shape == b.shape and torch.equal(a, b))
+
+
+def with_dims(ids: Tensor, dims: int) -> Tensor:
+    """Return ids with the leading dimensions of size one that broadcasting adds."""
+    return ids.view([1] * (dims - ids.dim()) + list(ids.shape))
+
+
+def indexed_shape(small: Sequence[int], full: Sequence[int], indices: Sequence[Tensor | None]) -> torch.Size:
+    """Return ``small`` with the full size in every dimension that is indexed."""
+    shape, dim = list(small), 0
+    for index in indices:
+        spans = 1
+        if index is not None:
+            spans = index.dim() if index.dtype in (torch.bool, torch.uint8) else 1
+            shape[dim : dim + spans] = full[dim : dim + spans]
+        dim += spans
+    return torch.Size(shape)
+
+
+def shrink_index(index: Tensor, dim: int, ids: Tensor) -> Tensor:
+    """Return the index of a gather or scatter without the channels to which it was expanded."""
+    for d in range(index.dim()):
+        if d != dim % index.dim() and ids.size(d) == 1 and index.size(d) > 1 and index.stride(d) == 0:
+            index = index.narrow(d, 0, 1)
+    return index

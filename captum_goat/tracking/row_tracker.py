@@ -22,7 +22,6 @@ from captum_goat.tracking.errors import by_hand, no_rule
 from captum_goat.tracking.operations import Operation, aten, operation_of
 from captum_goat.tracking.registry import DEPENDS, MOVES, REFUSED, RULES, Call, Result, edges_of_pointwise, tensors_in
 from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Unmasked, Unsupported
-from captum_goat.tracking.row_ids import without_channels
 from captum_goat.tracking.traces import Traces
 
 
@@ -183,7 +182,7 @@ class RowTracker(TorchDispatchMode):
         behind = self._traces.get(base)  # which may have been written to since the view was made
         if isinstance(behind, Rows) and base.is_contiguous():
             ids = behind.ids.expand(base.shape).contiguous()
-            return behind._replace(ids=without_channels(_ids_of_view(ids, base, tensor)))
+            return behind._replace(ids=_without_channels(_ids_of_view(ids, base, tensor)))
         return behind if isinstance(behind, Unsupported) else None
 
     def rows(self, tensor: Tensor) -> Rows | None:
@@ -267,7 +266,7 @@ def _written_to(base: Tensor, before: Trace | None, view: Tensor, written: Rows 
         ids.copy_(before.ids.expand(base.shape))
     _ids_of_view(ids, base, view).copy_(written.ids.expand(view.shape))
     rows = [before, written] if isinstance(before, Rows) else [written]
-    return Rows.joined(rows, without_channels(ids), constants=len(rows) < 2)
+    return Rows.joined(rows, _without_channels(ids), constants=len(rows) < 2)
 
 
 def _still_edges(base: Tensor, before: Trace | None, view: Tensor, written: Trace | None) -> bool:
@@ -280,3 +279,11 @@ def _still_edges(base: Tensor, before: Trace | None, view: Tensor, written: Trac
 
 def _ids_of_view(ids: Tensor, base: Tensor, view: Tensor) -> Tensor:
     return ids.as_strided(view.shape, view.stride(), view.storage_offset() - base.storage_offset())
+
+
+def _without_channels(ids: Tensor) -> Tensor:
+    """Return ids with size one in every dimension along which they do not change."""
+    for d, size in enumerate(ids.shape):
+        if size > 1 and bool((ids == (first := ids.narrow(d, 0, 1))).all()):
+            ids = first
+    return ids
