@@ -204,9 +204,7 @@ def _check(modules: dict[str, Module]) -> None:
     for name, module in modules.items():
         where = f"'{name}'" if name else "the model"
         if isinstance(module, torch.jit.ScriptModule):
-            raise UnsupportedModelError(
-                f"TorchScript hides the operations of {where}. Explain the original torch.nn.Module instead."
-            )
+            raise UnsupportedModelError(f"TorchScript hides the operations of {where}. Explain the original module.")
         if not isinstance(module, MessagePassing):
             continue
         values = vars(module).items()

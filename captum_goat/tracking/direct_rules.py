@@ -1,8 +1,7 @@
 """Rules for the functions of torch that models call most, so that their operations need not be followed.
 
 A program (:mod:`captum_goat.tracking.program`) uses them when a model runs on another graph. They call the rules of the
-operations inside, with the functions' own arguments. Other functions are followed operation by operation, which takes
-longer.
+operations inside, with the functions' own arguments. Other functions are followed operation by operation: slower.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ DIRECT: dict[Any, Direct] = {}
 
 # Functions whose result has edges of the first argument only: the other arguments select among them.
 FIRST_ONLY: frozenset[Any] = frozenset({Tensor.__getitem__, Tensor.index_select, torch.index_select})
-
 
 # Functions whose rules usually need hardly any operations.
 LIGHT: set[Any] = set()

@@ -38,12 +38,7 @@ class Messages(NamedTuple):
 
 
 class EdgeTracker:
-    """Find the edge behind each message.
-
-    Args:
-        tracker: The tracker that is entered while the model runs.
-        edge_sets: The tensors with the user's edges with which the model will be called: one, or one per edge type.
-    """
+    """Find the edge behind each message; ``edge_sets`` are the very tensors with which the model is called."""
 
     def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor]) -> None:
         self._seen, self._tracker, self._num_sets = False, tracker, len(edge_sets)
@@ -93,9 +88,8 @@ class EdgeTracker:
             return
         with self._tracker.paused():
             indices = [value for value in arguments if isinstance(value, Tensor) and value.dim() == 2 == value.size(0)]
-            tracked = [(index, edges) for index in indices if (edges := self._tracker.edges(index)) is not None]
-            if tracked:
-                given = [self._loops_in(index, edges) for index, edges in tracked]
+            edges = [(index, ids) for index in indices if (ids := self._tracker.edges(index)) is not None]
+            if given := [self._loops_in(index, ids) for index, ids in edges]:
                 self._given_loops = self._loops[torch.stack(given).any(dim=0)]
 
     def _loops_in(self, edge_index: Tensor, edges: Tensor) -> Tensor:

@@ -64,9 +64,7 @@ def _choose(call: Call) -> Result:
 def _convolution(call: Call) -> Result:
     """Map every row of the batch, dimension 0, on its own: only its channels and pixels are mixed."""
     rows = call.rows(call.args[0])
-    if rows is None or any(call.rows(argument) is not None for argument in call.args[1:3]):
-        return REFUSED
-    if any(size != 1 for size in rows.ids.shape[1:]):
+    if rows is None or any(size != 1 for size in rows.ids.shape[1:]) or any(map(call.rows, call.args[1:3])):
         return REFUSED
     return with_constants(rows._replace(ids=rows.ids.view([-1] + [1] * (call.out.dim() - 1))))
 
@@ -80,7 +78,7 @@ def with_constants(rows: Rows) -> Rows:
 def _batch_norm(call: Call) -> Result:
     never_trains = call.operation.packet is aten._native_batch_norm_legit_no_training
     rows, *others = map(call.rows, call.args)
-    if rows is None or any(r is not None for r in others) or (call.argument(5, "training") and not never_trains):
+    if rows is None or any(others) or (call.argument(5, "training") and not never_trains):
         return REFUSED
     return [with_constants(rows), *[None] * (len(call.out) - 1)]
 
@@ -191,17 +189,14 @@ def _index_copy(call: Call) -> Result:
     dim %= max(base.dim(), 1)
     parts = []
     if before is not None:
-        parts.append(before._replace(ids=_sized(before.ids, dim, base.size(dim)).index_fill(dim, index, NO_ROW)))
+        ids = before.ids.expand(*before.ids.shape[:dim], base.size(dim), *before.ids.shape[dim + 1 :])
+        parts.append(before._replace(ids=ids.index_fill(dim, index, NO_ROW)))
     if rows is not None:
-        ids = _sized(rows.ids, dim, index.numel())
-        nothing = ids.new_full([*ids.shape[:dim], base.size(dim), *ids.shape[dim + 1 :]], NO_ROW)
+        outer, inner = rows.ids.shape[:dim], rows.ids.shape[dim + 1 :]
+        ids = rows.ids.expand(*outer, index.numel(), *inner)
+        nothing = ids.new_full([*outer, base.size(dim), *inner], NO_ROW)
         parts.append(rows._replace(ids=nothing.index_copy(dim, index, ids)))
     return call.graph.merge(parts, constants=len(parts) < 2) if parts else None
-
-
-def _sized(ids: Tensor, dim: int, size: int) -> Tensor:
-    """Return ids expanded to a size along a dimension."""
-    return ids.expand([*ids.shape[:dim], size, *ids.shape[dim + 1 :]])
 
 
 @rule(aten.index_put, aten.index_put_)

@@ -16,9 +16,8 @@ def named(names: str) -> frozenset[Any]:
 
 
 _KINDS = {  # the operations for which each of the last fields of an Operation is true
-    "factory": named(
-        "zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full new_empty_strided"
-    ),
+    "factory": named("zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full")
+    | {aten.new_empty_strided},
     "overwrites": frozenset({aten.copy_, aten.fill_, aten.zero_}),
     "puts": named("index_put"),
     "scatters": named("index_put scatter_add index_add scatter_reduce scatter index_copy"),

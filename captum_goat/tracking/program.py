@@ -3,8 +3,7 @@
 Which rows read which depends on the calls of a pass, on which results are their arguments, on integers and on indices,
 never on floating point values. So it is enough to follow a model once, operation by operation. On another graph a
 :class:`ProgramRun` compares the calls with the program, and does to the rows of that graph what the calls do, for which
-it needs only the index tensors. A pass with other calls raises :class:`OtherProgramError`, and the model is followed
-again.
+it needs only the index tensors. After other calls, :class:`OtherProgramError`, the model is followed again.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY, LIGHT
 from captum_goat.tracking.registry import REFUSED, Call, tensors_in
-from captum_goat.tracking.row_graph import Edges, Rows, Trace, Unsupported
+from captum_goat.tracking.row_graph import Edges, Rows, Trace, Traces, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker
-from captum_goat.tracking.traces import Traces
 
 # Types of arguments that must be equal in other passes. Anything else, such as a numpy array, might be an index.
 _PLAIN = (str, bool, type, type(None), type(...), torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -246,11 +244,7 @@ class ProgramRun(Following):
         raise OtherProgramError(f"call {self._number} ({function}): {reason}")
 
     def note(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Compare a call that begins.
-
-        Raises:
-            OtherProgramError: If it is not the call of the program.
-        """
+        """Raise OtherProgramError if a call that begins is not the one of the program."""
         if self._number == len(self._steps) or self._failed:
             self.fail("one call more")
         step = self._steps[self._number]
@@ -273,11 +267,7 @@ class ProgramRun(Following):
         self._args = args, kwargs
 
     def made(self, result: Any) -> None:
-        """Set the rows of the results of a call.
-
-        Raises:
-            OtherProgramError: If the results have other kinds of traces than in the program.
-        """
+        """Set the rows of results; raise OtherProgramError if they have other kinds of traces than in the program."""
         step = self._steps[self._number - 1]
         if result.__class__ is Tensor:
             results = [result]

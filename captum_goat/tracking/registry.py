@@ -1,4 +1,4 @@
-"""The register of rules: how each tensor operation moves, merges or makes rows.
+"""The register of rules: how each operation moves, merges or makes rows.
 
 A rule is also a licence: :class:`~captum_goat.tracking.row_tracker.RowTracker` refuses outputs that depend on an
 operation without one. So only operations that keep the output a polynomial of the variables have rules in

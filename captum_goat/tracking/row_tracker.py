@@ -21,8 +21,7 @@ from captum_goat.tracking import nonlinear, unseen
 from captum_goat.tracking.errors import by_hand, no_rule
 from captum_goat.tracking.operations import Operation, aten, operation_of
 from captum_goat.tracking.registry import DEPENDS, MOVES, REFUSED, RULES, Call, Result, edges_of_pointwise, tensors_in
-from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Unmasked, Unsupported
-from captum_goat.tracking.traces import Traces
+from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Traces, Unmasked, Unsupported
 
 
 class RowTracker(TorchDispatchMode):
@@ -140,10 +139,11 @@ class RowTracker(TorchDispatchMode):
     def _assign(self, out: Any, result: Result) -> None:
         if isinstance(out, Tensor) and not isinstance(result, list):
             self.set(out, result)
-            return
-        tensors = tensors_in([out])
-        for tensor, trace in zip(tensors, result if isinstance(result, list) else [result] * len(tensors), strict=True):
-            self.set(tensor, trace)
+        else:
+            tensors = tensors_in([out])
+            results = result if isinstance(result, list) else [result] * len(tensors)
+            for tensor, trace in zip(tensors, results, strict=True):
+                self.set(tensor, trace)
 
     def _spoil(self, view: Tensor, operation: Operation) -> None:
         """Set the traces of the tensor behind a view that was written to, and of its other views."""

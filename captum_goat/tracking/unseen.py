@@ -54,10 +54,8 @@ def _masks_by_edges(call: Call) -> bool:
     if not any(_kind(call, tensor) in ("edges", STRUCTURE) and _is_matrix(tensor) for tensor in tensors):
         return False
     traces = [(tensor, call.trace(tensor)) for tensor in tensors]
-    return any(isinstance(trace, Rows) for _, trace in traces) or (
-        call.operation.masks
-        and any(trace is None and _is_matrix(tensor) and not _is_parameter(tensor) for tensor, trace in traces)
-    )
+    plain = [tensor for tensor, trace in traces if trace is None and not _is_parameter(tensor)]
+    return any(isinstance(trace, Rows) for _, trace in traces) or (call.operation.masks and any(map(_is_matrix, plain)))
 
 
 def _sums_by_hand(call: Call, layer: str) -> bool:
