@@ -222,7 +222,7 @@ def test_what_cannot_be_shared_is_refused() -> None:
             return out
 
     model, edges = randomize(Laplacian().double(), 1), torch.tensor([[0, 0, 0, 5, 6], [1, 2, 3, 1, 2]])
-    with pytest.raises(UnsupportedModelError, match="degrees have to do with more than the weights of messages"):
+    with pytest.raises(UnsupportedModelError, match="degrees change more than the weights of messages"):
         GOAtAttribution(model, at="adjacency").attribute(ones(edges), 1, (X, edges))
 
 

@@ -45,5 +45,5 @@ def test_an_output_of_frozen_numbers_alone_is_refused() -> None:
         def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
             return 2 * super().forward(x, edge_index, batch).softmax(-1)
 
-    with pytest.raises(UnsupportedModelError, match="frozen numbers alone"):
+    with pytest.raises(UnsupportedModelError, match="frozen values only"):
         GOAtAttribution(randomize(Head(torch.relu).double(), seed=1)).attribute(MASK, 1, (X, EDGES, BATCH))

@@ -1,8 +1,8 @@
-"""Leave torch's state as it was before a call, wherever the call is interrupted.
+"""Restore torch's state after a call, wherever the call is interrupted.
 
-Ctrl-C can come between any two instructions: after a mode was pushed, for example, and before the ``with`` statement
-that pops it has begun. So no step is trusted to be undone by whoever took it. The state is noted before a call, and
-what differs is brought back after it: twice, because the interrupt can come while that is done the first time.
+Ctrl-C can come between any two instructions, for example after a mode was pushed and before the ``with`` statement that
+pops it has begun. So context managers are not enough. The state is saved before a call and restored after it: twice,
+because the interrupt can come while it is restored the first time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ _Result = TypeVar("_Result")
 
 _functorch: Any = torch._C._functorch
 _python_dispatch: Any = torch.utils._python_dispatch
-_DEVICES = [each for each in ("cpu", "cuda", "xpu", "mps", "hpu") if torch.amp.is_autocast_available(each)]
+_DEVICES = [device for device in ("cpu", "cuda", "xpu", "mps", "hpu") if torch.amp.is_autocast_available(device)]
 _PYTHON_KEYS = (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot)
+_GeneratorContext = contextlib._GeneratorContextManager
+_CONTEXT_CODE = (_GeneratorContext.__enter__.__code__, _GeneratorContext.__exit__.__code__)
 
-_GENERATOR_CONTEXTS = [
-    getattr(contextlib._GeneratorContextManager, name).__code__ for name in ("__enter__", "__exit__")
-]
-
-# A context without inference mode. `torch.inference_mode` would enter and leave it in Python, where it can be stopped.
+# A context without inference mode. `torch.inference_mode` is entered and left in Python, where it can be interrupted.
 outside_inference_mode = partial(torch._C._InferenceMode, False)
 
 
@@ -44,17 +42,17 @@ class ThreadState:
         self._dispatch_modes = torch._C._len_torch_dispatch_stack()
         self._transforms = _functorch.maybe_current_level() or 0
         self._excluded = [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in _PYTHON_KEYS]
-        # Its exit sets whether functions can be overridden to what that was at its entry, however often it is called.
+        # Its exit, which may be called several times, restores whether functions could be overridden at its entry.
         self._overridable = torch._C.DisableTorchFunction()
         with self._overridable:
             pass
         self._restored = False
 
     def restore(self) -> None:
-        """Bring back the state, unless that has been done."""
+        """Restore the state, once."""
         if self._restored:
             return
-        if _function_modes() != self._function_modes:  # also if some are missing, that were popped for a moment
+        if _function_modes() != self._function_modes:  # some may be missing that were popped for a moment
             while torch._C._len_torch_function_stack():
                 torch._C._pop_torch_function_stack()
             for mode in self._function_modes:
@@ -73,38 +71,38 @@ class ThreadState:
 
 
 def switch_off_autocast(device: torch.device) -> None:
-    """Switch off autocast, which rounds, until a function with :func:`restores_state` ends."""
+    """Switch off autocast until a function with :func:`restores_state` ends."""
     if torch.is_autocast_enabled(device.type):
         torch.set_autocast_enabled(device.type, False)
 
 
 class DispatchFlags:
-    """What torch notes for the whole process about dispatch modes; only for who keeps other threads from using any."""
+    """The flags about dispatch modes that torch has for the whole process; other threads must not use any."""
 
     def __init__(self) -> None:
         self._flags = {name: flag for name, flag in vars(_python_dispatch).items() if name.startswith("_is_in_")}
 
     def restore(self) -> None:
-        """Bring back the flags."""
+        """Restore the flags."""
         vars(_python_dispatch).update(self._flags)
         if (flag := self._flags.get("_is_in_any_mode_without_ignore_compile_internals")) is not None:
             _python_dispatch.set_is_in_mode_without_ignore_compile_internals(flag)
 
 
 def close_interrupted(error: BaseException) -> None:
-    """Close the context managers that an error has stopped while they were entered or left.
+    """Close the generators of context managers that an error has stopped while they were entered or left.
 
-    Those that are generators would go on when the traceback is collected, any time later: pop a mode, or push one.
+    They would go on when the traceback is collected, any time later, and pop or push a mode.
     """
     traceback = error.__traceback__
     while traceback is not None:
-        if traceback.tb_frame.f_code in _GENERATOR_CONTEXTS:
+        if traceback.tb_frame.f_code in _CONTEXT_CODE:
             traceback.tb_frame.f_locals["self"].gen.close()
         traceback = traceback.tb_next
 
 
 def restores_state(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Make a function leave the state of torch in its thread as it was."""
+    """Decorate a function that restores the state of torch in its thread."""
 
     @wraps(function)
     def guarded(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:

@@ -1,4 +1,4 @@
-"""Keep what a model sets on itself while it runs from staying there."""
+"""Restore the attributes and buffers that a model changes while it runs."""
 
 from __future__ import annotations
 
@@ -11,43 +11,34 @@ from torch.nn import Module
 
 
 def modules_of(model: Module) -> dict[str, Module]:
-    """Return the modules of a model by their paths: ``named_modules``, which takes its time in every call."""
+    """Return the modules of a model by their paths: a fast ``named_modules``."""
     modules, seen, waiting = dict[str, Module](), set[int](), [("", model)]
     while waiting:
         path, module = waiting.pop()
         if id(module) not in seen:
             seen.add(id(module))
             modules[path] = module
-            inside = module._modules.items()
-            waiting += [(f"{path}.{name}" if path else name, child) for name, child in inside if child is not None][
-                ::-1
-            ]
+            children = [(name, child) for name, child in module._modules.items() if child is not None]
+            waiting += [(f"{path}.{name}" if path else name, child) for name, child in reversed(children)]
     return modules
 
 
 class ModelState:
     """The attributes and buffers of a model's modules.
 
-    A forward may keep results for later, as a cache or for a look at them, and may count calls. Runs with masked edges
-    must leave none of that behind. Modules with hooks are left alone: what hooks keep, such as those of Captum's
-    DeepLift, is for whoever has put them there.
-
-    Args:
-        modules: All modules of the model.
+    A forward may cache results and count calls, which runs with masked edges must not change. Attributes of modules
+    with hooks are not restored: hooks such as those of Captum's DeepLift keep values there on purpose.
     """
 
     def __init__(self, modules: Sequence[Module]) -> None:
         own = [module for module in modules if not module._forward_hooks and not module._forward_pre_hooks]
         self._attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in own]
-        buffers = {id(each): each for module in modules for each in module._buffers.values() if each is not None}
+        tensors = [buffer for module in modules for buffer in module._buffers.values() if buffer is not None]
+        buffers = {id(buffer): buffer for buffer in tensors}
         self._values = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers.values()]
 
     def restore(self, *, failed: bool) -> None:
-        """Give attributes and buffers back the values that they had.
-
-        Args:
-            failed: Whether the model did not run to its end. Torch may not have noted then what was written to.
-        """
+        """Restore the values; an operation that failed may have changed a buffer but not its version."""
         for module, before, tensors in self._attributes:
             _restore(vars(module), before)
             _restore(module._buffers, tensors)

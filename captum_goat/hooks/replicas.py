@@ -21,8 +21,7 @@ CANNOT_BATCH = (RuntimeError, TypeError, ValueError, IndexError)
 def batched(run: Callable[..., Tensor], count: int, *inputs: list[Tensor]) -> Tensor:
     """Run a function of lists of tensors for ``count`` replicas at once, the first dimension of all tensors.
 
-    This is ``torch.vmap``, but for a generator in there that pops the transform when the generator is collected: after
-    an interrupt any time later.
+    ``torch.vmap`` has a generator that pops the transform when it is collected: after an interrupt any time later.
     """
     lazy_load_decompositions()
     level = _functorch._vmap_increment_nesting(count, "error")
@@ -37,8 +36,8 @@ def is_batched(values: Tensor) -> bool:
 
 
 def outside_replicas(action: Callable[[], Any]) -> Any:
-    """Call a function that has nothing to do with replicas while they run."""
-    layer = _functorch.pop_dynamic_layer_stack()  # if it is lost by an interrupt, nobody needs it any more
+    """Call a function on plain tensors while replicas run."""
+    layer = _functorch.pop_dynamic_layer_stack()  # an interrupt may lose it, but then it is not needed any more
     try:
         with torch._C.DisableTorchFunction():
             return action()
@@ -47,13 +46,13 @@ def outside_replicas(action: Callable[[], Any]) -> Any:
 
 
 def as_replicas(every: Tensor) -> Tensor:
-    """Return a tensor of all replicas, its first dimension, as the replicas that run see it."""
+    """Return a tensor of all replicas, its first dimension, as the running replicas see it."""
     replicated: Tensor = _functorch._add_batch_dim(every, 0, _functorch.maybe_current_level())
     return replicated
 
 
 def with_replicas(func: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """Apply a function to the tensor of all replicas, the first dimension of which they are."""
+    """Apply a function to the tensor of all replicas, its first dimension."""
     level, dim = _functorch.maybe_get_level(values), _functorch.maybe_get_bdim(values)
     every = _functorch.get_unwrapped(values)
     if _functorch.maybe_current_level() != level or is_batched(every):

@@ -12,7 +12,7 @@ replay*: the user's own model, in which every activation returns ``t * P * in`` 
 
 **The steps**, one file each:
 
-1. :mod:`~captum_goat.method.record`: one forward pass. The rules (:mod:`captum_goat.rules`) say which numbers of it are
+1. :mod:`~captum_goat.method.record`: one forward pass. The rules (:mod:`captum_goat.rules`) say which values of it are
    frozen, and :mod:`captum_goat.tracking` which rows of which tensor read which.
 2. :mod:`~captum_goat.method.replay`: the same pass with gates frozen and variables scaled by t.
 3. :mod:`~captum_goat.method.share`: the shares of edges, features and gates, by quadrature over replays.

@@ -27,28 +27,28 @@ from captum_goat.tracking.program import OtherProgramError, ProgramStore
 
 _logger = logging.getLogger(__name__)
 
-# The numbers of points that are tried for a replay that is no polynomial, until the attributions add up.
+# The numbers of points that are tried, if the replay is not a polynomial, until the attributions add up.
 SMOOTH_POINTS = (8, 16, 32, 64, 128)
 
 
 class GraphExplanation:
-    """The explanation of one number per graph, or of several, one after the other. Call :meth:`record` first.
+    """The explanation of one or several outputs per graph. Call :meth:`record` first.
 
     Args:
-        graph: The graph or batch of graphs; or inputs without a graph.
-        choice: What to explain, given the model's output.
+        graph: The graph or batch of graphs, or inputs without a graph.
+        choice: Returns the targets, given the model's output.
         mask: The edge mask, ``[E]``; ``None`` if edges are not attributed.
         features: The first arguments of the model, if they are attributed.
         finish: Applied to the model's output.
-        copies: How many copies of one graph ``graph`` is made of; ``None`` for a graph as the user has it.
+        copies: The number of copies of one graph in ``graph``; ``None`` if it is the user's graph.
         repeated: Whether receptive fields list an edge once per hop.
         proportional: Whether gates are shared in proportion to the own shares of edges and features, else equally.
         entry: How the mask enters.
-        programs: What is known of the model.
+        programs: The known programs of the model.
     """
 
     pattern: ActivationPattern
-    targets: list[Target]  # each of one number per graph
+    targets: list[Target]  # each selects one number per graph
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class GraphExplanation:
         self._shares: Shares | None = None
 
     def record(self) -> GraphExplanation:
-        """Run the model, and find out what is explained and which edges and gates have to do with it.
+        """Run the model, and find the targets and the edges and gates that reach them.
 
         Raises:
-            SharedEdgesError: If some edge reaches several of the explained numbers.
+            SharedEdgesError: If an edge reaches several of the explained outputs.
         """
         if self._programs is None:
             self.pattern = record(self._subject)
@@ -130,7 +130,7 @@ class GraphExplanation:
         return self._spread(shares)
 
     def _attribute_smoothly(self) -> list[Attributions]:
-        """Attribute with as many points as the sums need."""
+        """Attribute with as many points as it takes until the attributions add up."""
         pattern, base = self.pattern.with_starts(), self._base()
         calibrations = contributions(base, self.targets, inputs=False)
         for count in SMOOTH_POINTS:
@@ -141,7 +141,7 @@ class GraphExplanation:
         return self._spread(shares)
 
     def _spread(self, shares: Shares, strictness: float = 0.5) -> list[Attributions]:
-        """Give the gates' shares to edges and features, less what the gates contribute without edges."""
+        """Give the gates' shares, minus their shares without edges, to edges and features."""
         spread = Spreading(self._graph, self.pattern, self._fields, self._proportional)
         parts = zip(self.targets, self._owners, shares.contributions, shares.calibrations, strict=True)
         return [spread(*part, shares.base, strictness) for part in parts]
@@ -150,7 +150,7 @@ class GraphExplanation:
         """Return the pattern without edges.
 
         Raises:
-            UnsupportedModelError: If masks stand for the presence of edges, and the model is not the same without them.
+            UnsupportedModelError: If masks count in degrees, and the output is not that of the graph without edges.
         """
         base = self.pattern.at_zero()
         subject = base.subject._replace(features=(), edge_sets=())
@@ -175,24 +175,24 @@ class GraphExplanation:
         return find_owners(self.pattern, target, fields, copies)
 
     def _freeze_constants(self) -> None:
-        """Make gates constants whose field has neither an edge nor a feature that is not zero."""
+        """Make gates constants if their field has no edge and no feature that is not zero."""
         weights = self._fields.row_weights(self.pattern.gate_blocks)
         self.pattern = self.pattern.with_variable(lambda gates: gates.variable & (weights[gates.rows.ids] > 0))
 
     @property
     def _key(self) -> Hashable:
-        """What graphs must have in common to be explained by the same program."""
+        """What graphs must have in common to follow the same program."""
         return rules_version(), self._graph.kinds, self._subject.mask.dtype
 
     def _follow_program(self, programs: ProgramStore[KnownModel]) -> bool:
-        """Record and share by a program of the model, if it has one that fits; return whether it had."""
+        """Record and share by a program of the model; return whether there is one that fits."""
         for known in programs.of(self._key):
             if known.largest * self._subject.mask.numel() * len(replicas_of(known.rows)) > MOST_NUMBERS:
                 continue
             try:
                 recorder = ReplicaRecorder(known, self._subject, self._graph.tensors)
                 self.pattern, self._shares = recorder.record(self._choose)
-            except (OtherProgramError, *CANNOT_BATCH) as error:  # what is the model's fault comes again
+            except (OtherProgramError, *CANNOT_BATCH) as error:  # an error of the model itself is raised again later
                 _logger.debug("A program of %s did not fit: %r", type(self._subject.model).__name__, error)
                 continue
             _logger.debug("A program of %s was followed", type(self._subject.model).__name__)
@@ -210,7 +210,7 @@ def recorded_explanations(
     proportional: bool = False,
     programs: ProgramStore[KnownModel] | None = None,
 ) -> list[GraphExplanation]:
-    """Record the model: once for inputs as they are or for copies side by side, else once per mask."""
+    """Record the model: once for the inputs or for copies side by side, else once per mask."""
     spreading: dict[str, Any] = {"repeated": repeated, "proportional": proportional}
     entry: dict[str, Any] = {"finish": request.finish, "entry": ENTRIES[request.at]}
 

@@ -1,4 +1,4 @@
-"""One forward pass: the model's gates and other frozen numbers, with the rows that reach them."""
+"""One forward pass: the model's gates and other frozen values, with the rows that reach them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def record(subject: Subject, arguments: Sequence[Tensor] | None = None) -> Activ
 
 
 class _MaskWatcher:
-    """Notes the edges that messages cross."""
+    """Sets the rows of masked messages: the edges that they cross."""
 
     integrates = True
 
@@ -55,26 +55,26 @@ class _MaskWatcher:
             tracker.set(masked, tracker.graph.cross(tracker.rows(messages), edges, nodes))
 
     def after_presence(self, factor: Tensor, edges: Tensor) -> None:
-        """Say nothing of presence: it has no rows of its own."""
+        """Do nothing: messages have rows, the factors by which edges count in degrees have none."""
 
 
 class _Squash(NamedTuple):
-    """A call of a softmax or sigmoid: its input, its result, the version of the input, and its step of the program."""
+    """A call of a softmax or sigmoid."""
 
     input: Tensor
     result: Tensor
-    version: int
-    step: int | None
+    version: int  # the version of the input
+    step: int | None  # the number of the call in the program
 
 
 class _Recorder:
-    """One recording: what its callbacks see."""
+    """One recording: its callbacks and what they have seen."""
 
     def __init__(
         self, subject: Subject, arguments: Sequence[Tensor] | None = None, left_out: int | None = None
     ) -> None:
         self.subject = subject
-        self.no_relus: set[int] = set()  # calls of other rules at which numbers are frozen
+        self.no_relus: set[int] = set()  # calls of operations other than ReLU at which values are frozen
         self.left_out = left_out
         self.tracker = RowTracker({module: name for name, module in subject.model.named_modules()})
         self.steps = None if arguments is None else ProgramRecorder(arguments, self.tracker)
@@ -85,7 +85,7 @@ class _Recorder:
         self.kept: list[Factors | None] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
         self.squashes: dict[int, _Squash] = {}
-        # Of features that are all 0 a gate is a constant, though it looks like a variable.
+        # A gate that only features of value 0 reach is a constant, though its rows are variables.
         rows = [feature.unsqueeze(-1).flatten(1) for feature in subject.features]
         self.zero_rows = any(bool((row == 0).all(1).any()) for row in rows)
 
@@ -105,32 +105,32 @@ class _Recorder:
             return output if subject.finish is None else tensor_output(subject.finish(output)), last
 
         output, last = intercepted(run, subject.model, steps=self.steps, tracker=tracker, **hooks)
-        if last is not None and self.left_out is None:  # the last step but for a choice of its results
+        if last is not None and self.left_out is None:  # the output is a part of the result of that call
             return _Recorder(subject, left_out=last).record()
         sites = MessageSites() if self.masks is None else self.masks.sites()
         rows = tracker.rows(output)
         if rows is not None and rows.degree == 0 and rows.frozen > 0:
             raise UnsupportedModelError(
-                "The output is made of frozen numbers alone, as that of a softmax with something after it is, so no "
-                "edge has a share of its own. Make the softmax the last step of the model, or return logits."
+                "The output depends on edges by frozen values only, as after a softmax that other operations follow, "
+                "so no edge has a share of its own. Make the softmax the last step of the model, or return logits."
             )
         seen = output, rows, tracker.graph, tuple(self.suspects), self.program()
         return ActivationPattern(subject, sites, self.calls, self.left_out, *seen)
 
     def program(self) -> Program | None:
-        """Return the program of the pass, if another pass can follow it: if all that is frozen are gates of ReLUs."""
+        """Return the program of the pass, if another pass can follow it: if only gates of ReLUs are frozen."""
         if self.steps is None or self.no_relus - {self.left_out} or self.suspects or self.subject.finish is not None:
             return None
         return self.steps.program(None if self.left_out is None else self.squashes[self.left_out].step)
 
     def logits_of(self, last: int, output: Tensor) -> Tensor | None:
-        """Return the input of a softmax or sigmoid whose result is the output just as it is."""
+        """Return the input of a softmax or sigmoid whose result is the output, if it is unchanged."""
         squash = self.squashes[last]
         same = output is squash.result and squash.input._version == squash.version
         return squash.input if same else None
 
     def tracked_features(self) -> Sequence[Tensor]:
-        """Return the attributed inputs, with one row each along dimension 0."""
+        """Return the attributed inputs, each entry along dimension 0 a row of its own."""
         features = [feature.clone() for feature in self.subject.features]
         first = self.subject.mask.numel()
         for feature in features:
@@ -140,7 +140,7 @@ class _Recorder:
         return features
 
     def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Let a rule rewrite a call, if it has to, and note what it keeps."""
+        """Let a rule rewrite a call, if it must, and note the values that it freezes."""
         number, over_edges = len(self.calls), self.masks is not None and self.masks.over_edges
         self.calls.append(None)
         if number == self.left_out:
@@ -169,7 +169,7 @@ class _Recorder:
         return out
 
     def rewritten(self, rewrite: Rewrite, call: RecordedCall) -> Any:
-        """Return what a rule makes of a call, after a check that this is what the call does."""
+        """Return the result of a rewritten call, after a check that the call itself has the same result."""
         with self.tracker.paused():
             copies = [value.clone() if isinstance(value, Tensor) else value for value in call.args]
             expected = call.func(*copies, **call.kwargs)
@@ -178,14 +178,14 @@ class _Recorder:
             if not _same(out, expected):
                 raise UnsupportedModelError(
                     f"The rule for '{operation_name(call.func)}' in {self.tracker.place()} gives another result than "
-                    f"the operation itself. If the rule is yours, correct it; else please report it."
+                    f"the operation itself. If the rule is yours, correct it; otherwise please report it."
                 )
         return out
 
     def keep(
         self, values: Callable[[], Tensor], *, gate: bool = False, reads: Callable[[], Tensor] | None = None
     ) -> Tensor:
-        """Keep numbers, and what reaches them (see :class:`captum_goat.rules.Keep`)."""
+        """Freeze values, and note the rows that reach them (see :class:`captum_goat.rules.Keep`)."""
         tracker = self.tracker
         if reads is None:
             computed = followed = values()
@@ -209,18 +209,18 @@ class _Recorder:
 
 
 class KnownModel(NamedTuple):
-    """What following a model once tells of other passes."""
+    """What is known about a model after one pass, for passes on other graphs."""
 
     program: Program  # its calls
-    calls: list[FrozenCall | None]  # its calls of operations with a rule, without the numbers that were kept at them
-    left_out: int | None  # the number of the one that is left out
-    rows: Rows  # the rows of the output, for its degree
+    calls: list[FrozenCall | None]  # its calls of operations with a rule, without the values that were frozen
+    left_out: int | None  # the number of the call among these that is left out
+    rows: Rows  # the rows of the output, for their degree
     dtype: torch.dtype  # the dtype of the output
     largest: float  # the number of entries of the largest frozen tensor per edge
 
     @classmethod
     def of(cls, pattern: ActivationPattern) -> KnownModel | None:
-        """Return what is known after a pass; ``None`` if others cannot follow its program."""
+        """Return what is known after a pass; ``None`` if other passes cannot follow its program."""
         if pattern.program is None or pattern.rows is None or torch.finfo(pattern.output.dtype).bits < 32:
             return None
         empty, rows = pattern.output.new_empty(0), pattern.rows._replace(ids=pattern.rows.ids.new_empty(0))
@@ -236,7 +236,7 @@ class KnownModel(NamedTuple):
 
 
 class ReplicaRecorder:
-    """Records the pattern of a graph, and shares its output out, in one pass of replicas that follows a program."""
+    """Records the pattern of a graph and shares its output in one pass of replicas that follows a program."""
 
     def __init__(self, known: KnownModel, subject: Subject, arguments: Sequence[Tensor]) -> None:
         self._known, self._subject = known, subject
@@ -246,13 +246,13 @@ class ReplicaRecorder:
         self._replicas = Replicas(subject, known.rows, sum_dtype)
         self._calls: list[FrozenCall | None] = []
         self._rows: Rows | None = None
-        self._variable: dict[int, tuple[Tensor, Tensor, bool, bool]] = {}  # what is known of ids of rows
+        self._variable: dict[int, tuple[Tensor, Tensor, bool, bool]] = {}  # `_variable` by the id() of ids
 
     def record(self, choose: Callable[[Tensor], list[Target]]) -> tuple[ActivationPattern, Shares]:
         """Run the model.
 
         Raises:
-            OtherProgramError: If the model does something else than when it was followed.
+            OtherProgramError: If the model makes other calls than the program.
         """
         known, subject, tracker = self._known, self._subject, self._tracker
         options: dict[str, Any] = {"factor": self._factor, "apart": outside_replicas}
@@ -279,7 +279,7 @@ class ReplicaRecorder:
         return pattern, self._replicas.share(outputs, choose, lambda: Contributions.zeros(pattern))
 
     def _factor(self, site: Messages) -> Tensor:
-        """Return the factors of messages."""
+        """Return the factors of messages, one per replica."""
         return as_replicas(outside_replicas(lambda: self._replicas.add_site(site)))
 
     def _on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -311,7 +311,7 @@ class ReplicaRecorder:
         return out
 
     def _gates(self, rows: Rows, value: Tensor) -> Factors | None:
-        """Return the gates of a ReLU, but for their values; ``None`` if no edge reaches them."""
+        """Return the gates of a ReLU without their values; ``None`` if no edge reaches them."""
         if id(rows.ids) not in self._variable:
             self._variable[id(rows.ids)] = outside_replicas(partial(_variable, rows.ids))
         _, variable, some, all_ = self._variable[id(rows.ids)]
@@ -327,7 +327,7 @@ class ReplicaRecorder:
 
 
 def _variable(ids: Tensor) -> tuple[Tensor, Tensor, bool, bool]:
-    """Return the ids of rows, which of the rows edges reach, and whether there are some and whether these are all."""
+    """Return ids of rows, which of them edges reach, and whether that are any and all. The ids are kept alive."""
     variable = ids >= 0
     return ids, variable, bool(variable.any()), bool(variable.all())
 

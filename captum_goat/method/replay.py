@@ -1,8 +1,8 @@
 """The gated replay: the model run again with its activation pattern frozen and all variables scaled.
 
-With every activation written as ``out = P * in`` and P frozen, and with other numbers frozen that the rules of
-:mod:`captum_goat.rules` name, the model is a polynomial in its variables: the edges and inputs that are attributed, and
-the gates P. Scaling all variables by t turns a scalar product z with c variable factors into ``z * t**c``, which is all
+With every activation written as ``out = P * in`` and P frozen, and with the other values frozen that the rules of
+:mod:`captum_goat.rules` freeze, the model is a polynomial in its variables: the attributed edges and inputs, and the
+gates P. Scaling all variables by t turns a scalar product z with c variable factors into ``z * t**c``, which is all
 that :mod:`captum_goat.method.share` needs.
 """
 
@@ -30,14 +30,14 @@ class Replay(NamedTuple):
     """One gated replay."""
 
     output: Tensor  # the model's output with all variables scaled by t
-    masks: list[Tensor]  # what the mask is at every site where it enters, as leaf tensors
+    masks: list[Tensor]  # the scaled mask at every site where it enters, as leaf tensors
     features: list[Tensor]  # the attributed inputs, scaled, as leaf tensors
-    # the frozen numbers that are scaled, with their scales, a leaf tensor with one number per row
+    # the frozen values that are scaled, with their scales: leaf tensors with one number per row
     factors: list[tuple[Factors, Tensor]]
 
 
 class Subject(NamedTuple):
-    """What is run and which of its inputs are variables."""
+    """The model, its inputs, and which of them are variables."""
 
     model: Module  # the user's model, in eval mode
     forward: Callable[[Sequence[Tensor]], Any]  # calls it with its attributed inputs
@@ -52,39 +52,37 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True)
 class ActivationPattern:
-    """The frozen numbers of one forward pass, in call order, and what was seen on the way."""
+    """The frozen values of one forward pass, in call order, and what else was recorded."""
 
     subject: Subject  # what was run
     sites: MessageSites  # where the mask entered
     # the calls of operations with a rule; ``None`` for those that are replayed as they are
     calls: list[FrozenCall | None]
-    # the number of the call of a softmax or sigmoid that was the model's last step and is left out; ``None`` if
-    # there was no such step
-    left_out: int | None
-    output: Tensor  # the model's output, without that step
+    left_out: int | None  # the number of the softmax or sigmoid call at the end of the model, which is left out, if any
+    output: Tensor  # the model's output, without that call
     rows: Rows | None  # the rows of the output; ``None`` when no variable reaches it
     graph: RowGraph  # which rows read which
-    suspects: tuple[str, ...] = ()  # where values that variables reach were taken out of torch
-    program: Program | None = None  # the program of the pass, if others can follow it; else ``None``
+    suspects: tuple[str, ...] = ()  # where values that variables reach left torch, for example to numpy
+    program: Program | None = None  # the program of the pass, if other passes can follow it
 
     @property
     def eps(self) -> float:
-        """The relative precision of the output: that of degrees, if they are counted less precisely."""
+        """The relative precision of the output, or of degrees if that is coarser."""
         return max(torch.finfo(dtype).eps for dtype in (self.output.dtype, *self.sites.dtypes))
 
     @property
     def sum_dtype(self) -> torch.dtype:
-        """The dtype of sums of shares: neither a coarse mask nor a coarse model must make coarse sums."""
+        """The dtype of sums of shares: at least single precision, whatever the mask and the model have."""
         return torch.promote_types(torch.promote_types(self.subject.mask.dtype, self.output.dtype), torch.float32)
 
     @property
     def factors(self) -> list[Factors]:
-        """The frozen numbers that variables reach."""
+        """The frozen values that variables reach."""
         return [factors for call in self.calls if call is not None for factors in call.kept if factors is not None]
 
     @property
     def gate_blocks(self) -> frozenset[int]:
-        """The blocks of the rows of these numbers."""
+        """The blocks of the rows of :attr:`factors`."""
         return frozenset[int]().union(*(factors.rows.sources for factors in self.factors))
 
     @torch.no_grad()
@@ -119,10 +117,10 @@ class ActivationPattern:
 
     @torch.no_grad()
     def with_starts(self) -> ActivationPattern:
-        """Return the pattern, without the starts of the edges' presence if they do not fit.
+        """Return the pattern, without the starts of paths at sites if they change the output at t = 0.
 
-        They fit normalisations of messages, which are 0 at the start anyway. What else depends on the edges must start
-        as it is without them.
+        They do not where degrees only normalise messages, which are 0 at t = 0. Anything else that depends on the edges
+        must start with its value in the graph without edges.
         """
         without = replace(self, sites=self.sites.without_starts())
         first, second = (pattern.replay(0.0, inputs=False).output for pattern in (self, without))
@@ -170,7 +168,7 @@ class ActivationPattern:
         )
 
         def run() -> Tensor:
-            # A model may change its input in place, which a leaf does not bear: it gets a copy.
+            # A model may change its inputs in place, which torch forbids for leaf tensors, so it gets copies.
             output = tensor_output(subject.forward([feature.clone() for feature in features]))
             return output if subject.finish is None else tensor_output(subject.finish(output))
 

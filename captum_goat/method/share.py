@@ -9,15 +9,15 @@ becomes :math:`z\,t^{c(z)}`, so
 The integrand is a polynomial of degree D - 1, D the largest c(z), and Gauss-Legendre quadrature with
 :math:`\lceil D/2 \rceil` points integrates it without error: no product is ever written down.
 
-Where the presence of edges enters degrees (:mod:`captum_goat.adjacency.presence`), the integrand is no polynomial but
-smooth, and the number of points is chosen by whether the shares add up.
+Where masks count in degrees (:mod:`captum_goat.adjacency.presence`), the integrand is smooth but not a polynomial, and
+the number of points is increased until the shares add up.
 
-Frozen factors that are no gates (the scale of a norm, attention) are constants in this. Only a product that has such
-factors but no variable is shared among them, in the same way: it changes with the edges, and they are why.
+Frozen factors that are not gates (the scale of a norm, attention) are constants. Only a product of such factors without
+any variable is shared among them, in the same way, because it changes with the edges through these factors.
 
 There are two ways to run the points. :class:`Replicas` run all of them in one pass under ``torch.vmap``: the first is
-the model itself, the second the model without edges, and from these two the others take their frozen numbers. That
-suits small graphs. On large ones replicas only take memory: there :func:`contributions` runs one point after the other.
+the model itself, the second the model without edges, and the others take their frozen values from these two. That is
+fast on small graphs. On large ones it needs much memory: there :func:`contributions` runs one point after the other.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from captum_goat.tracking import Messages, Rows
 
 _logger = logging.getLogger(__name__)
 
-MOST_NUMBERS = 2**15  # in the largest frozen tensor of all replicas together; more are faster one after the other
+MOST_NUMBERS = 2**15  # entries in the largest frozen tensor of all replicas; with more, single points are faster
 
-# How many explanations ago replicas of a model failed, from 1 on.
+# The number of explanations since replicas of a model failed, counted from 1.
 _since_failure: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
 
 
@@ -52,12 +52,12 @@ class Point(NamedTuple):
     """One point of an integral."""
 
     t: float  # the scale of edges, features and gates
-    frozen: float | None  # the scale of frozen factors that are no gates, which are the variables then; ``None`` for 1
+    frozen: float | None  # the scale of frozen factors that are not gates, if they are the variables; else ``None``
     weight: float  # the point's weight
 
 
 def quadrature(rows: Rows, *, inputs: bool, smooth: int | None = None) -> list[Point]:
-    """Return the points for an output; ``smooth`` is their number where it is no polynomial of its variables."""
+    """Return the points for an output; ``smooth`` is their number if it is not a polynomial of its variables."""
     pairs = gauss_legendre(rows.degree if inputs else rows.gates) if smooth is None else squares(smooth)
     of_variables = [Point(t, None, weight) for t, weight in pairs]
     return of_variables + [Point(0.0, s, weight) for s, weight in gauss_legendre(max(rows.frozen, 0))]
@@ -74,15 +74,15 @@ def gauss_legendre(degree: int) -> list[tuple[float, float]]:
 
 @cache
 def squares(count: int) -> list[tuple[float, float]]:
-    """Return points and weights on [0, 1] for functions that are smooth, but change fast near 0.
+    """Return points and weights on [0, 1] for smooth functions that change fast near 0, such as 1 / (1 + t * degree).
 
-    A weight such as 1 / (1 + t * degree) does. With t the square of what is integrated over it changes more slowly.
+    The variable of integration is the square root of t, in which such a function changes more slowly.
     """
     return [(t * t, 2 * t * weight) for t, weight in gauss_legendre(2 * count)]
 
 
 class Contributions(NamedTuple):
-    """What lands on each variable, before the gates' part is spread over edges and features."""
+    """The share of each variable, before the gates' shares are spread over edges and features."""
 
     edges: Tensor  # the share of each edge, ``[E]``
     features: list[Tensor]  # the share of each feature, of the shapes of the attributed inputs
@@ -98,11 +98,11 @@ class Contributions(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """What is shared out, and to which variables."""
+    """The outputs and the shares of all variables in them."""
 
     output: Tensor  # the model's output
     base: Tensor  # its output without edges
-    targets: list[Target]  # what is explained
+    targets: list[Target]  # the explained outputs
     contributions: list[Contributions]  # the shares of edges, features and gates in each target
     calibrations: list[Contributions]  # the same without edges
 
@@ -115,11 +115,7 @@ def contributions(
     inputs: bool = True,
     smooth: int | None = None,
 ) -> list[Contributions]:
-    """Share parts of the output out to the edges, features and gates of a pattern.
-
-    Returns:
-        The shares in each of the selected parts. The model runs as often as for one.
-    """
+    """Return the shares of edges, features and gates in each selected part of the output, by the same replays."""
     totals = [Contributions.zeros(pattern) for _ in selects]
     if pattern.rows is None:
         return totals
@@ -140,7 +136,7 @@ def _add_point(
     *,
     to: Sequence[Contributions],
 ) -> None:
-    """Add one point of the integral; the shares of edges and features still lack them as a factor."""
+    """Add one point of the integral; the sums for edges and features are multiplied by their values later."""
     scales = [scale for _, scale in replay.factors]
     inputs = [leaf for leaf in (*replay.masks, *replay.features) if leaf.requires_grad]
     if not (scales or inputs) or not replay.output.requires_grad:
@@ -169,20 +165,15 @@ def _scatter(gradient: Tensor | None, ids: Tensor, weight: float, to: Tensor) ->
 class Replicas:
     """Replicas of a model in one pass: the model itself (0), the model without edges (1), and the points of integrals.
 
-    The scales of edges, features and frozen numbers in the replicas are leaves of the pass, made one by one.
-
-    Attributes:
-        count: R, the number of replicas.
-        nowhere_zero: Whether no replica has gates with scale 0.
-        leaves: The scales, ``[R, ...]`` each.
+    The scales of edges, features and frozen values in the replicas are leaves of the pass, made one by one.
     """
 
     def __init__(self, subject: Subject, rows: Rows, dtype: torch.dtype) -> None:
         numbers, points = zip(*replicas_of(rows), strict=True)
         device = subject.mask.device
         self.count, self._subject = len(points), subject
-        self.nowhere_zero = all(point.t != 0.0 for point in points)
-        # The pattern of each replica, 0 or 1, which is also the number of the replica it takes frozen numbers of.
+        self.nowhere_zero = all(point.t != 0.0 for point in points)  # whether no replica has gates with scale 0
+        # The pattern of each replica, 0 or 1: the replica from which it takes its frozen values.
         self._which = torch.tensor(numbers, device=device)
         t = torch.tensor([point.t for point in points], dtype=dtype, device=device)
         s = t.new_tensor([1.0 if point.frozen is None else point.frozen for point in points])
@@ -191,20 +182,20 @@ class Replicas:
         of_pattern = self._which == torch.arange(2, device=device).view(2, 1)
         self._weights = weights * of_pattern * ~over_frozen, weights * of_pattern * over_frozen
         self._own, self._t, self._s = t * of_pattern[0], t, s
-        self._masks: dict[torch.dtype, Tensor] = {}  # the mask in every replica, and 1
-        # By the tensor that says which rows are variable, which is kept alive beside what is made of it.
+        self._masks: dict[torch.dtype, Tensor] = {}  # the mask in every replica, with a 1 for constants behind it
+        # By the id() of `Factors.variable`, which is kept alive beside the scales and ids of its rows.
         self._scales: dict[tuple[int, torch.dtype, bool], tuple[Tensor, Tensor, Tensor]] = {}
-        self.leaves: list[Tensor] = []
-        self._edges: list[tuple[Tensor, Tensor]] = []  # scales of masks, and the edges that they are of
+        self.leaves: list[Tensor] = []  # all scales, with the replicas as their first dimension
+        self._edges: list[tuple[Tensor, Tensor]] = []  # scales of masks, and their edges
         self._features: list[Tensor] = []
-        self._rows: list[tuple[Tensor, Tensor, bool]] = []  # scales of frozen numbers, their rows, whether gates
+        self._rows: list[tuple[Tensor, Tensor, bool]] = []  # scales of frozen values, their rows, whether gates
 
     def add_site(self, site: Messages) -> Tensor:
         """Return the factors of the mask at a site."""
         mask, places = self._subject.mask, _places(site.edges, self._subject.mask.numel())
         if site.dtype not in self._masks:
             scaled = torch.outer(self._own.to(site.dtype), mask.to(site.dtype))
-            self._masks[site.dtype] = torch.cat([scaled, scaled.new_ones(len(scaled), 1)], dim=1)  # 1 for constants
+            self._masks[site.dtype] = torch.cat([scaled, scaled.new_ones(len(scaled), 1)], dim=1)
         scale = self._leaf(self._masks[site.dtype].index_select(1, places).view(self.count, *site.shape))
         self._edges.append((scale, places))
         return scale
@@ -216,7 +207,7 @@ class Replicas:
         return scale
 
     def add_factors(self, factors: Factors) -> Tensor:
-        """Return the scales of the rows of frozen numbers."""
+        """Return the scales of the rows of frozen values."""
         kind = id(factors.variable), factors.values.dtype, factors.gates
         if kind not in self._scales:
             scales = self._t if factors.gates else self._s
@@ -233,11 +224,11 @@ class Replicas:
         return self.leaves[-1]
 
     def frozen(self, values: Tensor) -> Tensor:
-        """Return the numbers of the first or of the second replica, for every one."""
+        """Return for every replica the values of the first or the second, whichever has its pattern."""
         return with_replicas(lambda every: every.index_select(0, self._which), values)
 
     def gated(self, scales: Tensor, value: Tensor) -> Tensor:
-        """Return what a ReLU with the gates of the first or second replica lets pass, for all replicas."""
+        """Return for every replica the output of a ReLU with the gates of the first or the second replica."""
         return with_replicas(partial(self._gated, scales), value)
 
     def _gated(self, scales: Tensor, values: Tensor) -> Tensor:
@@ -247,7 +238,7 @@ class Replicas:
     def share(
         self, outputs: Tensor, choose: Callable[[Tensor], list[Target]], none: Callable[[], Contributions]
     ) -> Shares:
-        """Share the outputs of all replicas out."""
+        """Return the shares in the outputs of all replicas; ``none`` makes zeros."""
         output, base = outputs[0].detach(), outputs[1].detach()
         targets, totals = choose(output), []
         for number, target in enumerate(targets):
@@ -277,14 +268,14 @@ class Replicas:
 
 
 def replicas_of(rows: Rows) -> list[tuple[int, Point]]:
-    """Return the replicas with the pattern that each belongs to: 0 with edges, 1 without."""
+    """Return the replicas, each with the number of its pattern: 0 with edges, 1 without."""
     points = [(number, point) for number in (0, 1) for point in quadrature(rows, inputs=number == 0)]
     whole = Point(1.0, None, 0.0)
     return [(0, whole), (1, whole), *points]
 
 
 def _between(zero: Tensor, one: Tensor, scales: Tensor) -> Tensor:
-    """Return for each replica what is ``zero`` at scale 0 and ``one`` at scale 1."""
+    """Interpolate linearly for each replica: ``zero`` at scale 0 and ``one`` at scale 1."""
     return zero + scales.to(zero.dtype).view(-1, *[1] * zero.dim()) * (one - zero)
 
 
@@ -294,12 +285,12 @@ def _places(ids: Tensor, count: int) -> Tensor:
 
 
 def _total(gradient: Tensor, weights: Tensor) -> Tensor:
-    """Return weighted sums over replicas; each line of weights gives one line of sums."""
+    """Return weighted sums over replicas, one row of sums for each row of weights."""
     return weights @ gradient.reshape(weights.size(-1), -1).to(weights.dtype)
 
 
 def _add_totals(gradient: Tensor | None, weights: Tensor, places: Tensor, to: Tensor) -> None:
-    """Add weighted sums of gradients to places, of which nobody reads the last."""
+    """Add weighted sums of gradients to places; the last place collects those of constants."""
     if gradient is not None:
         to.index_add_(1, places, _total(gradient, weights))
 
@@ -308,20 +299,20 @@ def fits_replicas(pattern: ActivationPattern) -> bool:
     """Return whether to run all points of a pattern in one pass."""
     if pattern.rows is None or not pattern.subject.entry.can_batch:
         return False
-    if torch.finfo(pattern.output.dtype).bits < 32:  # batched operations round otherwise, and so flip gates
+    if torch.finfo(pattern.output.dtype).bits < 32:  # batched operations round differently, which flips gates
         return False
     largest = max([factors.values.numel() for factors in pattern.factors] + [pattern.subject.mask.numel()])
     return 0 < largest * len(replicas_of(pattern.rows)) <= MOST_NUMBERS
 
 
 def share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shares | None:
-    """Share the output out in one pass of replicas; ``None`` if that cannot be done."""
+    """Return the shares by one pass of replicas; ``None`` if torch cannot batch the model."""
     model = pattern.subject.model
     if not _is_tried(model):
         return None
     try:
         shares = _share_in_replicas(pattern, targets)
-    except CANNOT_BATCH as error:  # what is not due to the replicas comes again without them
+    except CANNOT_BATCH as error:  # an error of the model itself is raised again without replicas
         _logger.debug("Replicas of %s failed, so it runs once per point: %r", type(model).__name__, error)
         _since_failure.setdefault(model, 1)
         return None
@@ -330,7 +321,7 @@ def share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shar
 
 
 def _is_tried(model: Module) -> bool:
-    """Return whether to try replicas: after failures only in the next explanation, the second, the fourth, ..."""
+    """Return whether to try replicas: after a failure only in the first, second, fourth, ... explanation."""
     count = _since_failure.get(model, 0)
     if count:
         _since_failure[model] = count + 1

@@ -27,7 +27,7 @@ Fields = ReceptiveFields | SmallFields
 
 
 class SharedEdgesError(ValueError):
-    """Some edge reaches several of the explained numbers, so it has no graph of its own."""
+    """An edge reaches several of the explained outputs, so it does not belong to one graph."""
 
 
 class Attributions(NamedTuple):
@@ -39,7 +39,7 @@ class Attributions(NamedTuple):
 
 
 def find_fields(pattern: ActivationPattern, *, repeated: bool) -> list[Fields]:
-    """Return receptive fields: those of gates last, and all by which edges and inputs belong to rows of the output."""
+    """Return the receptive fields from which owners are found; those of gates are the last."""
     subject, rows = pattern.subject, pattern.rows
     counts = (_row_sums(feature != 0) for feature in subject.features)
     elements = Elements(subject.mask.numel(), torch.cat([torch.ones_like(subject.mask, dtype=torch.long), *counts]))
@@ -69,8 +69,8 @@ def find_owners(pattern: ActivationPattern, target: Target, fields: Sequence[Fie
         reached = field.owners(wanted, rows.sources)
         if reached is None or ((owner >= 0) & (reached >= 0) & (owner != reached)).any():
             raise SharedEdgesError(
-                f"Expected a target such as (node, class): the model's output {list(pattern.output.shape)} has rows "
-                f"that share edges or inputs, as rows of nodes do, so one of them must be chosen."
+                f"Expected a target such as (node, class): rows of the model's output {list(pattern.output.shape)} "
+                f"share edges or inputs, as rows of nodes do. Choose one of them."
             )
         owner = owner.where(owner >= 0, reached[: owner.numel()])
     owner = subject.entry.owners(owner, subject.edge_sets)
@@ -120,8 +120,8 @@ class Spreading:
         magnitude = sums(owner, target, edges.abs(), [feature.abs() for feature in features])
         rounding = shares.rows.abs().sum() + calibration.rows.abs().sum()
         eps = self.pattern.eps
-        # Sums over very many rows are off in the model itself: over a million of them by 1e-3 in single precision. What
-        # that would be in half precision, where sums of shares are not half as coarse, would allow anything.
+        # Sums over many rows are imprecise in the model itself, over a million rows by 1e-3 in single precision. In
+        # half precision the same formula would allow any error, though shares are summed more precisely: hence a limit.
         most = eps**0.5 if torch.finfo(self.pattern.output.dtype).bits < 32 else math.inf
         many = min(eps * (64 + 32 * math.sqrt(shares.edges.numel() + shares.rows.numel())), most)
         size = (value.abs() + start.abs()) * many + eps**strictness * magnitude
@@ -132,15 +132,15 @@ class Spreading:
         """Raise UnsupportedModelError if the attributions miss the output by more than what rounding explains."""
         if (delta.abs() <= rounding).all():
             return
-        cause = "the model has a state that changes, or code that cannot be seen"
+        cause = "the model has a state that changes, or computes something outside of torch"
         if not delta.isfinite().all():
             self.graph.check_finite(**{"the edge mask": self.pattern.subject.mask})
-            cause = f"the model computes numbers that are infinite or nan in {self.pattern.output.dtype}"
+            cause = f"the model computes values that are infinite or nan in {self.pattern.output.dtype}"
         elif self.pattern.suspects:
             known = " or ".join(dict.fromkeys(self.pattern.suspects))
-            cause = f"{known} takes values out of torch, and what becomes of them cannot be seen"
+            cause = f"{known} takes values out of torch, where they cannot be tracked"
         elif not self.pattern.sites.is_polynomial:
-            cause = "degrees have to do with more than the weights of messages. Use at='message'"
+            cause = "degrees change more than the weights of messages. Use at='message'"
         raise UnsupportedModelError(
             f"The attributions do not add up to the output (the sum is off by {float(delta.abs().max()):.2g}): {cause}."
         )
@@ -155,7 +155,7 @@ def sums(owner: Tensor, target: Target, edges: Tensor, features: Sequence[Tensor
 
 
 def _with_gates(shares: list[Tensor], sizes: list[Tensor], spread: Tensor) -> list[Tensor]:
-    """Add to each feature its part, by its size, of what the gates gave to its row."""
+    """Add to the share of each feature its part of the gates' shares of its row, in proportion to its size."""
     attributions = []
     for share, size in zip(shares, sizes, strict=True):
         part, spread = spread[: len(share)], spread[len(share) :]
@@ -166,5 +166,5 @@ def _with_gates(shares: list[Tensor], sizes: list[Tensor], spread: Tensor) -> li
 
 
 def _row_sums(values: Tensor) -> Tensor:
-    """Return the sum over everything in each row."""
+    """Return the sum of each row over all other dimensions."""
     return values.flatten(1).sum(dim=1) if values.dim() > 1 else values.unsqueeze(1).sum(dim=1)

@@ -1,8 +1,7 @@
-"""What functions of torch do to rows, for those that models call most: without a look at the operations inside.
+"""Rules for the functions of torch that models call most, so that their operations need not be followed.
 
-A program (:mod:`captum_goat.tracking.program`) asks for it when a model runs on another graph. The rules are those of
-the operations that the functions consist of, with the functions' own arguments. Functions that are not here are
-followed operation by operation, which takes longer.
+A program (:mod:`captum_goat.tracking.program`) uses them when a model runs on another graph. They call the rules of the
+operations inside, with the functions' own arguments. Other functions are followed operation by operation: slower.
 """
 
 from __future__ import annotations
@@ -20,15 +19,14 @@ from captum_goat.tracking.operations import aten, operation_of
 from captum_goat.tracking.registry import REFUSED, RULES, Call, Result, edges_of_pointwise
 from captum_goat.tracking.row_graph import Rows
 
-# Called with a call of a function, of which the operation is not known.
+# Called with a call of a function, whose ``operation`` is ``None``.
 Direct = Callable[[Call], Result]
 DIRECT: dict[Any, Direct] = {}
 
-# Functions of which only the first argument decides which edges are behind the result: the others choose among them.
+# Functions whose result has edges of the first argument only: the other arguments select among them.
 FIRST_ONLY: frozenset[Any] = frozenset({Tensor.__getitem__, Tensor.index_select, torch.index_select})
 
-
-# Functions that do hardly anything to rows, as a rule.
+# Functions whose rules usually need hardly any operations.
 LIGHT: set[Any] = set()
 
 
@@ -45,7 +43,7 @@ def _direct(names: str, *, light: bool = False) -> Callable[[Direct], Direct]:
 
 
 def _by_operation(packet: Any, call: Call) -> Result:
-    """Return what an operation does to rows that takes the arguments of a function."""
+    """Apply the rule of an operation to a function with the same arguments."""
     operation = operation_of(getattr(packet, packet.overloads()[0]))
     if operation.pointwise:
         traces = [trace for value in call.args if (trace := call.trace(value)) is not None]
@@ -67,7 +65,7 @@ for _packet, _names in {
 
 
 def _entrywise(packet: Any, call: Call) -> Result:
-    """Return what an operation that works entry by entry does to rows; most often constants take part."""
+    """Apply the rule of an operation that works entry by entry; most often only one argument has rows."""
     rows = [trace for value in call.args[:2] if isinstance(trace := call.trace(value), Rows)]
     if len(rows) != 1 or rows[0].ids.dim() != call.out.dim() or len(call.args) != 2 or call.kwargs:
         return _by_operation(packet, call)
@@ -127,6 +125,6 @@ def _dropout(call: Call) -> Result:
 
 
 def _rows_of_first(call: Call) -> Rows | None:
-    """Return the rows of the first argument; ``None`` if others have rows, too."""
+    """Return the rows of the first argument; ``None`` if other arguments have traces."""
     others = (*call.args[1:], *call.kwargs.values())
     return None if any(call.trace(value) is not None for value in others) else call.rows(call.args[0])

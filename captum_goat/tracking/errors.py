@@ -1,4 +1,4 @@
-"""What is said of models that cannot be explained exactly."""
+"""Errors for models that cannot be explained exactly."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class UnsupportedModelError(RuntimeError):
 
 
 def no_rule(operation: str, place: str) -> UnsupportedModelError:
-    """Return the error for an operation without a rule that has a part in what matters."""
+    """Return the error for an output that depends on an operation without a rule."""
     return UnsupportedModelError(
         f"'{operation}' in {place} is applied to values that depend on what is attributed, and there is no rule for "
-        f"it: it is not linear, or random, or not known here. If it is an activation, a norm or attention, give its "
-        f"module or function a rule in one line: captum_goat.rules.gate, .scale or .freeze. Otherwise replace it; "
-        f"docs/rules.md lists what is known."
+        f"it: it is nonlinear, random or unknown. If it is an activation, a norm or attention, give its module or "
+        f"function a rule in one line: captum_goat.rules.gate, .scale or .freeze. Otherwise replace it; docs/rules.md "
+        f"lists the supported operations."
     )
 
 
 def by_hand(what: str, place: str) -> UnsupportedModelError:
-    """Return the error for messages that no layer has passed."""
+    """Return the error for message passing outside of layers."""
     return UnsupportedModelError(
         f"The model passes messages by hand ({what}, in {place}), where they cannot be masked. Let a layer that "
         f"derives from torch_geometric.nn.MessagePassing do it."

@@ -1,60 +1,84 @@
-"""Rules for operations that move entries about: views, indexing, concatenation."""
+"""Rules for operations that move entries: views, indexing, concatenation."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from captum_goat.tracking.operations import aten
-from captum_goat.tracking.registry import REFUSED, Call, Result, depends, joined, moves, rule
-from captum_goat.tracking.row_graph import NO_ROW, Edges, Rows
-from captum_goat.tracking.row_ids import concatenate_ids, index_ids, reshape_ids, shrink_index, with_dims
+from captum_goat.tracking.registry import REFUSED, Call, Result, depends, moves, rule
+from captum_goat.tracking.row_graph import NO_ROW, Edges, Rows, indexed_shape, shrink_index, with_dims
+
+moves(aten.clone, aten.alias, aten.lift_fresh, aten.positive, aten.neg, aten.neg_)(lambda _, ids: ids)
+moves(aten.expand)(lambda call, ids: with_dims(ids, call.out.dim()))
 
 
-@moves(aten.clone, aten.alias, aten.lift_fresh, aten.positive, aten.neg, aten.neg_)
-def _same(_: Call, ids: Tensor) -> Tensor:
-    return ids
+@moves(aten.view, aten._unsafe_view, aten.reshape, aten.squeeze, aten._reshape_alias)
+def _reshape(call: Call, ids: Tensor) -> Tensor:
+    before, after = call.args[0].shape, call.out.shape
+    if 0 in before:
+        return ids.new_full([0 if size == 0 else 1 for size in after], NO_ROW)
+    expanded, shape = list(ids.shape), []
+    for old, new in _matching_dims(before, after):
+        if any(ids.size(d) != 1 for d in old):
+            for d in old:
+                expanded[d] = before[d]
+            shape += [after[d] for d in new]
+        else:
+            shape += [1] * len(new)
+    return ids.expand(expanded).reshape(shape)
+
+
+def _matching_dims(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Return the finest groups of dimensions, old and new, with the same entries in the same order."""
+    groups, i, j = [], 0, 0
+    while i < len(before) or j < len(after):
+        old, new, size_old, size_new = [], [], 1, 1
+        if i < len(before):
+            old, size_old, i = [i], before[i], i + 1
+        if j < len(after) and (not old or size_old != 1 or after[j] == 1):
+            new, size_new, j = [j], after[j], j + 1
+        while size_old != size_new:
+            if size_old < size_new:
+                old, size_old, i = [*old, i], size_old * before[i], i + 1
+            else:
+                new, size_new, j = [*new, j], size_new * after[j], j + 1
+        groups.append((old, new))
+    return groups
 
 
 @rule(aten.detach, aten._to_copy)
 def _converted(call: Call) -> Result:
-    """Values that are detached or rounded to integers would be constants in the replay, but they are not."""
+    """Refuse values that are detached or rounded to integers: no gradient reaches them in the replay."""
     trace = call.trace(call.args[0])
     detached = call.operation.packet is aten.detach
     return REFUSED if isinstance(trace, Rows) and (detached or not call.out.is_floating_point()) else trace
 
 
 @depends(aten.detach, aten._to_copy)
-def _dependent(call: Call) -> Result:
+@rule(aten.nan_to_num, aten.nan_to_num_)
+def _same_trace(call: Call) -> Result:
+    """Return the trace of the first argument; where ``nan_to_num`` changes values the output is not reproduced."""
     return call.trace(call.args[0])
 
 
 @moves(aten.transpose, aten.permute, aten.t, aten.unsqueeze, aten.flip, aten.roll)
 def _rearrange(call: Call, ids: Tensor) -> Any:
     if call.operation.packet is aten.roll and not call.argument(2, "dims"):
-        ids = ids.expand(call.args[0].shape)  # which is rolled as if it were flat
+        ids = ids.expand(call.args[0].shape)  # without dims it is rolled as if it were flat
     return call.func(ids, *call.args[1:], **call.kwargs)
-
-
-@moves(aten.view, aten._unsafe_view, aten.reshape, aten.squeeze, aten._reshape_alias)
-def _reshape(call: Call, ids: Tensor) -> Tensor:
-    return reshape_ids(ids, call.args[0].shape, call.out.shape)
 
 
 @rule(aten.squeeze_, aten.unsqueeze_, aten.t_, aten.transpose_)
 def _rearrange_in_place(call: Call) -> Result:
     trace = call.trace(call.args[0])
     if not isinstance(trace, Edges | Rows) or (call.operation.packet is aten.squeeze_ and len(call.args) == 1):
-        return REFUSED  # the shape from before is gone
+        return REFUSED  # the shape before the call is not known any more
     change = getattr(aten, call.operation.packet.__name__[:-1])
     return trace._replace(ids=change(trace.ids, *call.args[1:]))
-
-
-@moves(aten.expand)
-def _expand(call: Call, ids: Tensor) -> Tensor:
-    return with_dims(ids, call.out.dim())
 
 
 @moves(aten.repeat)
@@ -84,42 +108,34 @@ def _pick(call: Call, ids: Tensor) -> Any:
 
 @moves(aten.index)
 def _index(call: Call, ids: Tensor) -> Tensor:
-    moved = index_ids(ids, call.args[0].shape, call.args[1])
-    trace = call.trace(call.args[0])
-    return merged_edges(call.args[0], trace, moved) if isinstance(trace, Edges) else moved
+    before, indices = call.args
+    moved: Tensor = aten.index(ids.expand(indexed_shape(ids.shape, before.shape, indices)), indices)
+    trace = call.trace(before)
+    return _merged_edges(before, trace, moved) if isinstance(trace, Edges) else moved
 
 
-def merged_edges(before: Tensor, edges: Edges, moved: Tensor) -> Tensor:
-    """Return the edges of the columns that are left of ``before``, if equal columns were merged, as coalescing does.
+def _merged_edges(before: Tensor, edges: Edges, moved: Tensor) -> Tensor:
+    """Return the edges of columns that were picked from ``before``, also if that merged equal columns: coalescing.
 
-    Merging keeps the first of each run of equal columns, and which one is the first is up to the sort before it. Of the
-    edges in a run, the first one that has the column's direction stands for all; the first one of them all, if each has
-    been turned round.
-
-    Args:
-        before: The columns, sorted, before some were left out.
-        edges: Their edges.
-        moved: The edges of the columns that are left, as they come.
+    Merging keeps the first of each run of equal columns, and the sort before it decides which one is the first. The
+    column gets the first edge of its run with the same direction, or the first one if all are reversed.
     """
     if before.dim() != 2 or before.size(0) != 2 or moved.dim() != 2 or not 0 < moved.size(1) < before.size(1):
         return moved
     again = (before[:, 1:] == before[:, :-1]).all(dim=0)
     first = torch.cat([again.new_ones(1), ~again])
-    of_ends = edges.ids.expand(before.shape)
-    if not torch.equal(moved, edges.ids[:, first]) or not _is_sorted(before):
+    if not torch.equal(moved, edges.ids[:, first]):
         return moved
-    ids, known = of_ends[0], (of_ends[0] == of_ends[1]) & (of_ends[0] >= 0)
+    key = before * (before.max() + 1) + before.flip(0)  # columns may be sorted by their first entries or their second
+    if not (key[:, 1:] >= key[:, :-1]).all(dim=1).any():
+        return moved
+    ids, other = edges.ids.expand(before.shape)
+    known = (ids == other) & (ids >= 0)
     turned = known & (before != edges.ends[:, ids]).any(dim=0)
     num_edges = edges.ends.size(1)
-    order = torch.where(known, ids + num_edges * turned, 2 * num_edges)  # in their direction, turned round, unknown
+    order = torch.where(known, ids + num_edges * turned, 2 * num_edges)  # the same direction, reversed, unknown
     best = torch.full_like(moved[0], 2 * num_edges).scatter_reduce(0, first.cumsum(0) - 1, order, "amin")
     return torch.where(best < 2 * num_edges, best % num_edges, NO_ROW).expand(2, -1)
-
-
-def _is_sorted(columns: Tensor) -> bool:
-    """Return whether columns are in the order of their first entries and then of their second ones, or vice versa."""
-    key = columns * (columns.max() + 1) + columns.flip(0)
-    return bool((key[:, 1:] >= key[:, :-1]).all(dim=1).any())
 
 
 @moves(aten.gather)
@@ -153,23 +169,12 @@ def _copy(call: Call) -> Result:
     return trace._replace(ids=with_dims(trace.ids, call.out.dim())) if isinstance(trace, Edges | Rows) else None
 
 
-@rule(aten.nan_to_num, aten.nan_to_num_)
-def _without_nans(call: Call) -> Result:
-    """Where numbers are finite nothing happens to them; a replay with others would not reproduce the output."""
-    return call.trace(call.args[0])
-
-
-@rule(aten.sort)
+@rule(aten.sort, aten.argsort)  # torch.argsort calls the second one in torch 2.4
 def _sort(call: Call) -> Result:
-    trace = call.trace(call.args[0])
-    if not isinstance(trace, Edges) or call.out[0].dim() != 1:
+    trace, sorts = call.trace(call.args[0]), call.operation.packet is aten.sort
+    if not isinstance(trace, Edges) or (sorts and call.out[0].dim() != 1):
         return REFUSED
-    return [trace._replace(ids=trace.ids[call.out[1]]), None]
-
-
-@rule(aten.argsort)  # seen in torch 2.4, where it is not a sort
-def _argsort(call: Call) -> Result:
-    return None if isinstance(call.trace(call.args[0]), Edges) else REFUSED
+    return [trace._replace(ids=trace.ids[call.out[1]]), None] if sorts else None
 
 
 @rule(aten.cat, aten.stack)
@@ -178,14 +183,17 @@ def _cat(call: Call) -> Result:
     stacks = call.operation.packet is aten.stack
     tensors = [x for x in call.args[0] if x.dim() + stacks == call.out.dim()]  # torch.cat skips tensors of shape [0]
     traces = [call.trace(tensor) for tensor in tensors]
-    if stacks:
-        traces = [t._replace(ids=t.ids.unsqueeze(dim)) if isinstance(t, Edges | Rows) else t for t in traces]
     ids = [t.ids if isinstance(t, Edges | Rows) else None for t in traces]
-    shapes = [[*x.shape[:dim], 1, *x.shape[dim:]] if stacks else list(x.shape) for x in tensors]
-    rows = [t for t in traces if isinstance(t, Rows)]
-    if all(each is None for each in ids):
+    if stacks:
+        ids = [piece if piece is None else piece.unsqueeze(dim) for piece in ids]
+    if not (known := [piece for piece in ids if piece is not None]):
         return None
-    together = concatenate_ids(ids, [shape[dim] for shape in shapes], dim)
-    if rows:
-        return joined(rows, together, constants=len(rows) < len(traces))
+    shape = list(torch.broadcast_shapes(*(piece.narrow(dim, 0, min(1, piece.size(dim))).shape for piece in known)))
+    pieces = []
+    for piece, tensor in zip(ids, tensors, strict=True):
+        shape[dim] = 1 if stacks else tensor.size(dim)
+        pieces.append(known[0].new_full(shape, NO_ROW) if piece is None else piece.expand(shape))
+    together = torch.cat(pieces, dim)
+    if rows := [t for t in traces if isinstance(t, Rows)]:
+        return Rows.joined(rows, together, constants=len(rows) < len(traces))
     return next(trace._replace(ids=together) for trace in traces if isinstance(trace, Edges))

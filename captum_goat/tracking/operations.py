@@ -1,4 +1,4 @@
-"""What is known of the operations of torch, looked up once for each of them."""
+"""Properties of torch's operations, looked up once per operation."""
 
 from __future__ import annotations
 
@@ -10,76 +10,57 @@ aten = torch.ops.aten
 
 
 def named(names: str) -> frozenset[Any]:
-    """Return the operations of these names, in place or not."""
+    """Return the operations with these names, in place or not."""
     both = [name + end for name in names.split() for end in ("", "_")]
     return frozenset(getattr(aten, name) for name in both if hasattr(aten, name))
 
 
-# Results that depend on the shape of the argument at most, not on its values.
-_FACTORIES = frozenset(
-    {
-        *(getattr(aten, f"{kind}_like") for kind in ("zeros", "ones", "empty", "full")),
-        *(getattr(aten, f"new_{kind}") for kind in ("zeros", "ones", "empty", "full", "empty_strided")),
-    }
-)
-# Operations that replace the whole of their first argument.
-_OVERWRITES = frozenset({aten.copy_, aten.fill_, aten.zero_})
-
-_PUTS = named("index_put")
-_SCATTERS = _PUTS | named("scatter_add index_add scatter_reduce scatter index_copy")
-_SUMS = named("scatter_add index_add scatter_reduce")
-_GATHERS = named("index index_select gather")
-_MATRIX_PRODUCTS = named("mm bmm addmm baddbmm mv _sparse_mm _sparse_addmm _linalg_solve_ex linalg_solve_triangular")
-_LOOKUPS = named("_scaled_dot_product_flash_attention_for_cpu _embedding_bag _embedding_bag_forward_only")
-_REDUCTIONS = named("sum mean amax amin max min prod cumsum segment_reduce")
-_MASKINGS = named("mul where masked_fill")
-_ADDITIONS = named("add sub")
+_KINDS = {  # the operations for which each of the last fields of an Operation is true
+    "factory": named("zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full")
+    | {aten.new_empty_strided},
+    "overwrites": frozenset({aten.copy_, aten.fill_, aten.zero_}),
+    "puts": named("index_put"),
+    "scatters": named("index_put scatter_add index_add scatter_reduce scatter index_copy"),
+    "sums": named("scatter_add index_add scatter_reduce"),
+    "gathers": named("index index_select gather"),
+    "multiplies": named("mm bmm addmm baddbmm mv _sparse_mm _sparse_addmm _linalg_solve_ex linalg_solve_triangular"),
+    "looks_up": named("_scaled_dot_product_flash_attention_for_cpu _embedding_bag _embedding_bag_forward_only"),
+    "reduces": named("sum mean amax amin max min prod cumsum segment_reduce"),
+    "masks": named("mul where masked_fill"),
+    "adds": named("add sub"),
+}
 
 
 class Operation(NamedTuple):
-    """What is known of an operation."""
+    """The properties of an operation."""
 
-    packet: Any  # the operation, whatever its arguments
+    packet: Any  # the operation with all its overloads
     pointwise: bool  # whether it works entry by entry
     mutable: bool  # whether it changes an argument
     random: bool  # whether it may draw random numbers
-    factory: bool  # whether its result depends on shapes at most
-    overwrites: bool  # whether it replaces the whole of its first argument
+    factory: bool  # whether its result depends on shapes at most, not on values
+    overwrites: bool  # whether it replaces its whole first argument
     puts: bool  # whether it is an ``index_put``
-    scatters: bool  # whether it writes to places that an index names
-    sums: bool  # whether it adds up at places that an index names
-    gathers: bool  # whether it reads from places that an index names
+    scatters: bool  # whether it writes to positions that an index names
+    sums: bool  # whether it adds at positions that an index names
+    gathers: bool  # whether it reads from positions that an index names
     multiplies: bool  # whether it multiplies matrices
-    looks_up: bool  # whether it does so on the way to something else
-    reduces: bool  # whether it sums up, or the like, along dimensions
-    masks: bool  # whether it can leave entries out, by a factor or a condition
+    looks_up: bool  # whether it multiplies matrices as a part of something else
+    reduces: bool  # whether it reduces dimensions, by a sum for example
+    masks: bool  # whether it can leave out entries, by a factor or a condition
     adds: bool  # whether it adds entry by entry
 
 
-_known: dict[int, tuple[Any, Operation]] = {}  # with the function, so that its id stays its own
+_known: dict[int, tuple[Any, Operation]] = {}  # by the id of the function, which is kept alive so that no other gets it
 
 
 def operation_of(func: Any) -> Operation:
-    """Return what is known of a function that a dispatch mode sees."""
-    if (found := _known.get(id(func))) is not None:
-        return found[1]
-    packet = func.overloadpacket
-    operation = Operation(
-        packet,
-        pointwise=torch.Tag.pointwise in func.tags,
-        mutable=func._schema.is_mutable,
-        random=torch.Tag.nondeterministic_seeded in func.tags,
-        factory=packet in _FACTORIES,
-        overwrites=packet in _OVERWRITES,
-        puts=packet in _PUTS,
-        scatters=packet in _SCATTERS,
-        sums=packet in _SUMS,
-        gathers=packet in _GATHERS,
-        multiplies=packet in _MATRIX_PRODUCTS,
-        looks_up=packet in _LOOKUPS,
-        reduces=packet in _REDUCTIONS,
-        masks=packet in _MASKINGS,
-        adds=packet in _ADDITIONS,
-    )
+    """Return the properties of a function that a dispatch mode sees."""
+    if (known := _known.get(id(func))) is not None:
+        return known[1]
+    packet, tags = func.overloadpacket, func.tags
+    pointwise, random = torch.Tag.pointwise in tags, torch.Tag.nondeterministic_seeded in tags
+    kinds = {kind: packet in operations for kind, operations in _KINDS.items()}
+    operation = Operation(packet, pointwise, func._schema.is_mutable, random, **kinds)
     _known[id(func)] = func, operation
     return operation

@@ -1,10 +1,9 @@
 """The program of a model: the calls of one followed pass, and what each of them does to rows.
 
-Which rows read which is decided by the calls of a pass, by the results that they are given, by integers and by indices,
-never by the values of floating point numbers. So it is enough to follow a model once, operation by operation. On
-another graph a :class:`ProgramRun` compares the calls with those of the program, and does to the rows of that graph
-what the calls do, which takes nothing but its index tensors. A pass that makes other calls raises
-:class:`OtherProgramError`; then the model is followed again.
+Which rows read which depends on the calls of a pass, on which results are their arguments, on integers and on indices,
+never on floating point values. So it is enough to follow a model once, operation by operation. On another graph a
+:class:`ProgramRun` compares the calls with the program, and does to the rows of that graph what the calls do, for which
+it needs only the index tensors. After other calls, :class:`OtherProgramError`, the model is followed again.
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY, LIGHT
 from captum_goat.tracking.registry import REFUSED, Call, tensors_in
-from captum_goat.tracking.row_graph import Edges, Rows, Trace, Unsupported
+from captum_goat.tracking.row_graph import Edges, Rows, Trace, Traces, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker
-from captum_goat.tracking.traces import Traces
 
-# What other passes must have just so. Anything else, such as an array of numpy, may be an index that nobody compares.
+# Types of arguments that must be equal in other passes. Anything else, such as a numpy array, might be an index.
 _PLAIN = (str, bool, type, type(None), type(...), torch.dtype, torch.device, torch.layout, torch.memory_format)
-# Numbers may differ from graph to graph: what is done to rows is done with those of the graph at hand.
+# Numbers may differ between graphs: the rules use those of the current graph.
 _NUMBERS = (int, float)
 _is_replicated: Any = torch._C._functorch.is_batchedtensor
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -39,11 +37,7 @@ class OtherProgramError(Exception):
 
 
 class Following(ABC):
-    """Sees the calls of a pass, and where their arguments come from.
-
-    Args:
-        arguments: The tensors that the model is given.
-    """
+    """Sees the calls of a pass, which is called with the tensors ``arguments``, and where their arguments come from."""
 
     def __init__(self, arguments: Sequence[Tensor]) -> None:
         self._origins = Traces[int]()  # the number of the result, or of the argument, that a tensor is
@@ -60,7 +54,7 @@ class Following(ABC):
         """See what the call returns."""
 
     def enter(self, arguments: Sequence[Any]) -> None:  # noqa: B027
-        """See what a message passing layer is given."""
+        """See the arguments of a message passing layer."""
 
     def _set_origins(self, results: Sequence[Tensor]) -> None:
         for result in results:
@@ -72,54 +66,48 @@ class _Given(NamedTuple):
     """A tensor among the arguments of a call."""
 
     origin: int | None  # which result or argument of the model it is; ``None`` if it is from elsewhere
-    held: ref[Tensor] | None  # then a floating point tensor must be the same object: a parameter, say
+    held: ref[Tensor] | None  # then a floating point tensor must be the same object, for example a parameter
     values: Tensor | None  # and another one must have the same values
     dtype: torch.dtype  # its dtype
-    # its sizes, with 2 for all above 1: where there is one entry only, other things happen to rows
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # its sizes, with 2 for all above 1: rules treat dimensions of size one differently
 
 
 class _Step(NamedTuple):
     """One call of a program."""
 
     function: Any  # what is called
-    arguments: list[Any]  # what it is given, see :func:`_leaves`
-    flat: bool  # whether no argument has others inside
-    watched: bool  # whether edges have to do with an argument or a result, so that sizes matter
-    tracked: bool  # whether rows, or edges that are asked for later, are among them
-    rewritten: bool  # whether a callback does the call, and says what is known of the results
-    light: bool = False  # whether what is done to rows takes hardly any operations
-    indexed: bool = False  # whether integers are among the arguments
-    kinds: tuple[type[Trace] | None, ...] = ()  # what is known of each result: rows, edges or nothing
+    arguments: list[Any]  # its arguments, see :func:`_leaves`
+    flat: bool  # whether no argument contains others
+    watched: bool  # whether an argument or a result has a trace, so that sizes matter
+    tracked: bool  # whether an argument or a result has rows, or edges that a layer needs later
+    rewritten: bool  # whether a callback makes the call, and sets the traces of the results
+    light: bool = False  # whether its rule needs hardly any operations
+    indexed: bool = False  # whether integer tensors are among the arguments
+    kinds: tuple[type[Trace] | None, ...] = ()  # the kind of trace of each result: rows, edges or none
 
 
 class Program(NamedTuple):
-    """The calls of a pass, for other passes to be compared with."""
+    """The calls of a pass, with which other passes are compared."""
 
     steps: list[_Step]
 
 
 class ProgramRecorder(Following):
-    """Notes the calls of a pass that is followed.
-
-    Args:
-        arguments: The tensors that the model is given.
-        tracker: Follows the pass.
-    """
+    """Notes the calls of a pass that ``tracker`` follows."""
 
     def __init__(self, arguments: Sequence[Tensor], tracker: RowTracker) -> None:
         super().__init__(arguments)
         self._tracker = tracker
         self._steps: list[_Step] = []
         self._made_by: dict[int, int] = {}  # the step that made a result
-        self._asked: set[int] = set()  # origins of the edges that layers are given
+        self._asked: set[int] = set()  # origins of the edges with which layers are called
         self._usable = True
-        self._broken: set[int] = set()  # steps whose results are no polynomials
-        self._call: list[tuple[Tensor, Trace | None, int]] | None = None  # tensors, and what they are before the call
+        self._broken: set[int] = set()  # steps whose results are not polynomials
+        self._call: list[tuple[Tensor, Trace | None, int]] | None = None  # tensors, traces and versions before the call
 
     def note(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Note a call that begins."""
-        self._usable &= self._call is None  # a call inside of a call is not compared
+        self._usable &= self._call is None  # calls inside of calls are not supported
         leaves = _leaves(args, kwargs)
         flat = len(leaves) == len(args) and all(map(is_, leaves, args))
         tensors = [(leaf, self._tracker.get(leaf), leaf._version) for leaf in leaves if isinstance(leaf, Tensor)]
@@ -132,7 +120,7 @@ class ProgramRecorder(Following):
             self.enter(args)
 
     def rewritten(self) -> None:
-        """Note that a callback does the call, and says what is known of the results."""
+        """Note that a callback makes the call, and sets the traces of the results."""
         self._steps[-1] = self._steps[-1]._replace(rewritten=True)
 
     @property
@@ -141,7 +129,7 @@ class ProgramRecorder(Following):
         return len(self._steps) - 1
 
     def _summary(self, value: Any) -> Any:
-        """Return what must be the same in another pass."""
+        """Return what must be equal in another pass."""
         if not isinstance(value, Tensor):
             self._usable &= isinstance(value, (*_PLAIN, *_NUMBERS, _Nest))
             return value
@@ -151,13 +139,13 @@ class ProgramRecorder(Following):
         return _Given(origin, held, values, value.dtype, _pattern(value))
 
     def enter(self, arguments: Sequence[Any]) -> None:
-        """Note which edges will be asked for."""
+        """Note which edges a layer needs."""
         indices = [value for value in arguments if isinstance(value, Tensor) and not value.is_floating_point()]
         self._asked.update(origin for index in indices if (origin := self._origins.get(index)) is not None)
 
     def made(self, result: Any) -> None:
-        """Note what a call has returned, and what is known of it."""
-        if self._call is None:  # of a call with others inside
+        """Note the results of a call and their traces."""
+        if self._call is None:  # the call had other calls inside
             return
         results, tensors, step = tensors_in([result]), self._call, self._steps[-1]
         traces = [self._tracker.get(tensor) for tensor in results]
@@ -175,7 +163,7 @@ class ProgramRecorder(Following):
         self._call = None
 
     def _is_rewritten_whole(self, tensor: Tensor, before: Trace | None, results: list[Tensor]) -> bool:
-        """Return whether nothing but the result is known to have changed when a tensor was written to."""
+        """Return whether a write to a tensor has changed no trace but that of the result."""
         after = self._tracker.get(tensor)
         if before is None and after is None:
             return True
@@ -184,10 +172,9 @@ class ProgramRecorder(Following):
         return not any(view._base is tensor for view in self._tracker.traced_views())
 
     def program(self, left_out: int | None = None) -> Program | None:
-        """Return the program; ``None`` if other passes cannot be compared with this one.
+        """Return the program; ``None`` if other passes cannot follow it.
 
-        Args:
-            left_out: The number of a call that a callback will leave out, so that its result is its argument.
+        A callback will replace the call ``left_out`` by its argument.
         """
         if not self._usable or self._tracker.graph.by_values or self._broken - {left_out}:
             return None
@@ -204,7 +191,7 @@ class ProgramRecorder(Following):
             read = indices[:1] if step.function in FIRST_ONLY else indices
             waiting += [given.origin for given in read if given.origin is not None]
         for number, step in enumerate(steps):
-            if number not in seen:  # nobody will ask for its edges
+            if number not in seen:  # no layer needs its edges
                 kinds = tuple(kind if kind is Rows else None for kind in step.kinds)
                 tracked = step.tracked and (Rows in kinds or step.function not in DIRECT)
                 light = step.rewritten or step.function in LIGHT
@@ -215,26 +202,22 @@ class ProgramRecorder(Following):
 
 
 class GivenRows(RowTracker):
-    """What is known of the tensors of a pass that is not followed."""
+    """The traces of the tensors of a pass that is not followed."""
 
     def get(self, tensor: Any) -> Trace | None:
-        """Return what was said of a tensor."""
+        """Return the trace that was set for a tensor."""
         return self._traces.get(tensor) if isinstance(tensor, Tensor) else None
 
 
 def at_once(action: Callable[[], Any]) -> Any:
-    """Call a function, where there are no replicas."""
+    """Call a function: ``apart`` where there are no replicas."""
     return action()
 
 
 class ProgramRun(Following):
-    """Compares the calls of a pass with a program, and does to rows what they do.
+    """Compares the calls of a pass with a program, and sets the rows of their results in ``tracker``.
 
-    Args:
-        program: The program.
-        arguments: The tensors that the model is given.
-        tracker: Is told the rows of every tensor.
-        apart: Calls a function where tensors are what they are, not replicas.
+    ``apart`` calls a function on plain tensors, not on replicas.
     """
 
     def __init__(
@@ -249,23 +232,19 @@ class ProgramRun(Following):
         self._tracker = tracker
         self._apart = apart
         self._follower = RowTracker({})
-        self._follower.set_aside = 1  # what is done by hand was looked for when the program was recorded
+        self._follower.set_aside = 1  # message passing by hand was looked for when the program was recorded
         self._number = 0
         self._failed = False
         self._args: tuple[Sequence[Any], Mapping[str, Any]] = (), {}
 
     def fail(self, reason: str = "") -> NoReturn:
-        """Raise OtherProgramError, now and at the end: the model may catch it."""
+        """Raise OtherProgramError, now and again at the end, because the model may catch it."""
         self._failed = True
         function = getattr(self._steps[self._number - 1].function, "__name__", "") if self._number else ""
         raise OtherProgramError(f"call {self._number} ({function}): {reason}")
 
     def note(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Compare a call that begins.
-
-        Raises:
-            OtherProgramError: If it is not the one of the program.
-        """
+        """Raise OtherProgramError if a call that begins is not the one of the program."""
         if self._number == len(self._steps) or self._failed:
             self.fail("one call more")
         step = self._steps[self._number]
@@ -288,11 +267,7 @@ class ProgramRun(Following):
         self._args = args, kwargs
 
     def made(self, result: Any) -> None:
-        """Do to rows what a call does.
-
-        Raises:
-            OtherProgramError: If something else becomes of them than in the program.
-        """
+        """Set the rows of results; raise OtherProgramError if they have other kinds of traces than in the program."""
         step = self._steps[self._number - 1]
         if result.__class__ is Tensor:
             results = [result]
@@ -322,7 +297,7 @@ class ProgramRun(Following):
                 self.fail("other rows")
 
     def _traces_of(self, function: Any, result: Any) -> list[Trace | None]:
-        """Return what is known of the results of a call."""
+        """Return the traces of the results of a call."""
         (args, kwargs), tracker = self._args, self._tracker
         if (direct := DIRECT.get(function)) is not None:
             nothing: Any = None
@@ -332,7 +307,7 @@ class ProgramRun(Following):
         return self._followed(function)
 
     def _followed(self, function: Any) -> list[Trace | None]:
-        """Return the same, found by following the call operation by operation, on zeros for floating point numbers."""
+        """Return the same by following the call operation by operation, with zeros for floating point values."""
         (args, kwargs), follower = self._args, self._follower
         stand_ins: dict[int, Tensor] = {}
 
@@ -358,7 +333,7 @@ class ProgramRun(Following):
         return traces
 
     def check_done(self) -> None:
-        """Raise OtherProgramError if calls of the program are missing, or were others."""
+        """Raise OtherProgramError if calls of the program are missing or were different."""
         if self._failed or self._number != len(self._steps):
             self.fail("fewer calls")
 
@@ -367,10 +342,7 @@ Known = TypeVar("Known")
 
 
 class ProgramStore(Generic[Known]):
-    """What is known of a model by its programs, the last one first.
-
-    A model that takes other steps from graph to graph has several programs. Nothing of a graph is kept.
-    """
+    """What is known about a model for each of its programs, the last one first; nothing of a graph is kept."""
 
     _MOST = 4
 
@@ -379,35 +351,35 @@ class ProgramStore(Generic[Known]):
         self._misses = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_known": [], "_misses": 0}  # nothing that a copy would miss
+        return {"_known": [], "_misses": 0}  # a copy can record its own programs
 
     def of(self, key: Hashable) -> list[Known]:
-        """Return what a pass may follow; after misses only in the next pass, the second, the fourth, ..."""
+        """Return the programs that a pass may follow; after misses only in the first, second, fourth, ... pass."""
         if self._misses & (self._misses - 1):
             self._misses += 1
             return []
         return [known for other, known in self._known if other == key]
 
     def hit(self) -> None:
-        """Say that a pass has followed a program."""
+        """Note that a pass has followed a program."""
         self._misses = 0
 
     def add(self, key: Hashable, known: Known | None) -> None:
-        """Add what was found by following the model, because no program was of use."""
+        """Add what is known after the model was followed, because no program fitted."""
         self._misses += any(other == key for other, _ in self._known)
         if known is not None:
             self._known = [(key, known), *self._known[: self._MOST - 1]]
 
 
 class _Nest(NamedTuple):
-    """Where arguments are inside of another one: x[[0, 1]] is not x[0, 1]."""
+    """Marks that the next arguments are inside of another one: x[[0, 1]] is not x[0, 1]."""
 
     kind: type
     size: int
 
 
 def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return the arguments of a call, and what is inside of lists, tuples and slices."""
+    """Return the arguments of a call, and those inside of lists, tuples and slices."""
     leaves: list[Any] = []
     for value in (*args, *kwargs.items()) if kwargs else args:
         if isinstance(value, list | tuple):
@@ -420,7 +392,7 @@ def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
 
 
 def _indices(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """Return the tensors of integers among arguments."""
+    """Return the integer tensors among arguments."""
     return [value for value in _leaves(args, kwargs) if isinstance(value, Tensor) and value.dtype not in _FLOATS]
 
 
@@ -437,7 +409,7 @@ def _has_sizes(tensor: Tensor, pattern: tuple[int, ...]) -> bool:
 
 
 def _is_held(known: _Given, value: Any) -> bool:
-    """Return whether a tensor from elsewhere is the one that the program has."""
+    """Return whether a tensor that is no result is the one of the program."""
     if known.values is None:
         return known.held is not None and known.held() is value
     return isinstance(value, Tensor) and torch.equal(known.values, value)

@@ -1,23 +1,22 @@
-"""The register of rules: how each tensor operation moves, merges or makes rows.
+"""The register of rules: how each operation moves, merges or makes rows.
 
-A rule is also a licence: an operation without one is refused when its result matters (see
-:class:`captum_goat.tracking.row_tracker.RowTracker`). So only operations that are linear in what depends on the
-edges, or products of such things, which stay polynomials, have rules in :mod:`captum_goat.tracking.moves` and
-:mod:`captum_goat.tracking.linear`. The rules in :mod:`captum_goat.tracking.nonlinear` are no licences: they only say
-which rows the result depends on.
+A rule is also a licence: :class:`~captum_goat.tracking.row_tracker.RowTracker` refuses outputs that depend on an
+operation without one. So only operations that keep the output a polynomial of the variables have rules in
+:mod:`captum_goat.tracking.moves` and :mod:`captum_goat.tracking.linear`: those that are linear in their inputs, and
+products. The rules in :mod:`captum_goat.tracking.nonlinear` are not licences: they only tell which rows a result reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from captum_goat.tracking.operations import Operation
-from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported, broken_of
-from captum_goat.tracking.row_ids import with_dims
+from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported, with_dims
 
 Result = Trace | list[Trace | None] | None
 
@@ -47,40 +46,29 @@ REFUSED = Unsupported("", "")  # what a rule returns for a call that is not line
 Rule = Callable[[Call], Result]
 RULES: dict[Any, Rule] = {}
 MOVES: set[Any] = set()  # operations that only move entries
-DEPENDENCE: dict[Any, Rule] = {}  # of operations that are not linear
+DEPENDS: dict[Any, Rule] = {}  # rules of nonlinear operations: what their results depend on
 
 
-def rule(*operations: Any) -> Callable[[Rule], Rule]:
-    """Register a rule for operations; it returns ``REFUSED`` for calls that it refuses."""
-
+def _register(rules: dict[Any, Rule], *operations: Any) -> Callable[[Rule], Rule]:
     def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(operations, function))
+        rules.update(dict.fromkeys(operations, function))
         return function
 
     return register
 
 
-def depends(*operations: Any) -> Callable[[Rule], Rule]:
-    """Register what the results of operations that are not linear depend on."""
-
-    def register(function: Rule) -> Rule:
-        DEPENDENCE.update(dict.fromkeys(operations, function))
-        return function
-
-    return register
+rule = partial(_register, RULES)  # decorates the rule of operations, which may return REFUSED
+depends = partial(_register, DEPENDS)  # decorates the rule of operations when they are not linear
 
 
 def moves(*operations: Any) -> Callable[[Callable[[Call, Tensor], Any]], Rule]:
-    """Register a rule for operations that only move the entries of their first argument.
-
-    The decorated function does to the ids what the operation does to the tensor.
-    """
+    """Decorate a function that does to ids what operations do to their first argument: they only move its entries."""
 
     def register(function: Callable[[Call, Tensor], Any]) -> Rule:
         def apply(call: Call) -> Result:
             trace = call.trace(call.args[0])
             if not isinstance(trace, Edges | Rows):
-                return None  # an index was traced, but no value
+                return None  # only an index is traced
             moved = function(call, trace.ids)
             if isinstance(moved, list | tuple):
                 return [trace._replace(ids=ids) for ids in moved]
@@ -92,40 +80,27 @@ def moves(*operations: Any) -> Callable[[Callable[[Call, Tensor], Any]], Rule]:
     return register
 
 
-def joined(rows: Sequence[Rows], ids: Tensor, *, constants: bool) -> Rows:
-    """Return rows with ids that come from several tensors, each entry from one of them; constants may be others."""
-    sources: frozenset[int] = frozenset().union(*(each.sources for each in rows))
-    frozen = max([each.frozen for each in rows] + [0] * constants)
-    degree, gates = max(each.degree for each in rows), max(each.gates for each in rows)
-    marks: frozenset[str] = frozenset().union(*(each.marks for each in rows))
-    return Rows(ids, sources, degree, gates, frozen, broken_of(rows), marks)
-
-
 def edges_of_pointwise(traces: list[Trace], out: Any, graph: RowGraph) -> Result:
     """Return the edges of the result of an element-wise operation: those of its arguments, if they agree."""
     edges = [trace for trace in traces if isinstance(trace, Edges)]
     if not edges or not isinstance(out, Tensor):
         return None
     ids = edges[0].ids
-    for other in edges[1:]:
-        if not _is_view_of_same(ids, other.ids):
-            graph.by_values = True  # on another graph they may agree, or not
-            if not torch.equal(ids, other.ids):
+    for other in (trace.ids for trace in edges[1:] if trace.ids is not ids):
+        same = ids.shape == other.shape and ids.data_ptr() == other.data_ptr() and ids.stride() == other.stride()
+        if not same:
+            graph.by_values = True  # they may agree on one graph and differ on another
+            if not torch.equal(ids, other):
                 return None
     return edges[0]._replace(ids=with_dims(ids, out.dim()))
 
 
-def _is_view_of_same(one: Tensor, other: Tensor) -> bool:
-    same = one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
-    return one is other or same
-
-
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:
-    """Return the tensors among arguments of an operation, or in lists of them."""
-    found: list[Tensor] = []
+    """Return the tensors among values, and in lists and tuples of them."""
+    tensors: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, list | tuple):
-            found += tensors_in(value)
-    return found
+            tensors += tensors_in(value)
+    return tensors

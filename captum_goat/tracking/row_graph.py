@@ -1,14 +1,15 @@
 """Which rows read which rows, and which edges they cross, in one forward pass.
 
-A *row* is whatever one slice of a tensor stands for: a message, a node, a graph. The operations that mix rows
-make new ones; each such set of new rows is a :class:`Block`, and the blocks together form the row graph, from
-which :mod:`captum_goat.fields.receptive_field` reads the edges that reach each gate.
+A *row* is what one slice of a tensor stands for: a message, a node, a graph. An operation that mixes rows makes a
+:class:`Block` of new ones. The blocks form the row graph, from which :mod:`captum_goat.fields.receptive_field` reads
+the edges that reach each gate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -17,57 +18,93 @@ NO_ROW = -1
 
 
 class Edges(NamedTuple):
-    """What is known of an integer tensor made of columns of the user's ``edge_index``."""
+    """The trace of an integer tensor made of columns of the user's ``edge_index``."""
 
     ids: Tensor  # the edge of each column (-1: none), broadcastable to the tensor
     ends: Tensor  # the user's edges, ``[2, E]``: source and target of each
 
 
 class Broken(NamedTuple):
-    """Why a tensor is no polynomial of the variables."""
+    """Why a tensor is not a polynomial of the variables."""
 
-    operation: str  # the operation that is to blame
+    operation: str  # the first nonlinear operation
     place: str  # the module in which it ran
-    # whether the tensor is a size (a norm, a standard deviation), which may be frozen where others are multiplied
-    # or divided by it
-    scale: bool
+    scale: bool  # whether it is a norm or standard deviation, which is frozen where others are scaled by it
 
 
 class Rows(NamedTuple):
-    """What is known of a tensor that depends on the edges."""
+    """The trace of a tensor that depends on the edges."""
 
-    # the row of each entry (-1: no edge reaches it), broadcastable to the tensor. Dimensions of size one are
-    # channels: their entries belong to the same row
+    # the row of each entry (-1: no edge reaches it), broadcastable to the tensor: the entries along a dimension of
+    # size one, the channels, belong to the same row
     ids: Tensor
     sources: frozenset[int]  # the blocks that the ids come from
     degree: int  # the largest number of variable factors (edges and gates) in a scalar product
     gates: int  # the largest number of gates alone in a scalar product
-    # the largest number of frozen factors (scales, winners, attention) in a scalar product without variables; -1
-    # if every product has a variable
+    # the largest number of frozen factors (scales, winners, attention) in a scalar product without variables; -1 if
+    # every product has a variable
     frozen: int = 0
-    broken: Broken | None = None  # why the tensor is no polynomial; ``None`` if it is one
-    marks: frozenset[str] = frozenset()  # what edges have to do with it, see :mod:`captum_goat.tracking.unseen`
+    broken: Broken | None = None  # why the tensor is not a polynomial; ``None`` if it is one
+    marks: frozenset[str] = frozenset()  # the kinds of message passing in it, see :mod:`captum_goat.tracking.unseen`
+
+    @classmethod
+    def joined(cls, rows: Sequence[Rows], ids: Tensor, *, constants: bool) -> Rows:
+        """Return rows with ids that come entry by entry from one of several tensors, or from ``constants`` too."""
+        sources: frozenset[int] = frozenset().union(*(r.sources for r in rows))
+        marks: frozenset[str] = frozenset().union(*(r.marks for r in rows))
+        frozen = max([r.frozen for r in rows] + [0] * constants)
+        degree, gates = max(r.degree for r in rows), max(r.gates for r in rows)
+        return cls(ids, sources, degree, gates, frozen, broken_of(rows), marks)
 
 
 class Unsupported(NamedTuple):
-    """What is known of a result of which not even the rows are known."""
+    """The trace of a result whose rows are unknown."""
 
     operation: str  # the operation that made it
     place: str  # the module in which it ran
-    by_hand: bool = False  # whether it is the result of message passing that no layer does
+    by_hand: bool = False  # whether it is message passing outside of a layer
 
 
 class Unmasked(NamedTuple):
-    """What is known of constants in which edges have had a part."""
+    """The trace of constants that were computed with the edges."""
 
-    # ``"gathered"`` from nodes at the edges, ``"summed"`` up over edges after that, ``"structure"``, made of the
-    # edges themselves; or ``"masked"`` messages
+    # "gathered" from nodes at the edges, "summed" over the edges after that, "structure" made of the edges themselves,
+    # or "masked" messages
     kind: str
     operation: str  # the operation that made them
-    layer: str = ""  # the layer in which they were summed up
+    layer: str = ""  # the layer in which they were summed
 
 
 Trace = Edges | Rows | Unsupported | Unmasked
+_Entry = TypeVar("_Entry")
+
+
+class Traces(Generic[_Entry]):
+    """A dictionary from tensors to traces that does not keep the tensors alive.
+
+    It is read for every argument of every operation; torch's ``WeakTensorKeyDictionary`` is too slow for that. The
+    trace of a dead tensor stays, under an id that another tensor may get; the weak reference tells the two apart.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[ref[Tensor], _Entry]] = {}
+
+    def get(self, tensor: Tensor) -> _Entry | None:
+        """Return the trace of a tensor, if it has one."""
+        entry = self._entries.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
+    def set(self, tensor: Tensor, trace: _Entry | None) -> None:
+        """Set the trace of a tensor; ``None`` removes it."""
+        if trace is None:
+            self._entries.pop(id(tensor), None)
+        else:
+            self._entries[id(tensor)] = ref(tensor), trace
+
+    def views(self) -> Iterator[Tensor]:
+        """Return the tensors that are views."""
+        alive = (reference() for reference, _ in list(self._entries.values()))
+        return (tensor for tensor in alive if tensor is not None and tensor._is_view())
 
 
 class Block(NamedTuple):
@@ -81,13 +118,9 @@ class Block(NamedTuple):
     child: Tensor  # positions in this block, one entry per row read
     parent: Tensor  # ids of the rows read
     sources: frozenset[int]  # the blocks that ``parent`` comes from
-    # for masked messages the edge that each row crosses, for inputs the element that each row is (-1: none); else
-    # ``None``
-    element: Tensor | None = None
+    element: Tensor | None = None  # the edge that each masked message crosses, or the element of each input (-1: none)
     crosses: bool = False  # whether the rows are masked messages
-    # for masked messages the node that each is sent to, for sums of them the node that each row stands for; else
-    # ``None``
-    node: Tensor | None = None
+    node: Tensor | None = None  # the node that each masked message is sent to, or that each sum of them stands for
 
 
 class RowGraph:
@@ -97,21 +130,15 @@ class RowGraph:
         self.blocks: list[Block] = []
         self.num_rows = 0
         self.propagating = 0  # depth of nested `propagate` calls: sums inside of them stand for nodes
-        self.by_values = False  # whether more than calls, sizes and indices has decided which rows are read
-        self._full: dict[int, Tensor] = {}  # ids that are known to be rows, all of them, by their tensors' ids
+        self.by_values = False  # whether values of tensors that are no indices have decided which rows are read
+        self._full: dict[int, Tensor] = {}  # tensors of ids without any -1, by the id() of the tensor
 
     def is_full(self, ids: Tensor) -> bool:
-        """Return whether all of these ids are known to be rows."""
+        """Return whether it is known that all ids are rows, none is -1."""
         return self._full.get(id(ids)) is ids
 
     def _add(self, shape: torch.Size, block: Block, *, full: bool = False) -> tuple[Tensor, frozenset[int]]:
-        """Add a block, and return the ids of its rows.
-
-        Args:
-            shape: The shape of the rows.
-            block: The block.
-            full: Whether edges are known to reach all of them.
-        """
+        """Add a block, and return the ids of its rows; ``full`` if edges are known to reach all of them."""
         self.blocks.append(block)
         self.num_rows += block.size
         ids = torch.arange(block.offset, self.num_rows, device=block.child.device)
@@ -134,13 +161,7 @@ class RowGraph:
         return Rows(*self._add(torch.Size([elements.numel()] + [1] * (dims - 1)), block), 1, 0, -1)
 
     def merge(self, traces: list[Rows], *, multiply: bool = False, constants: bool = False) -> Rows:
-        """Return rows that read several tensors entry by entry.
-
-        Args:
-            traces: The rows that are read.
-            multiply: Whether the tensors are multiplied, else added.
-            constants: Whether constants are added as well.
-        """
+        """Return the rows of the sum, or product, of tensors and maybe of constants, entry by entry."""
         combine = sum if multiply else max
         degree, gates = combine(r.degree for r in traces), combine(r.gates for r in traces)
         counts = [r.frozen for r in traces] + [0] * (constants and not multiply)
@@ -168,14 +189,7 @@ class RowGraph:
         return selected
 
     def reduce(self, rows: Rows, child: Tensor, shape: torch.Size, dim: int | None = None) -> Rows:
-        """Return rows of ``shape`` of which number ``child[k]`` reads row k of ``rows``.
-
-        Args:
-            rows: The rows that are read.
-            child: Where each of them goes.
-            shape: The shape of the new rows.
-            dim: The dimension along which rows were scattered, if they were.
-        """
+        """Return rows of ``shape`` of which number ``child[k]`` reads row k; scattered along ``dim``, if given."""
         full = self.is_full(rows.ids)
         common = _common_shape(rows.ids, child)
         ids, child = rows.ids.expand(common), child.expand(common)
@@ -183,10 +197,12 @@ class RowGraph:
         if self.propagating and dim is not None:
             count = torch.arange(shape[dim], device=ids.device)
             node = count.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(shape).reshape(-1)
-        kept = None if full else ids >= 0
-        read = (child.reshape(-1), ids.reshape(-1)) if kept is None else (child[kept], ids[kept])
-        block = Block(self.num_rows, shape.numel(), *read, rows.sources, node=node)
-        ids, sources = self._add(shape, block)
+        if full:
+            child, parent = child.reshape(-1), ids.reshape(-1)
+        else:
+            kept = ids >= 0
+            child, parent = child[kept], ids[kept]
+        ids, sources = self._add(shape, Block(self.num_rows, shape.numel(), child, parent, rows.sources, node=node))
         return rows._replace(ids=ids, sources=sources)
 
     def cross(self, rows: Rows | None, edges: Tensor, nodes: Tensor | None = None) -> Rows:
@@ -210,25 +226,49 @@ class RowGraph:
         if not everywhere:
             ids = ids.where(crossing, before)
         frozen = -1 if everywhere else rows.frozen
-        marks = frozenset({"masked"})
-        return Rows(ids, rows.sources | source, rows.degree + 1, rows.gates, frozen, None, marks)
+        return Rows(ids, rows.sources | source, rows.degree + 1, rows.gates, frozen, None, frozenset({"masked"}))
 
 
 def broken_of(traces: Iterable[Rows]) -> Broken | None:
-    """Return why what is made of several tensors is no polynomial; it is a size if all of them are."""
-    reasons = [each.broken for each in traces]
-    found = [each for each in reasons if each is not None]
-    if not found:
+    """Return why a result of several tensors is not a polynomial; it is a scale if all of them are."""
+    broken = [rows.broken for rows in traces]
+    reasons = [reason for reason in broken if reason is not None]
+    if not reasons:
         return None
-    worst = min(found, key=lambda each: each.scale)
-    return worst if len(found) == len(reasons) else worst._replace(scale=False)
+    worst = min(reasons, key=lambda reason: reason.scale)
+    return worst if len(reasons) == len(broken) else worst._replace(scale=False)
 
 
 def _common_shape(*tensors: Tensor) -> torch.Size:
-    """Return the shape to which tensors broadcast; torch's own function takes its time."""
+    """Return the shape to which tensors broadcast; ``torch.broadcast_shapes`` is slow."""
     shape = tensors[0].shape
     return shape if all(t.shape == shape for t in tensors) else torch.broadcast_shapes(*(t.shape for t in tensors))
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
     return a is b or (a.shape == b.shape and torch.equal(a, b))
+
+
+def with_dims(ids: Tensor, dims: int) -> Tensor:
+    """Return ids with the leading dimensions of size one that broadcasting adds."""
+    return ids.view([1] * (dims - ids.dim()) + list(ids.shape))
+
+
+def indexed_shape(small: Sequence[int], full: Sequence[int], indices: Sequence[Tensor | None]) -> torch.Size:
+    """Return ``small`` with the full size in every dimension that is indexed."""
+    shape, dim = list(small), 0
+    for index in indices:
+        spans = 1
+        if index is not None:
+            spans = index.dim() if index.dtype in (torch.bool, torch.uint8) else 1
+            shape[dim : dim + spans] = full[dim : dim + spans]
+        dim += spans
+    return torch.Size(shape)
+
+
+def shrink_index(index: Tensor, dim: int, ids: Tensor) -> Tensor:
+    """Return the index of a gather or scatter without the channels to which it was expanded."""
+    for d in range(index.dim()):
+        if d != dim % index.dim() and ids.size(d) == 1 and index.size(d) > 1 and index.stride(d) == 0:
+            index = index.narrow(d, 0, 1)
+    return index

@@ -15,65 +15,46 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking import nonlinear, unseen
 from captum_goat.tracking.errors import by_hand, no_rule
-from captum_goat.tracking.memory import seen_through, still_edges, written_to
 from captum_goat.tracking.operations import Operation, aten, operation_of
-from captum_goat.tracking.registry import (
-    DEPENDENCE,
-    MOVES,
-    REFUSED,
-    RULES,
-    Call,
-    Result,
-    edges_of_pointwise,
-    tensors_in,
-)
-from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Unmasked, Unsupported
-from captum_goat.tracking.traces import Traces
+from captum_goat.tracking.registry import DEPENDS, MOVES, REFUSED, RULES, Call, Result, edges_of_pointwise, tensors_in
+from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Traces, Unmasked, Unsupported
 
 
 class RowTracker(TorchDispatchMode):
-    """Track edges and rows through every operation while it is entered.
-
-    Args:
-        names: The path of each module, for messages.
-
-    Attributes:
-        graph: Which rows read which, as far as is known.
-        set_aside: The depth of nested ``propagate`` calls of layers with ``explain=False``.
-    """
+    """Track edges and rows through every operation while it is entered."""
 
     def __init__(self, names: Mapping[Module, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.graph = RowGraph()
-        self.set_aside = 0
-        self.names = names
+        self.graph = RowGraph()  # which rows read which
+        self.set_aside = 0  # the depth of nested `propagate` calls of layers with `explain=False`
+        self.names = names  # the path of each module, for error messages
         self._traces = Traces[Trace]()
-        self._squashes = False
-        self._squashed: Any = WeakTensorKeyDictionary()
+        self.set = self._traces.set  # sets the trace of a tensor; `None` if no edge reaches it
+        self.traced_views = self._traces.views  # returns the tensors with a trace that are views
+        self._squashes, self._squashed = False, Traces[int]()
+        self.squashed = self._squashed.get  # returns the number of the softmax or sigmoid call that a tensor comes from
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from wrapping every call below, which would take longer than the call."""
+        """Keep torch from wrapping every call of the method below: that takes longer than the call."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run ``func`` and give its result the rows that its rule says."""
+        """Run ``func`` and set the rows of its result by its rule."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         operation = operation_of(func)
         if self._squashes and args and isinstance(args[0], Tensor):
             self._follow_squashed(operation, args[0], out)
-        # What is overwritten has no part in the result.
-        read = args[1:] if operation.overwrites else args
+        read = args[1:] if operation.overwrites else args  # the result does not depend on what is overwritten
         traced = []
-        for each in tensors_in((*read, *kwargs.values()) if kwargs else read):
-            if (trace := self.get(each)) is not None:
-                traced.append((each, trace))
+        for tensor in tensors_in((*read, *kwargs.values()) if kwargs else read):
+            if (trace := self.get(tensor)) is not None:
+                traced.append((tensor, trace))
         if operation.random and _is_random(func, args, kwargs):
             self._assign(out, Unsupported(operation.packet.__name__, self.place()))
         elif traced:
@@ -86,31 +67,26 @@ class RowTracker(TorchDispatchMode):
         return out
 
     def set_squashed(self, tensor: Tensor, number: int) -> None:
-        """Follow the result of a softmax or sigmoid, the call of this number, to see whether it is the output."""
-        self._squashed[tensor] = number
+        """Follow the result of a softmax or sigmoid, call ``number``, to see whether it is the output."""
+        self._squashed.set(tensor, number)
         self._squashes = True
-
-    def squashed(self, tensor: Tensor) -> int | None:
-        """Return the number of the softmax or sigmoid of which a tensor is a part, or the whole."""
-        number: int | None = self._squashed.get(tensor)
-        return number
 
     def _follow_squashed(self, operation: Operation, value: Tensor, out: Any) -> None:
         if operation.mutable:
             root = value if value._base is None else value._base
-            for each in [each for each in self._squashed if each is root or each._base is root]:
-                del self._squashed[each]
+            for tensor in (root, *(view for view in self._squashed.views() if view._base is root)):
+                self._squashed.set(tensor, None)
         elif (number := self.squashed(value)) is not None:
-            for each in tensors_in([out]):
-                if each.is_floating_point() and (operation.packet in MOVES or operation.packet is aten._to_copy):
-                    self._squashed[each] = number
+            for tensor in tensors_in([out]):
+                if tensor.is_floating_point() and (operation.packet in MOVES or operation.packet is aten._to_copy):
+                    self._squashed.set(tensor, number)
 
     def _infer(self, call: Call, traced: list[tuple[Tensor, Trace]]) -> Result:
-        for _, trace in traced:
+        traces = [trace for _, trace in traced]
+        for trace in traces:
             if isinstance(trace, Unsupported):
                 return trace
-        traces = [trace for _, trace in traced]
-        broken = [(each, trace.broken) for each, trace in traced if isinstance(trace, Rows) and trace.broken]
+        broken = [(tensor, trace.broken) for tensor, trace in traced if isinstance(trace, Rows) and trace.broken]
         if not broken:
             return self._by_rule(call, traces)
         read: set[int] = set()
@@ -120,8 +96,8 @@ class RowTracker(TorchDispatchMode):
             return self.get(argument)
 
         result = self._by_rule(call._replace(trace=trace_of), traces)
-        for each, reason in broken:
-            if id(each) not in read:  # it was an index, say: what the result depends on is not known
+        for tensor, reason in broken:
+            if id(tensor) not in read:  # an index for example, so that it is unknown what the result depends on
                 return Unsupported(reason.operation, reason.place)
         return result
 
@@ -132,8 +108,8 @@ class RowTracker(TorchDispatchMode):
         if (what := unseen.misuse(watched, self._layer)) is not None:
             return Unsupported(what, self.place(), by_hand=True)
         if not any(isinstance(trace, Rows) for trace in traces):
-            found = unseen.infer(watched, self._layer)
-            return self._by_rule_alone(call, traces) if found is unseen.BY_RULE else found
+            unmasked = unseen.infer(watched, self._layer)
+            return self._by_rule_alone(call, traces) if unmasked is unseen.BY_RULE else unmasked
         return unseen.marked(watched, self._by_rule_alone(call, traces), self._layer)
 
     def _by_rule_alone(self, call: Call, traces: list[Trace]) -> Result:
@@ -147,43 +123,41 @@ class RowTracker(TorchDispatchMode):
         return result
 
     def _broken(self, call: Call) -> Result:
-        """Return what the result of an operation that is not linear depends on."""
-        operation = call.operation.packet
-        if operation in DEPENDENCE:
-            result = DEPENDENCE[operation](call)
-        else:
-            result = nonlinear.pointwise(call) if call.operation.pointwise else REFUSED
-        results = result if isinstance(result, list) else [result]
-        if not all(isinstance(each, Rows) for each in results):
-            return Unsupported(operation.__name__, self.place())
-        scale = nonlinear.is_scale(call)
-        found: list[Trace | None] = []
-        for each in results:
-            assert isinstance(each, Rows)
-            reason = each.broken or Broken(operation.__name__, self.place(), scale)
-            found.append(each._replace(broken=reason._replace(scale=reason.scale and scale)))
-        return found if isinstance(result, list) else found[0]
+        """Return what the result of a nonlinear operation depends on."""
+        packet = call.operation.packet
+        rule = DEPENDS.get(packet, nonlinear.pointwise if call.operation.pointwise else None)
+        result = REFUSED if rule is None else rule(call)
+        results = [rows for rows in (result if isinstance(result, list) else [result]) if isinstance(rows, Rows)]
+        if len(results) != (len(result) if isinstance(result, list) else 1):
+            return Unsupported(packet.__name__, self.place())
+        scale, broken = nonlinear.is_scale(call), list[Trace | None]()
+        for rows in results:
+            reason = rows.broken or Broken(packet.__name__, self.place(), scale)
+            broken.append(rows._replace(broken=reason._replace(scale=reason.scale and scale)))
+        return broken if isinstance(result, list) else broken[0]
 
     def _assign(self, out: Any, result: Result) -> None:
         if isinstance(out, Tensor) and not isinstance(result, list):
             self.set(out, result)
-            return
-        tensors = tensors_in([out])
-        for tensor, trace in zip(tensors, result if isinstance(result, list) else [result] * len(tensors), strict=True):
-            self.set(tensor, trace)
+        else:
+            tensors = tensors_in([out])
+            results = result if isinstance(result, list) else [result] * len(tensors)
+            for tensor, trace in zip(tensors, results, strict=True):
+                self.set(tensor, trace)
 
     def _spoil(self, view: Tensor, operation: Operation) -> None:
-        """Say what became of the tensor behind a view that was written to, and of its other views."""
+        """Set the traces of the tensor behind a view that was written to, and of its other views."""
         base, written = view._base, self.get(view)
         if isinstance(written, Rows | Unsupported):
             self._write(view, written, operation)
-        elif base is not None and not still_edges(base, self.get(base), view, written):
+        elif base is not None and not _still_edges(base, self.get(base), view, written):
             self.set(base, None)
 
     def _overwrite(self, out: Tensor, operation: Operation) -> None:
-        """Say what became of a tensor that constants were written to, and of what is behind it."""
-        base, constants = out._base, torch.full([1] * out.dim(), NO_ROW, device=out.device)
+        """Set the traces of a tensor to which constants were written, and of the tensor behind it."""
+        base = out._base
         if base is not None and isinstance(self.get(base), Rows | Unsupported):
+            constants = torch.full([1] * out.dim(), NO_ROW, device=out.device)
             self._write(out, Rows(constants, frozenset(), 0, 0), operation)
         elif base is not None:
             self.set(base, None)
@@ -191,7 +165,7 @@ class RowTracker(TorchDispatchMode):
 
     def _write(self, view: Tensor, written: Rows | Unsupported, operation: Operation) -> None:
         root = view if view._base is None else view._base
-        now = written if root is view else written_to(root, self.get(root), view, written)
+        now = written if root is view else _written_to(root, self.get(root), view, written)
         spoilt = Unsupported(f"{operation.packet.__name__} into a view of a tensor", self.place())
         for other in self.traced_views():
             if other is not view and other._base is root:
@@ -199,27 +173,23 @@ class RowTracker(TorchDispatchMode):
         self.set(root, now or spoilt)
 
     def get(self, tensor: Any) -> Trace | None:
-        """Return what is known of a tensor; ``None`` when no edge reaches it."""
+        """Return the trace of a tensor; ``None`` when no edge reaches it."""
         if not isinstance(tensor, Tensor):
             return None
         trace = self._traces.get(tensor)
-        if trace is None and (base := tensor._base) is not None:  # which may have been written to since
-            return seen_through(base, self._traces.get(base), tensor)
-        return trace
-
-    def traced_views(self) -> Iterator[Tensor]:
-        """Return the views among the tensors of which something is known."""
-        return self._traces.views()
-
-    def set(self, tensor: Tensor, trace: Trace | None) -> None:
-        """Say what a tensor is made of."""
-        self._traces.set(tensor, trace)
+        if trace is not None or (base := tensor._base) is None:
+            return trace
+        behind = self._traces.get(base)  # which may have been written to since the view was made
+        if isinstance(behind, Rows) and base.is_contiguous():
+            ids = behind.ids.expand(base.shape).contiguous()
+            return behind._replace(ids=_without_channels(_ids_of_view(ids, base, tensor)))
+        return behind if isinstance(behind, Unsupported) else None
 
     def rows(self, tensor: Tensor) -> Rows | None:
-        """Return the rows of a tensor; ``None`` when no edge reaches it.
+        """Return the rows of a tensor, if edges reach it.
 
         Raises:
-            UnsupportedModelError: If an operation without a rule had a part in it.
+            UnsupportedModelError: If it depends on an operation without a rule.
         """
         self.check_by_layers(tensor)
         trace = self.get(tensor)
@@ -229,7 +199,7 @@ class RowTracker(TorchDispatchMode):
         return trace if isinstance(trace, Rows) else None
 
     def check_by_layers(self, tensor: Tensor) -> None:
-        """Raise UnsupportedModelError for what is made of messages that no layer has passed."""
+        """Raise UnsupportedModelError if a tensor depends on messages that were passed outside of layers."""
         trace = self.get(tensor)
         if isinstance(trace, Unsupported) and trace.by_hand:
             raise by_hand(trace.operation, trace.place)
@@ -239,7 +209,7 @@ class RowTracker(TorchDispatchMode):
             raise by_hand(f"{trace.operation} over the edges outside of message passing", self.place())
 
     def edges(self, edge_index: Tensor) -> Tensor | None:
-        """Return the edge of each column of an ``edge_index`` (-1: none); ``None`` when it was not tracked."""
+        """Return the edge of each column of an ``edge_index`` (-1: none); ``None`` if that is unknown."""
         trace = self.get(edge_index)
         if not isinstance(trace, Edges):
             return None
@@ -248,12 +218,12 @@ class RowTracker(TorchDispatchMode):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let operations pass unseen."""
+        """Do not see operations."""
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             yield
 
     def around_propagate(self, step: int, explained: bool) -> None:
-        """Note that message passing begins (1) or ends (-1), in a layer that is explained or set aside."""
+        """Note that message passing begins (1) or ends (-1) in a layer, which may have ``explain=False``."""
         if explained:
             self.graph.propagating += step
         else:
@@ -261,30 +231,59 @@ class RowTracker(TorchDispatchMode):
 
     def place(self) -> str:
         """Return the path of the innermost module of the model that is running."""
-        module = self._running()
-        return "the model" if module is None else self.name_of(module)
+        return self._running() or "the model"
 
-    def name_of(self, module: Module) -> str:
-        """Return the path and the class of a module."""
-        name, kind = self.names[module], type(module).__name__
-        return f"'{name}' ({kind})" if name else f"the model ({kind})"
+    def _layer(self) -> str:
+        return self._running(MessagePassing)
 
-    def _running(self, kind: type[Module] = Module) -> Module | None:
+    def _running(self, kind: type[Module] = Module) -> str:
         frame = sys._getframe().f_back
         while frame is not None:
             module = frame.f_locals.get("self")
             if isinstance(module, kind) and module in self.names:
-                return module
+                name = self.names[module]
+                return (f"'{name}'" if name else "the model") + f" ({type(module).__name__})"
             frame = frame.f_back
-        return None
-
-    def _layer(self) -> str:
-        module = self._running(MessagePassing)
-        return "" if module is None else self.name_of(module)
+        return ""
 
 
 def _is_random(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a call does draw random numbers; dropout inside of another operation may be switched off."""
-    names = [each.name for each in func._schema.arguments]
-    given = {each.name: each.default_value for each in func._schema.arguments} | dict(zip(names, args)) | kwargs  # noqa: B905
-    return not any(name in given and not given[name] for name in ("dropout_p", "training", "train"))
+    """Return whether a call draws random numbers; dropout inside of another operation may be switched off."""
+    names = [argument.name for argument in func._schema.arguments]
+    defaults = {argument.name: argument.default_value for argument in func._schema.arguments}
+    values = defaults | dict(zip(names, args)) | kwargs  # noqa: B905
+    return not any(name in values and not values[name] for name in ("dropout_p", "training", "train"))
+
+
+def _written_to(base: Tensor, before: Trace | None, view: Tensor, written: Rows | Unsupported) -> Trace | None:
+    """Return the trace of a tensor after a write to a view of it; ``None`` if it is unknown."""
+    if view.shape == base.shape and view.stride() == base.stride():
+        return written
+    if isinstance(written, Unsupported) or isinstance(before, Edges | Unsupported) or not base.is_contiguous():
+        return None
+    ids = torch.full(base.shape, NO_ROW, device=base.device)
+    if isinstance(before, Rows):
+        ids.copy_(before.ids.expand(base.shape))
+    _ids_of_view(ids, base, view).copy_(written.ids.expand(view.shape))
+    rows = [before, written] if isinstance(before, Rows) else [written]
+    return Rows.joined(rows, _without_channels(ids), constants=len(rows) < 2)
+
+
+def _still_edges(base: Tensor, before: Trace | None, view: Tensor, written: Trace | None) -> bool:
+    """Return whether columns belong to the same edges after a write to a view, as where indices are shifted."""
+    if not isinstance(before, Edges) or not isinstance(written, Edges) or not base.is_contiguous():
+        return not isinstance(before, Edges) and written is None
+    ids = before.ids.expand(base.shape).contiguous()
+    return torch.equal(_ids_of_view(ids, base, view), written.ids.expand(view.shape))
+
+
+def _ids_of_view(ids: Tensor, base: Tensor, view: Tensor) -> Tensor:
+    return ids.as_strided(view.shape, view.stride(), view.storage_offset() - base.storage_offset())
+
+
+def _without_channels(ids: Tensor) -> Tensor:
+    """Return ids with size one in every dimension along which they do not change."""
+    for d, size in enumerate(ids.shape):
+        if size > 1 and bool((ids == (first := ids.narrow(d, 0, 1))).all()):
+            ids = first
+    return ids

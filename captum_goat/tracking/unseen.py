@@ -1,9 +1,9 @@
-"""Message passing that is not done by layers of torch_geometric, and so cannot be masked: found, to be refused.
+"""Find message passing outside of torch_geometric's layers, where edges cannot be masked, so that it is refused.
 
-Who passes messages by hand gathers values of nodes at the edges, and sums them up at nodes again; or makes a matrix of
-the edges, and multiplies by it. So what is gathered, summed up and made of edges is marked, whether variables reach it
-(:attr:`Rows.marks`) or not (:class:`Unmasked`). Sums over edges that go back to the edges are harmless: degree
-normalisation and softmax are made of such.
+Code that passes messages by hand gathers values of nodes at the edges and sums them at nodes, or multiplies by a matrix
+that it made of the edges. So values that are gathered, summed or made of edges are marked: in :attr:`Rows.marks` if
+variables reach them, else as :class:`Unmasked`. Sums over edges that are gathered at the edges again are harmless:
+degree normalisation and softmax do that.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ BY_RULE = Unmasked("", "")
 
 
 def misuse(call: Call, layer: Callable[[], str]) -> str | None:
-    """Return what a call does by hand that a layer should do; ``None`` if nothing.
+    """Return what a call does that only a layer should do; ``None`` if nothing.
 
-    Args:
-        call: The call.
-        layer: Returns the message passing layer that is running, if any: it may compute degrees.
+    ``layer`` returns the name of the message passing layer that is running, if any: it may compute degrees.
     """
     operation = call.operation
     by_matrix = (operation.multiplies or operation.looks_up) and _multiplies_edges(call)
@@ -41,27 +39,23 @@ def misuse(call: Call, layer: Callable[[], str]) -> str | None:
 
 def _multiplies_edges(call: Call) -> bool:
     tensors = _tensors(call)
-    for number, each in enumerate(tensors):
-        others = [other for other in tensors if other is not each and not _is_parameter(other)]
-        if others and (_kind(call, each) in ("edges", STRUCTURE)):
-            return True
-        last = number == len(tensors) - 1 and call.operation.multiplies
-        if last and others and _kind(call, each) == GATHERED:  # its rows, the edges, are summed up
+    for number, tensor in enumerate(tensors):
+        if all(other is tensor or _is_parameter(other) for other in tensors):
+            continue
+        kind, last = _kind(call, tensor), number == len(tensors) - 1 and call.operation.multiplies
+        if kind in ("edges", STRUCTURE) or (last and kind == GATHERED):  # the rows of the last, the edges, are summed
             return True
     return False
 
 
 def _masks_by_edges(call: Call) -> bool:
-    """Return whether values of nodes are chosen or weighed by a matrix of nodes and nodes."""
+    """Return whether values of nodes are selected or weighted by a matrix whose rows and columns are nodes."""
     tensors = _tensors(call)
-    if not any(_kind(call, each) in ("edges", STRUCTURE) and _is_matrix(each) for each in tensors):
+    if not any(_kind(call, tensor) in ("edges", STRUCTURE) and _is_matrix(tensor) for tensor in tensors):
         return False
-    values = [each for each in tensors if isinstance(call.trace(each), Rows)]
-    if call.operation.masks:
-        values += [
-            each for each in tensors if call.trace(each) is None and _is_matrix(each) and not _is_parameter(each)
-        ]
-    return bool(values)
+    traces = [(tensor, call.trace(tensor)) for tensor in tensors]
+    plain = [tensor for tensor, trace in traces if trace is None and not _is_parameter(tensor)]
+    return any(isinstance(trace, Rows) for _, trace in traces) or (call.operation.masks and any(map(_is_matrix, plain)))
 
 
 def _sums_by_hand(call: Call, layer: str) -> bool:
@@ -78,7 +72,7 @@ def _sums_by_hand(call: Call, layer: str) -> bool:
 
 
 def _sums_up(call: Call) -> bool:
-    """Return whether a scatter adds to what is there, else it replaces it."""
+    """Return whether a scatter adds to the values that are there, else it replaces them."""
     return bool(call.argument(3, "accumulate", False)) if call.operation.puts else call.operation.sums
 
 
@@ -100,71 +94,67 @@ def _reduces_edges(call: Call) -> bool:
 
 
 def infer(call: Call, layer: Callable[[], str]) -> Unmasked | None:
-    """Return the trace of results that no variable reaches; :data:`BY_RULE` if the rules for edges apply."""
+    """Return the trace of a result that no variable reaches; :data:`BY_RULE` if the rules for edges apply."""
     operation, out = call.operation, call.out
-    kinds = {_kind(call, each) for each in _tensors(call)}
-    found: str | None = None
+    kinds = {_kind(call, tensor) for tensor in _tensors(call)}
+    kind: str | None = None
     if operation.gathers and _gathers_at_edges(call):
         if isinstance(call.trace(call.args[0]), Edges):
             return BY_RULE
         foreign = _kind(call, call.args[0]) == SUMMED and layer() not in _layers(call)
-        found = (SUMMED if foreign else GATHERED) if out.is_floating_point() else None
+        kind = (SUMMED if foreign else GATHERED) if out.is_floating_point() else None
     elif operation.scatters and _index_is_edges(call):
-        found = _of_scattered(call)
+        kind = _kind(call, _source(call))
+        if kind not in (GATHERED, SUMMED):
+            kind = None if call.graph.propagating else STRUCTURE
+        elif _sums_up(call):
+            kind = SUMMED
     elif operation.gathers and call.trace(call.args[0]) is None:
-        found = None  # a table of constants, looked up
+        kind = None  # a table of constants, looked up
     elif operation.multiplies and kinds <= {STRUCTURE, None} and None in kinds:
-        found = None  # features made of degrees, times parameters
-    elif known := kinds & {MASKED, SUMMED, GATHERED, STRUCTURE}:
-        found = next(each for each in (MASKED, SUMMED, GATHERED, STRUCTURE) if each in known)
+        kind = None  # features made of degrees, times parameters
+    elif kinds & {MASKED, SUMMED, GATHERED, STRUCTURE}:
+        kind = next(known for known in (MASKED, SUMMED, GATHERED, STRUCTURE) if known in kinds)
     elif operation.packet in RULES or operation.pointwise or not isinstance(out, Tensor):
         return BY_RULE
     else:
-        found = STRUCTURE
-    if found is None:
+        kind = STRUCTURE
+    if kind is None:
         return None
-    earlier = _layers(call) if found == SUMMED else []
-    return Unmasked(found, operation.packet.__name__, earlier[0] if earlier else layer() if found == SUMMED else "")
+    earlier = _layers(call) if kind == SUMMED else []
+    return Unmasked(kind, operation.packet.__name__, earlier[0] if earlier else layer() if kind == SUMMED else "")
 
 
 def _gathers_at_edges(call: Call) -> bool:
-    """Return whether an index is made of edges; a mask only leaves some of them out."""
-    index = [each for each in _tensors(call) if each is not call.args[0] and each.dtype != torch.bool]
-    return any(_kind(call, each) == "edges" for each in index)
-
-
-def _of_scattered(call: Call) -> str | None:
-    kind = _kind(call, _source(call))
-    if kind in (GATHERED, SUMMED):
-        return SUMMED if _sums_up(call) else kind
-    return None if call.graph.propagating else STRUCTURE
+    """Return whether an index is made of edges; boolean masks only leave out some of them."""
+    indices = [tensor for tensor in _tensors(call) if tensor is not call.args[0] and tensor.dtype != torch.bool]
+    return any(_kind(call, index) == "edges" for index in indices)
 
 
 def marked(call: Call, result: Result, layer: Callable[[], str]) -> Result:
-    """Return rows with the marks that a call leaves on them."""
+    """Return the rows that a call returns with the marks that it leaves on them."""
     operation = call.operation
     if not isinstance(result, Rows):
         return result
     if operation.gathers and _gathers_at_edges(call):
-        summed = {mark for mark in result.marks if mark.startswith(SUMMED)}
-        here = {SUMMED + layer()} if summed else set()
+        here = {SUMMED + layer()} if is_summed(result) else set()
         return result._replace(marks=result.marks - here | {GATHERED})
     if operation.scatters and _sums_up(call) and _index_is_edges(call):
         sums = not call.graph.propagating or MASKED not in result.marks
         return result._replace(marks=frozenset({SUMMED + layer()} if sums and result.broken is None else {}))
-    foreign = {SUMMED + each for each in _layers(call)}
+    foreign = {SUMMED + name for name in _layers(call)}
     return result._replace(marks=result.marks | foreign) if foreign else result
 
 
 def _layers(call: Call) -> list[str]:
-    """Return the layers in which constants were summed up over edges."""
-    traces = [call.trace(each) for each in _tensors(call)]
+    """Return the layers in which constants were summed over edges."""
+    traces = [call.trace(tensor) for tensor in _tensors(call)]
     return [trace.layer for trace in traces if isinstance(trace, Unmasked) and trace.kind == SUMMED]
 
 
 def _index_is_edges(call: Call) -> bool:
-    index = call.args[1] if call.operation.puts else call.args[2:3]
-    return any(isinstance(call.trace(each), Edges) for each in index if isinstance(each, Tensor))
+    indices = call.args[1] if call.operation.puts else call.args[2:3]
+    return any(isinstance(call.trace(index), Edges) for index in indices)
 
 
 def _kind(call: Call, value: Any) -> str | None:
@@ -179,7 +169,7 @@ def _kind(call: Call, value: Any) -> str | None:
 
 
 def is_summed(rows: Rows) -> bool:
-    """Return whether rows are sums over edges that no mask has had a part in."""
+    """Return whether rows are sums over edges that were not masked."""
     return any(mark.startswith(SUMMED) for mark in rows.marks)
 
 

@@ -149,7 +149,7 @@ class Scene:
         try:
             expected = self.explain(GOAtAttribution(self.model))
         except ValueError:  # some edge is between two graphs by now
-            with pytest.raises(ValueError, match="rows that share edges"):
+            with pytest.raises(ValueError, match="share edges or inputs"):
                 self.explain(self.goat)
         else:
             for _ in range(2):
