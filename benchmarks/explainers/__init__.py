@@ -44,6 +44,7 @@ from benchmarks.explainers.relevance import GNNLRP
 from benchmarks.explainers.repeated import RepeatedGOAt
 from benchmarks.explainers.robust_counterfactual import RCExplainer
 from benchmarks.explainers.sampling import KernelShap, ShapleyValueSampling
+from benchmarks.explainers.shapley import GUIDED_SHAPLEY, GUIDED_SHAPLEY_MARGIN
 from benchmarks.explainers.subgraphx import SubgraphX
 from captum_goat.compare.explainers.interface import EdgeExplainer, Explainer, ExplainerSkippedError
 from captum_goat.compare.explainers.standard import (
@@ -81,6 +82,8 @@ EXPLAINERS: dict[str, type[Explainer]] = {
         GradientShap,
         GuidedBackprop,
         Deconvolution,
+        *GUIDED_SHAPLEY,
+        *GUIDED_SHAPLEY_MARGIN,
         ShapleyValueSampling,
         KernelShap,
         GNNExplainer,

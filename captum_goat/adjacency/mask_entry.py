@@ -16,7 +16,7 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat.adjacency.deletion import check_same, nearly_equal, running_without_edges, with_edges
 from captum_goat.adjacency.presence import SUMMING, EdgeSums, Gathering, Presence, entered
-from captum_goat.hooks.interception import intercepted, unchanged
+from captum_goat.hooks.interception import OnCall, intercepted, unchanged
 from captum_goat.inputs.copied_edges import CopiedEdges
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.rules.frozen_calls import changed_steps
@@ -319,7 +319,9 @@ class _CopiesWatcher:
         self._copies.mark(masked, messages, call)
 
 
-def masked_output(graph: GraphInputs, mask: Tensor, entry: Entry = AtMessages, count: int = 1) -> Tensor:
+def masked_output(
+    graph: GraphInputs, mask: Tensor, entry: Entry = AtMessages, count: int = 1, on_call: OnCall | None = None
+) -> Tensor:
     """Call a model with a mask ``[E]`` on its edges.
 
     Args:
@@ -327,6 +329,7 @@ def masked_output(graph: GraphInputs, mask: Tensor, entry: Entry = AtMessages, c
         mask: The mask.
         entry: How the mask enters.
         count: The number of copies.
+        on_call: Called in place of operations with a rule, as :func:`~captum_goat.hooks.interception.intercepted` does.
 
     Raises:
         ValueError: If the output for one copy depends on the edges of another one.
@@ -334,7 +337,7 @@ def masked_output(graph: GraphInputs, mask: Tensor, entry: Entry = AtMessages, c
     tracker = RowTracker({module: name for name, module in graph.model.named_modules()})
     copies = CopiedEdges(tracker, graph.edge_sets, count)
     masks = entry(tracker, graph.edge_sets, mask, _CopiesWatcher(tracker, copies))
-    output = tensor_output(intercepted(graph, graph.model, tracker=tracker, **masks.hooks()))
+    output = tensor_output(intercepted(graph, graph.model, tracker=tracker, on_call=on_call, **masks.hooks()))
     masks.sites()
     tracker.check_by_layers(output)
     copies.check(output)
