@@ -13,14 +13,15 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.explain.algorithm.captum import CaptumModel
 
+from captum_goat.attribution import GOAtAttribution
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.inputs.attributed_inputs import flattened, restored
+from captum_goat.inputs.targets import Choice
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.runs.progress import progress_bar
-from captum_goat.shapley.coalitions import Coalitions, draw_coalitions
+from captum_goat.shapley.games import Games
 from captum_goat.shapley.guides import default_guides, own_guides
 from captum_goat.shapley.players import Players, edge_keys, game_signatures, games_of_columns, group_keys
-from captum_goat.shapley.regression import exact_values, guided_values
 from captum_goat.shapley.values import EdgeValues
 from captum_goat.wrapped_model import ExplainedModel
 
@@ -29,14 +30,16 @@ class ShapleyExplanation(NamedTuple):
     """Shapley values and what is known about them.
 
     Attributes:
-        attributions: The values, one tensor per edge mask.
-        errors: Their standard errors, in the same form.
-        delta: The completeness error of each graph or mask.
+        attributions: The values, one tensor per edge mask, for each target.
+        deltas: The completeness error of each graph or mask, for each target.
+        output: The model's output.
+        errors: The standard errors of the values, in the form of the values.
     """
 
-    attributions: list[Tensor]
-    errors: list[Tensor]
-    delta: Tensor
+    attributions: list[tuple[Tensor, ...]]
+    deltas: list[Tensor]
+    output: Tensor
+    errors: list[tuple[Tensor, ...]]
 
 
 class GuidedShapley(Attribution):
@@ -121,6 +124,7 @@ class GuidedShapley(Attribution):
         self.guides = None if guides is None else tuple(guides)
         self.n_samples, self.regularization = n_samples, float(regularization)
         self.margin, self.random_state = margin, random_state
+        self._goats: dict[str, GOAtAttribution] = {}
 
     @log_usage()
     def attribute(
@@ -161,53 +165,94 @@ class GuidedShapley(Attribution):
             ValueError: If the model is in training mode or the arguments do not fit together.
             UnsupportedModelError: If the model's edges can neither be deleted nor masked.
         """
-        samples = self.n_samples if n_samples is None else n_samples
-        _check_samples(samples)
-        explanation = self._explain(inputs, target, additional_forward_args, feature_mask, samples, show_progress)
-        results = [restored(inputs, explanation.attributions)]
-        results += [explanation.delta] if return_convergence_delta else []
-        results += [restored(inputs, explanation.errors)] if return_standard_errors else []
+        explanation = self._explain(
+            inputs, Choice([target]), additional_forward_args, feature_mask, n_samples, show_progress=show_progress
+        )
+        results = [restored(inputs, explanation.attributions[0])]
+        results += explanation.deltas if return_convergence_delta else []
+        results += [restored(inputs, explanation.errors[0])] if return_standard_errors else []
         return tuple(results) if len(results) > 1 else results[0]
 
     @restores_state
     def _explain(
-        self, inputs: Any, target: Any, arguments: Any, feature_mask: Any, n_samples: int, show_progress: bool
+        self,
+        inputs: Any,
+        choice: Choice,
+        arguments: Any,
+        feature_mask: Any = None,
+        n_samples: int | None = None,
+        *,
+        games: Tensor | None = None,
+        show_progress: bool = False,
     ) -> ShapleyExplanation:
+        """Explain the chosen targets, given the game of each edge if the arguments do not tell it."""
+        samples = self.n_samples if n_samples is None else n_samples
+        _check_samples(samples)
         with outside_inference_mode():
             request = self._explained.request(inputs, arguments)
             switch_off_autocast(request.device)
             if request.rows_are_examples:
                 raise ValueError("Expected a graph with edges among the arguments (got none).")
             graph, masks = request.graph, request.inputs.masks
-            values = EdgeValues(request, target, self.at, margin=self.margin)
-            games = games_of_columns(graph, request.count, values.num_games)
+            first = EdgeValues(request, choice.first, self.at, margin=self.margin)
+            count = first.num_games
+            games = games_of_columns(graph, request.count, count) if games is None else games
             if feature_mask is None:
-                keys = edge_keys(graph, len(values.mask))
+                keys = edge_keys(graph, len(first.mask))
             else:
                 keys = group_keys(flattened(feature_mask, inputs), masks)
-            players = Players.of(keys, games, values.num_games, values.mask.view(-1) != 0)
-            position = players.shuffled(game_signatures(graph, games, values.num_games))
-            if self.guides is None:
-                columns = default_guides(self._explained, values, inputs, target, arguments)
-            else:
-                columns = own_guides(self.guides, values, inputs, target, arguments)
-            game = _Games(players, position, n_samples, self.random_state)
-            with progress_bar(2 * game.num_pairs, "coalition", show_progress) as advance:
-                differences = game.differences(values, advance)
-            totals = values.whole - values.empty
-            found, errors = game.solve(differences, totals, columns.t().double(), self.regularization)
-            dtype = masks[0].dtype
-            delta = totals.new_zeros(len(totals)).index_add_(0, players.game, found.to(dtype).double()) - totals
-            sizes = [mask.size(-1) for mask in masks]
+            players = Players.of(keys, games, count, first.mask.view(-1) != 0)
+            drawn = Games(players, players.shuffled(game_signatures(graph, games, count)), samples, self.random_state)
+            solved, targets = [], choice(first.output)
+            with progress_bar(2 * drawn.num_pairs * len(targets), "coalition", show_progress) as advance:
+                for number, target in enumerate(targets):
+                    values = EdgeValues(request, Choice([target]), self.at, margin=self.margin) if number else first
+                    solved.append(self._solve(drawn, values, inputs, arguments, advance))
+        dtype, sizes = masks[0].dtype, [mask.size(-1) for mask in masks]
 
-            def per_mask(per_player: Tensor) -> list[Tensor]:
-                parts = players.per_column(per_player, shared=feature_mask is None).view(len(values.mask), -1)
-                return [
-                    part.reshape(mask.shape).to(dtype)
-                    for part, mask in zip(parts.split(sizes, dim=1), masks, strict=True)
-                ]
+        def per_mask(per_player: Tensor) -> tuple[Tensor, ...]:
+            parts = players.per_column(per_player, shared=feature_mask is None).view(len(first.mask), -1).to(dtype)
+            return tuple(part.reshape(mask.shape) for part, mask in zip(parts.split(sizes, dim=1), masks, strict=True))
 
-            return ShapleyExplanation(per_mask(found), per_mask(errors), delta.to(dtype))
+        def delta(found: Tensor, totals: Tensor) -> Tensor:
+            sums = torch.zeros_like(totals).index_add_(0, players.game, found.to(dtype).double())
+            return (sums - totals).to(dtype)
+
+        return ShapleyExplanation(
+            [per_mask(found) for found, _, _ in solved],
+            [delta(found, totals) for found, _, totals in solved],
+            first.output,
+            [per_mask(errors) for _, errors, _ in solved],
+        )
+
+    def _solve(
+        self, games: Games, values: EdgeValues, inputs: Any, arguments: Any, advance: Callable[[int], object]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the values of all players, their standard errors, and what the players of each game have together."""
+        if self.guides is None:
+            columns = default_guides(self._goat, values, inputs, arguments)
+        else:
+            columns = own_guides(self.guides, values, inputs, arguments)
+        totals = values.whole - values.empty
+        differences = games.differences(values, advance)
+        return *games.solve(differences, totals, columns.t().double(), self.regularization), totals
+
+    def _goat(self, at: str) -> GOAtAttribution:
+        """Return GOAt, always the same object, because it checks a model once."""
+        if at not in self._goats:
+            self._goats[at] = GOAtAttribution(self._explained._replace(at=at))
+        return self._goats[at]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that decide the attributions, by name."""
+        names = ("guides", "n_samples", "regularization", "at", "margin", "random_state")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def mask_type(self) -> str:
+        """What is attributed: ``"edge"``."""
+        return "edge"
 
     @property
     def model(self) -> Module:
@@ -227,65 +272,6 @@ class GuidedShapley(Attribution):
     def get_name(cls) -> str:
         """Return the method's name."""
         return "Guided Shapley"
-
-
-class _Games:
-    """The coalitions of all games. Games with as many players have the same ones, with players in other orders."""
-
-    def __init__(self, players: Players, position: Tensor, n_samples: int, seed: int) -> None:
-        self._players = players
-        counts = players.counts
-        self._drawn: list[tuple[Coalitions, Tensor, Tensor]] = []  # with the games, and their players [games, M]
-        for count in counts.unique().tolist():
-            games = (counts == count).nonzero().view(-1)
-            mine = (counts == count)[players.game].nonzero().view(-1)
-            place = players.game[mine] * max(count, 1) + position[mine]
-            drawn = draw_coalitions(count, n_samples // 2, seed)
-            self._drawn.append((drawn, games, mine[place.argsort()].view(len(games), count)))
-        self.num_pairs = max((len(drawn.members) for drawn, _, _ in self._drawn), default=0)
-
-    def differences(self, values: EdgeValues, advance: Callable[[int], object]) -> Tensor:
-        """Evaluate all coalitions; return what each is worth more than its complement, ``[pairs, G]``."""
-        players = self._players
-        device = players.number.device
-        # A game with fewer pairs than others repeats the one of no players; the last column is for absent edges.
-        members = torch.zeros(self.num_pairs, len(players.game) + 1, dtype=torch.bool, device=device)
-        for drawn, _, mine in self._drawn:
-            rows = torch.arange(len(drawn.members), device=device)
-            members[rows.view(-1, 1, 1), mine] = drawn.members.to(device).unsqueeze(1)
-        kept = members[:, players.number]
-        pairs = torch.stack([kept, ~kept & (players.number >= 0)], dim=1)
-        if not self.num_pairs:
-            return values.whole.new_zeros(0, len(values.whole))
-        return -values(pairs.flatten(0, 1), advance).view(self.num_pairs, 2, -1).diff(dim=1).squeeze(1)
-
-    def solve(
-        self, differences: Tensor, totals: Tensor, columns: Tensor, regularization: float
-    ) -> tuple[Tensor, Tensor]:
-        """Return the values of all players and their standard errors, ``[P]``.
-
-        Args:
-            differences: What coalitions are worth more than their complements, ``[pairs, G]``.
-            totals: What all players of a game are worth, ``[G]``.
-            columns: The guides, ``[columns, K]``.
-            regularization: The penalty.
-        """
-        of_players = self._players.totals(columns)
-        values = totals.new_zeros(len(of_players))
-        errors = torch.zeros_like(values)
-        for drawn, games, mine in self._drawn:
-            own = differences[: len(drawn.members), games].t()
-            if not mine.numel():
-                continue
-            if drawn.is_complete:
-                values[mine] = exact_values(drawn, own, totals[games])
-                continue
-            guides = of_players[mine]
-            norms = guides.norm(dim=1, keepdim=True)
-            guides = torch.where(norms > 0, guides / norms, 0.0)
-            solution = guided_values(drawn, own, totals[games], guides, regularization)
-            values[mine], errors[mine] = solution.values, solution.errors
-        return values, errors
 
 
 def _check_samples(n_samples: Any) -> None:

@@ -10,35 +10,31 @@ import torch
 from captum.attr import Attribution, GradientAttribution
 from torch import Tensor
 
-from captum_goat.attribution import GOAtAttribution
 from captum_goat.inputs.attributed_inputs import flattened
 from captum_goat.shapley.values import EdgeValues
 from captum_goat.tracking import UnsupportedModelError
-from captum_goat.wrapped_model import ExplainedModel
 
 _logger = logging.getLogger(__name__)
 
 _PATH_POINTS = 4  # the middles of as many equal parts of the path from no edges to the graph
 
 
-def default_guides(explained: ExplainedModel, values: EdgeValues, inputs: Any, target: Any, arguments: Any) -> Tensor:
+def default_guides(goats: Callable[[str], Attribution], values: EdgeValues, inputs: Any, arguments: Any) -> Tensor:
     """Return GOAt's attributions and the gradients on four parts of the path of integrated gradients, ``[K, columns]``.
 
     Where a model does not allow one of them at the adjacency, it is taken at the messages, or left out.
 
     Args:
-        explained: The model.
+        goats: Returns GOAt with masks that enter at a place.
         values: The explained numbers.
         inputs: The edge masks as the user passed them.
-        target: What is explained.
         arguments: The model's other arguments.
     """
     places = ("adjacency", "message") if values.at == "adjacency" else ("message",)
     scales = (torch.arange(_PATH_POINTS, device=values.mask.device) + 0.5) / _PATH_POINTS
 
     def goat(at: str) -> Tensor:
-        method = GOAtAttribution(explained._replace(at=at))
-        return _columns(method.attribute(inputs, target, arguments), inputs, values).unsqueeze(0)
+        return _columns(goats(at).attribute(inputs, values.target, arguments), inputs, values).unsqueeze(0)
 
     def gradients(at: str) -> Tensor:
         return values.path_gradients(scales.to(values.mask.dtype), at)
@@ -47,9 +43,7 @@ def default_guides(explained: ExplainedModel, values: EdgeValues, inputs: Any, t
     return torch.cat([values.mask.new_empty(0, values.mask.numel()), *(guide for guide in found if guide is not None)])
 
 
-def own_guides(
-    guides: Sequence[Attribution | Tensor], values: EdgeValues, inputs: Any, target: Any, arguments: Any
-) -> Tensor:
+def own_guides(guides: Sequence[Attribution | Tensor], values: EdgeValues, inputs: Any, arguments: Any) -> Tensor:
     """Return the attributions of the user's own methods, ``[K, columns]``.
 
     Raises:
@@ -62,7 +56,7 @@ def own_guides(
             given = inputs
             if isinstance(guide, GradientAttribution) and isinstance(inputs, Tensor):
                 given = inputs.detach().clone().requires_grad_()  # or Captum warns that it does so itself
-            attributions = guide.attribute(given, target=target, additional_forward_args=arguments)
+            attributions = guide.attribute(given, target=values.target, additional_forward_args=arguments)
         found.append(_columns(attributions, inputs, values).unsqueeze(0))
     return torch.cat(found)
 

@@ -15,7 +15,7 @@ from captum_goat.adjacency.deletion import nearly_equal, running_without_edges, 
 from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
 from captum_goat.hooks.interception import OnCall, intercepted, unchanged
 from captum_goat.inputs.edge_masks import fallback_to_single_runs
-from captum_goat.inputs.graph_inputs import tensor_output
+from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.inputs.request import Request
 from captum_goat.inputs.targets import Choice, find_target
 from captum_goat.method.record import record
@@ -40,12 +40,14 @@ class EdgeValues:
     Args:
         request: The model, its arguments and the edge masks: one mask of a graph or of a batch of graphs, or several
             masks of one graph.
-        target: What is explained.
+        choice: What is explained, given the model's output; one target.
         at: ``"adjacency"``: edges that are not kept are deleted; ``"message"``: their messages are masked to 0;
             ``None`` for the first where the model runs without edges.
         margin: Whether the margin of a class is explained, its log-odds, instead of its logit.
 
     Attributes:
+        output: The model's output with all edges.
+        target: The explained target.
         at: Where edges are removed.
         mask: The masks, ``[B, E]``; B is 1 for one mask.
         per_mask: Whether there is one explained number per mask, else there is one per graph of the batch.
@@ -56,18 +58,21 @@ class EdgeValues:
         UnsupportedModelError: If the model does not run without edges, and ``at`` is ``"adjacency"``.
     """
 
-    def __init__(self, request: Request, target: Any, at: str | None = None, *, margin: bool = False) -> None:
+    def __init__(self, request: Request, choice: Choice, at: str | None = None, *, margin: bool = False) -> None:
         self._graph, self._finish, self._margin = request.graph, request.finish, margin
         self.per_mask = request.count is not None
         self.mask = torch.cat([mask.view(request.count or 1, -1) for mask in request.inputs.masks], dim=1)
         self._is_binary = bool(((self.mask == 0) | (self.mask == 1)).all())
         recorded = record(Subject(self._graph.model, self._graph.output_rows, (), (), self.mask.new_empty(0)))
         self._left_out = recorded.left_out
-        self._index = self._find_index(self._finished(recorded.output.unsqueeze(0))[0], target)
+        self.output = self._finished(recorded.output.unsqueeze(0))[0]
+        (self.target,) = choice(self.output)
+        self._index = self._find_index(self.output, self.target)
         self.at = at or "adjacency"
         if not self._is_binary and at != "message":
             self.at = self._place_of_numbers(at)
         self._at_once = 1  # it is not known yet whether copies of the graph are independent
+        self._usual: GraphInputs | None = None  # as many copies as are run at once
         ends = torch.tensor([[False], [True]], device=self.mask.device).expand(2, self.mask.numel())
         try:
             self.empty, self.whole = self(ends).unbind()
@@ -77,7 +82,7 @@ class EdgeValues:
             _logger.info("Edges cannot be deleted, so their messages are masked to 0: %s", error)
             self.at = "message"
             self.empty, self.whole = self(ends).unbind()
-        self._at_once = self._find_number_of_copies()
+        self._at_once, self._usual = self._find_number_of_copies(), None
 
     def _place_of_numbers(self, at: str | None) -> str:
         """Return where masks that are not zeros and ones enter."""
@@ -131,8 +136,7 @@ class EdgeValues:
         """Return the outputs ``[K, rows, ...]`` with some of the edges of masks, given the number of each mask."""
         if self.at == "message" or not self._is_binary:
             return self._masked(torch.where(kept, self.mask[number], 0.0), self.at)
-        graph = self._graph.copies(len(kept))
-        graph = with_edges(graph, self._side_by_side(kept & (self.mask[number] == 1)))
+        graph = with_edges(self._copies(len(kept)), self._side_by_side(kept & (self.mask[number] == 1)))
         with running_without_edges(graph):
             on_call = self._skip_last()
             run = graph.output_rows
@@ -141,9 +145,17 @@ class EdgeValues:
 
     def _masked(self, masks: Tensor, at: str) -> Tensor:
         """Return the outputs ``[K, rows, ...]`` for masks ``[K, E]``."""
-        graph, count = self._graph.copies(len(masks)), len(masks)
+        graph, count = self._copies(len(masks)), len(masks)
         output = masked_output(graph, self._side_by_side(masks), ENTRIES[at], count, on_call=self._skip_last())
         return self._finished(_split(output.view(1) if output.dim() == 0 else output, count))
+
+    def _copies(self, count: int) -> GraphInputs:
+        """Return copies of the graph side by side; those of the usual number are made once."""
+        if count != self._at_once:
+            return self._graph.copies(count)
+        if self._usual is None:
+            self._usual = self._graph.copies(count)
+        return self._usual
 
     def _finished(self, outputs: Tensor) -> Tensor:
         if self._finish is None:
