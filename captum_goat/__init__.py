@@ -3,7 +3,7 @@
 from captum_goat import rules
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk import check, explain_dataset, load_attributions
-from captum_goat.explainer import GOAtExplainer
+from captum_goat.explainer import CaptumGraphExplainer, GOAtExplainer
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.nodes import explain_nodes
@@ -12,6 +12,7 @@ from captum_goat.shapley import GuidedShapley
 from captum_goat.tracking import UnsupportedModelError
 
 __all__ = [
+    "CaptumGraphExplainer",
     "EdgeMaskedModel",
     "GOAtAttribution",
     "GOAtExplainer",

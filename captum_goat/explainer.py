@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
+from captum.attr import Attribution
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.functional import one_hot
@@ -151,6 +152,10 @@ class GOAtExplainer(ExplainerAlgorithm):
             return False
         return True
 
+    def _method(self, explained: ExplainedModel) -> Attribution:
+        """Return the method that attributes the output."""
+        return GOAtAttribution(explained, self.field, at=self.at, gates=self.gates)
+
     def _masks(self, graph: _ExplainedGraph, weights: Tensor) -> dict[str, Any]:
         """Attribute ``(weights * output).sum()``; the masks by name, of a heterogeneous graph dictionaries by type.
 
@@ -166,10 +171,59 @@ class GOAtExplainer(ExplainerAlgorithm):
 
         mask_type = "_and_".join(name.removesuffix("_mask") for name in inputs)
         explained = ExplainedModel(_ByName(graph), mask_type, weighted_sum)
-        goat = GOAtAttribution(explained, self.field, at=self.at, gates=self.gates)
+        method = self._method(explained)
         others = (graph.edge_index, *graph.kwargs.values())
-        masks = goat.attribute(tuple(inputs.values()), None, others if nodes else (graph.x, *others))
+        masks = method.attribute(tuple(inputs.values()), None, others if nodes else (graph.x, *others))
         return dict(zip(inputs, masks, strict=True))
+
+
+class CaptumGraphExplainer(GOAtExplainer):
+    r"""Any method of this package for :class:`torch_geometric.explain.Explainer`.
+
+    What is explained, and what becomes of signs, is as for :class:`GOAtExplainer`.
+
+    Args:
+        method: The class of the method, such as :class:`~captum_goat.GuidedShapley`, or another function of the model
+            that returns it.
+        **options: The method's options.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.explain import Explainer
+        >>> from torch_geometric.nn import GCN
+        >>> from captum_goat import CaptumGraphExplainer, GuidedShapley
+        >>> _ = torch.manual_seed(0)
+        >>> explainer = Explainer(
+        ...     GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3),
+        ...     algorithm=CaptumGraphExplainer(GuidedShapley, n_samples=16),
+        ...     explanation_type="model",
+        ...     edge_mask_type="object",
+        ...     model_config=dict(mode="multiclass_classification", task_level="node", return_type="raw"),
+        ... )
+        >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+        >>> explainer(x, edge_index, index=2).edge_mask.shape
+        torch.Size([4])
+    """
+
+    def __init__(self, method: Callable[..., Attribution], **options: Any) -> None:
+        if not callable(method) or isinstance(method, Module):
+            raise TypeError(
+                f"Expected the class of a method, such as GuidedShapley (got {type(method).__name__}). Its options "
+                "follow by name; the model is that of PyG's Explainer."
+            )
+        super().__init__()
+        self.method, self.options = method, options
+
+    def supports(self) -> bool:
+        """Return whether the settings can be explained; if not, an error is logged."""
+        if self.method is not GOAtAttribution and self.explainer_config.node_mask_type is not None:
+            logging.error(f"'{type(self).__name__}' expects 'node_mask_type' to be 'None'")
+            return False
+        return super().supports()
+
+    def _method(self, explained: ExplainedModel) -> Attribution:
+        return self.method(explained, **self.options)
 
 
 def _rows_times(mask: Tensor, scale: Tensor) -> Tensor:

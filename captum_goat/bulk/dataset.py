@@ -24,6 +24,7 @@ from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
 from captum_goat.runs.digests import digest_of
 from captum_goat.runs.progress import progress_bar
+from captum_goat.shapley import GuidedShapley
 from captum_goat.wrapped_model import ExplainedModel
 
 FORMAT = 3  # of parts; raised when they change, so that older ones are not used
@@ -53,8 +54,9 @@ def explain_dataset(
     has to be in a shared folder. The file is the same as that of one process.
 
     Args:
-        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, with the options to use; or a model (or
-            what else :class:`~captum_goat.GOAtAttribution` takes), for the default options. The model is in evaluation
+        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, or a
+            :class:`~captum_goat.GuidedShapley`, with the options to use; or a model (or what else
+            :class:`~captum_goat.GOAtAttribution` takes), for GOAt with its default options. The model is in evaluation
             mode and returns one row per graph.
         dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or a ``DataLoader`` that
             does not shuffle.
@@ -122,19 +124,23 @@ def explain_dataset(
     return load_attributions(path)
 
 
-def edge_method(method: Any) -> GOAtAttribution:
+def edge_method(method: Any) -> GOAtAttribution | GuidedShapley:
     """Return a method that attributes edges: the user's own, or GOAt with defaults for a model.
 
     Raises:
         ValueError: If the method attributes something else.
     """
-    goat = method if isinstance(method, GOAtAttribution) else GOAtAttribution(method)
+    goat = method if isinstance(method, GOAtAttribution | GuidedShapley) else GOAtAttribution(method)
     if goat.mask_type != "edge":
         raise ValueError(
             f"Expected a method that attributes the edges of a model with message passing (got mask_type "
             f"{goat.mask_type!r} of {type(goat.model).__name__}). Call attribute of GOAtAttribution for other inputs."
         )
     return goat
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def floating_tensor(model: Module) -> Tensor:
@@ -156,7 +162,7 @@ class _ExplainedBatch(NamedTuple):
 class _BatchExplainer:
     """How batches are explained: by one method, with the options of :func:`explain_dataset`."""
 
-    method: GOAtAttribution
+    method: GOAtAttribution | GuidedShapley
     targets: Targets
     undirected: bool
     arguments: Callable[[Data], Any] | None
@@ -171,9 +177,7 @@ class _BatchExplainer:
             "model_class": type(goat.model).__name__,
             "model": digest_of({"model": goat.model, "finish": wrapper.finish, "metadata": wrapper.metadata}),
             "method": goat.get_name(),
-            "field": goat.field,
-            "at": goat.at,
-            "gates": goat.gates,
+            **{name: value if _is_plain(value) else digest_of({name: value}) for name, value in goat.options.items()},
             "target": targets.target if targets.classes is None else digest_of({"classes": targets.classes}),
             "undirected": self.undirected,
             "arguments": None if self.arguments is None else digest_of({"arguments": self.arguments}),

@@ -27,6 +27,7 @@ from captum_goat.cli.options import (
 )
 from captum_goat.nodes.explainer import explain_nodes
 from captum_goat.nodes.results import save_nodes
+from captum_goat.shapley import GuidedShapley
 
 EPILOG = """examples:
   captum-goat explain --model weights.pt --class my_models:GIN \\
@@ -94,7 +95,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _explain_graphs(
-    options: argparse.Namespace, method: GOAtAttribution, graphs: Sequence[Data], device: torch.device
+    options: argparse.Namespace, method: GOAtAttribution | GuidedShapley, graphs: Sequence[Data], device: torch.device
 ) -> SavedAttributions:
     saved: SavedAttributions = explain_dataset(
         method,
@@ -111,7 +112,7 @@ def _explain_graphs(
 
 
 def _explain_nodes(
-    options: argparse.Namespace, method: GOAtAttribution, graphs: Sequence[Data], device: torch.device
+    options: argparse.Namespace, method: GOAtAttribution | GuidedShapley, graphs: Sequence[Data], device: torch.device
 ) -> SavedAttributions:
     if len(graphs) != 1 or options.undirected or Ranks.current().count > 1:
         raise ValueError(
@@ -126,4 +127,4 @@ def _explain_nodes(
         batch_size=options.batch_size,
         show_progress=not options.quiet,
     )
-    return save_nodes(explanations, options.out, {"target": options.target, "field": method.field})
+    return save_nodes(explanations, options.out, {"target": options.target, **method.options})

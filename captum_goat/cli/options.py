@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.cli.saved_files import load_graphs, load_model
+from captum_goat.shapley import GuidedShapley
 from captum_goat.tracking import UnsupportedModelError
 
 ERRORS = (ImportError, OSError, RuntimeError, UnsupportedModelError, ValueError)  # shown without a traceback
@@ -49,17 +50,27 @@ def command_parser(command: str, description: str, epilog: str | None = None) ->
 
 
 def add_method_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of GOAt."""
+    """Add the options of the methods."""
     add = parser.add_argument
-    add("--at", choices=("message", "adjacency"), default="message", help="where masks enter (default: message)")
+    add(
+        "--method",
+        choices=("goat", "guided_shapley"),
+        default="goat",
+        help="goat: an exact decomposition in a few passes; guided_shapley: Shapley values of edges (default: goat)",
+    )
+    add("--samples", type=positive, default=64, metavar="N", help="coalitions of guided_shapley (default: %(default)s)")
+    places = ("message", "adjacency")
+    add("--at", choices=places, help="where masks enter (default: message; guided_shapley: edges are deleted)")
     add(
         "--field", choices=("distinct", "repeated"), default="distinct", help="how gates are shared (default: distinct)"
     )
     add("--gates", choices=("equal", "proportional"), default="equal", help="in what proportion (default: %(default)s)")
 
 
-def method_of(options: argparse.Namespace, model: Module) -> GOAtAttribution:
-    """Return GOAt with the options of the command line."""
+def method_of(options: argparse.Namespace, model: Module) -> GOAtAttribution | GuidedShapley:
+    """Return the method with the options of the command line."""
+    if options.method == "guided_shapley":
+        return GuidedShapley(model, n_samples=options.samples, at=options.at)
     return GOAtAttribution(model, options.field, at=options.at, gates=options.gates)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.dataset import edge_method
 from captum_goat.bulk.targets import TargetOption, Targets, integer_labels
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
@@ -19,7 +20,9 @@ from captum_goat.nodes.cut_graphs import CutGraphs
 from captum_goat.nodes.explanation import CutExplanation
 from captum_goat.nodes.graph_data import GraphData
 from captum_goat.nodes.results import NodeExplanations
+from captum_goat.nodes.shapley import shapley_of_nodes
 from captum_goat.runs.progress import progress_bar
+from captum_goat.shapley import GuidedShapley
 from captum_goat.wrapped_model import ExplainedModel
 
 MAX_EDGES = 250_000  # of the computation graphs that are explained together
@@ -46,8 +49,10 @@ def explain_nodes(
     The cost of a node depends on the size of its computation graph, not on that of the graph.
 
     Args:
-        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges with ``at="message"``; or a model, for the
-            default options. The model is in evaluation mode and returns one row per node.
+        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges with ``at="message"``; or a
+            :class:`~captum_goat.GuidedShapley`, whose players are the edges around a node, one hop further than
+            messages come from; or a model, for GOAt with its default options. The model is in evaluation mode and
+            returns one row per node.
         data: The graph.
         nodes: The nodes, as numbers or as a mask ``[N]``; ``None`` for all.
         target: What to explain: ``"predicted"``, the class with the largest output; ``"label"``, the class ``y``;
@@ -136,13 +141,14 @@ class NodeExplainer:
                 f"Expected a model, or GOAtAttribution of one (got {type(self.method.forward_func).__name__}). Call "
                 f"attribute of GOAtAttribution for other models."
             )
-        if self.method.at != "message":
+        if isinstance(self.method, GOAtAttribution) and self.method.at != "message":
             raise ValueError(
                 f"Expected at='message' (got {self.method.at!r}): what is cut out around a node lacks edges that count "
                 f"in degrees. Explain nodes one by one with GOAtAttribution."
             )
         graph = GraphData(explained.model, data, arguments)
         self._data = data
+        self._arguments = arguments
         self._explained = explained
         with outside_inference_mode():
             switch_off_autocast(data.edge_index.device)
@@ -167,6 +173,10 @@ class NodeExplainer:
         if isinstance(target, str) and target == "label":
             target = integer_labels(self._data.y, self._data.num_nodes, "node")[chosen]
         targets = Targets.of(target, len(chosen), "node")
+        if isinstance(self.method, GuidedShapley):
+            options: dict[str, Any] = {"arguments": self._arguments, "max_edges": max_edges}
+            options |= {"show_progress": show_progress}
+            return shapley_of_nodes(self.method, self._data, chosen, targets, self.num_hops, **options)
         parts: list[_Part] = []
         with progress_bar(len(chosen), "node", show_progress) as advance:
             for part in self._parts(chosen, targets, batch_size, max_edges):
@@ -201,8 +211,8 @@ class NodeExplainer:
         with outside_inference_mode():
             switch_off_autocast(nodes.device)
             checked = self._cuts.cut(nodes, max_edges)
-            cut, goat = checked.cut, self.method
-            options = {"repeated": goat.field == "repeated", "proportional": goat.gates == "proportional"}
+            cut, goat = checked.cut, self.method.options
+            options = {"repeated": goat["field"] == "repeated", "proportional": goat["gates"] == "proportional"}
             known = targets.known(range(begin, begin + len(cut.roots)), None, nodes.device)
 
             def explain() -> tuple[CutExplanation, list[Attributions]]:

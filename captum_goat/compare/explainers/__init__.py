@@ -8,7 +8,7 @@ classes by name::
     >>> from captum_goat.datasets import ba_2motifs
     >>> from captum_goat.models import GraphClassifier
     >>> list(EXPLAINERS)
-    ['goat', 'integrated_gradients', 'saliency', 'occlusion', 'gnn_explainer', 'random']
+    ['goat', 'guided_shapley', 'integrated_gradients', 'saliency', 'occlusion', 'gnn_explainer', 'random']
     >>> EXPLAINERS["occlusion"].batched, EXPLAINERS["occlusion"].complete
     (True, False)
     >>> (graph,) = ba_2motifs(num_graphs=1)
@@ -21,6 +21,7 @@ whatever the global random state. An explainer that does not apply raises :class
 """
 
 from captum_goat.compare.explainers.interface import EdgeExplainer, Explainer, ExplainerSkippedError
+from captum_goat.compare.explainers.shapley import GuidedShapleyValues
 from captum_goat.compare.explainers.standard import (
     EdgeOcclusion,
     GNNExplainer,
@@ -34,5 +35,5 @@ __all__ = ["EXPLAINERS", "EdgeExplainer", "Explainer", "ExplainerSkippedError"]
 
 EXPLAINERS: dict[str, type[Explainer]] = {
     explainer.name: explainer
-    for explainer in (GOAt, IntegratedGradients, Saliency, EdgeOcclusion, GNNExplainer, Random)
+    for explainer in (GOAt, GuidedShapleyValues, IntegratedGradients, Saliency, EdgeOcclusion, GNNExplainer, Random)
 }
