@@ -8,11 +8,12 @@ from captum_goat.inputs.feature_masks import average_features, undirected_featur
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.nodes import explain_nodes
 from captum_goat.peeling import Peeling, UpperHalfGradients
-from captum_goat.shapley import GuidedShapley
+from captum_goat.shapley import EdgeGame, GuidedShapley
 from captum_goat.tracking import UnsupportedModelError
 
 __all__ = [
     "CaptumGraphExplainer",
+    "EdgeGame",
     "EdgeMaskedModel",
     "GOAtAttribution",
     "GOAtExplainer",

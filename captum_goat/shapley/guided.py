@@ -11,18 +11,16 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 from torch.nn import Module
-from torch_geometric.explain.algorithm.captum import CaptumModel
 
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.inputs.attributed_inputs import flattened, restored
 from captum_goat.inputs.targets import Choice
-from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.runs.progress import progress_bar
 from captum_goat.shapley.games import Games
 from captum_goat.shapley.guides import default_guides, own_guides
 from captum_goat.shapley.players import Players, edge_keys, game_signatures, games_of_columns, group_keys
-from captum_goat.shapley.values import EdgeValues
+from captum_goat.shapley.values import EdgeValues, place_of_removal
 from captum_goat.wrapped_model import ExplainedModel
 
 
@@ -119,8 +117,7 @@ class GuidedShapley(Attribution):
         self._explained = ExplainedModel.of(forward_func, at=at)
         if self._explained.mask_type not in ("edge", None):
             raise ValueError(f"Expected a model whose edges are attributed (got {self._explained.mask_type!r}).")
-        wrapped = getattr(forward_func, "_orig_mod", forward_func)
-        self.at = self._explained.at if isinstance(wrapped, EdgeMaskedModel | CaptumModel) else at
+        self.at = place_of_removal(forward_func, at)
         self.guides = None if guides is None else tuple(guides)
         self.n_samples, self.regularization = n_samples, float(regularization)
         self.margin, self.random_state = margin, random_state

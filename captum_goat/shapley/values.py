@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.explain.algorithm.captum import CaptumModel
 
 from captum_goat.adjacency.deletion import nearly_equal, running_without_edges, with_edges
 from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
@@ -18,6 +19,7 @@ from captum_goat.inputs.edge_masks import fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.inputs.request import Request
 from captum_goat.inputs.targets import Choice, find_target
+from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.method.record import record
 from captum_goat.method.replay import Subject
 from captum_goat.rules.operations import input_of
@@ -213,6 +215,14 @@ class EdgeValues:
                 if nearly_equal(self._explained(self._run(kept, number), number).to(alone), alone):
                     return at_once
         return 1
+
+
+def place_of_removal(forward_func: Any, at: str | None) -> str | None:
+    """Return where edges are removed: where the user says, or where a wrapped model masks them; ``None`` if open."""
+    wrapped = getattr(forward_func, "_orig_mod", forward_func)  # the module behind torch.compile
+    if isinstance(wrapped, EdgeMaskedModel):
+        return wrapped.at
+    return "message" if isinstance(wrapped, CaptumModel) else at
 
 
 def _split(output: Tensor, count: int) -> Tensor:
