@@ -471,3 +471,21 @@ def test_wrong_arguments():
         GuidedShapley(nodes).attribute(ones(data), 1, arguments)
     with pytest.raises(ValueError, match="Expected a graph with edges among the arguments"):
         GuidedShapley(nn.Linear(2, 2).eval()).attribute(torch.ones(3, 2), 1)
+
+
+def test_large_graphs_are_explained_by_groups_and_add_up():
+    torch.manual_seed(0)
+    edges = torch.stack([torch.arange(1, 1201), (torch.rand(1200) * torch.arange(1, 1201)).long()])
+    large, model = graph(edges), classifier("gin")
+    batch = Batch.from_data_list([large, graph()])
+    arguments = (batch.x, batch.edge_index, batch.batch)
+    found, delta, errors = GuidedShapley(model, n_samples=20).attribute(
+        ones(batch), 1, arguments, return_convergence_delta=True, return_standard_errors=True
+    )
+    assert delta.abs().max() < 1e-10
+    assert len(found[:1200].unique()) > 1000  # guides tell edges of a group apart
+    assert (errors >= 0).all()
+    alone = GuidedShapley(model, n_samples=20).attribute(ones(large), 1, (large.x, large.edge_index))
+    assert torch.allclose(found[:2400], alone, atol=1e-10)
+    equal = GuidedShapley(model, (), n_samples=20).attribute(ones(large), 1, (large.x, large.edge_index))
+    assert len(equal.unique()) <= 256

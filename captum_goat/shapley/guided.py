@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -17,7 +17,7 @@ from captum_goat.hooks.global_state import outside_inference_mode, restores_stat
 from captum_goat.inputs.attributed_inputs import flattened, restored
 from captum_goat.inputs.targets import Choice
 from captum_goat.runs.progress import progress_bar
-from captum_goat.shapley.games import Games
+from captum_goat.shapley.games import Games, group_players
 from captum_goat.shapley.guides import default_guides, own_guides
 from captum_goat.shapley.players import Players, edge_keys, game_signatures, games_of_columns, group_keys
 from captum_goat.shapley.values import EdgeValues, place_of_removal
@@ -57,7 +57,9 @@ class GuidedShapley(Attribution):
 
     Edges are really deleted, so they no longer count in degrees either. Both directions of an edge are one player in
     graphs in which every edge has its reverse, and share its value equally; each graph of a batch has players,
-    coalitions and a regression of its own. A softmax or sigmoid that is the model's last step is left out, as in GOAt.
+    coalitions and a regression of its own. In graphs of more than 1,000 players, 256 groups of players that are
+    neighbours in the guides' order take their place, and a group's value is shared in it as the guides say. A softmax
+    or sigmoid that is the model's last step is left out, as in GOAt.
 
     Args:
         forward_func: The trained model itself, in evaluation mode; or :class:`~captum_goat.EdgeMaskedModel` around it,
@@ -199,12 +201,18 @@ class GuidedShapley(Attribution):
             else:
                 keys = group_keys(flattened(feature_mask, inputs), masks)
             players = Players.of(keys, games, count, first.mask.view(-1) != 0)
-            drawn = Games(players, players.shuffled(game_signatures(graph, games, count)), samples, self.random_state)
+            signatures = game_signatures(graph, games, count)
             solved, targets = [], choice(first.output)
-            with progress_bar(2 * drawn.num_pairs * len(targets), "coalition", show_progress) as advance:
+            with progress_bar(samples * len(targets), "coalition", show_progress) as advance:
                 for number, target in enumerate(targets):
                     values = EdgeValues(request, Choice([target]), self.at, margin=self.margin) if number else first
-                    solved.append(self._solve(drawn, values, inputs, arguments, advance))
+                    guides = players.totals(self._guides(values, inputs, arguments).t().double())
+                    groups, grouped = group_players(players, guides)
+                    drawn = Games(grouped, grouped.shuffled(signatures), samples, self.random_state)
+                    totals = values.whole - values.empty
+                    differences = drawn.differences(values, advance)
+                    found = drawn.solve(differences, totals, guides, groups, self.regularization)
+                    solved.append((*found, totals))
         dtype, sizes = masks[0].dtype, [mask.size(-1) for mask in masks]
 
         def per_mask(per_player: Tensor) -> tuple[Tensor, ...]:
@@ -222,17 +230,10 @@ class GuidedShapley(Attribution):
             [per_mask(errors) for _, errors, _ in solved],
         )
 
-    def _solve(
-        self, games: Games, values: EdgeValues, inputs: Any, arguments: Any, advance: Callable[[int], object]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the values of all players, their standard errors, and what the players of each game have together."""
+    def _guides(self, values: EdgeValues, inputs: Any, arguments: Any) -> Tensor:
         if self.guides is None:
-            columns = default_guides(self._goat, values, inputs, arguments)
-        else:
-            columns = own_guides(self.guides, values, inputs, arguments)
-        totals = values.whole - values.empty
-        differences = games.differences(values, advance)
-        return *games.solve(differences, totals, columns.t().double(), self.regularization), totals
+            return default_guides(self._goat, values, inputs, arguments)
+        return own_guides(self.guides, values, inputs, arguments)
 
     def _goat(self, at: str) -> GOAtAttribution:
         """Return GOAt, always the same object, because it checks a model once."""
