@@ -87,7 +87,8 @@ def guided_values(
     gains = of_guides.transpose(1, 2) @ solved + sums.transpose(1, 2) / _GUIDE_VARIANCE * multiplier.view(-1, 1, 1)
     coefficients = _GUIDE_VARIANCE * gains.squeeze(2)
     own = values - (guides @ coefficients.unsqueeze(2)).squeeze(2)
-    scale = (surprise * solved.squeeze(2)).mean(dim=1, keepdim=True)
+    free = max(1, members.size(0) - guides.size(2))  # the coefficients of guides are nearly unpenalised
+    scale = (surprise * solved.squeeze(2)).sum(dim=1, keepdim=True) / free
     before = 1.0 + _GUIDE_VARIANCE * guides.square().sum(dim=2) - share * to_total
     known = torch.linalg.solve_triangular(root, to_pairs.transpose(1, 2), upper=False).square().sum(dim=1)
     return Solution(values, own, coefficients, (scale * (before - known)).clamp(min=0.0).sqrt())
