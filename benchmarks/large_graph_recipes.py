@@ -24,7 +24,8 @@ from captum_goat.compare.comparison import EMPTY, markdown, number, seconds
 from captum_goat.compare.explanation import clock, make_explainer
 from captum_goat.metrics import area_under_curve, fidelity_curve
 
-METHODS = ("random", "goat", "goat_peeled", "ig_half_peeled_both", "ig_half_peeled_2_1", "guided_shapley_128", "occlusion")
+PEELED = ("goat_peeled", "ig_half_peeled_both", "ig_half_peeled_2_1")
+METHODS = ("random", "goat", *PEELED, "guided_shapley_128", "occlusion")
 OCCLUSION = "occlusion"
 SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 

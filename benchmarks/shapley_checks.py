@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,8 +15,8 @@ from torch_geometric.data import Batch, Data
 
 from benchmarks.cost import NUM_FEATURES, measure, molecule_batch
 from benchmarks.explainers import EXPLAINERS
+from benchmarks.shapley_gains import markdown
 from captum_goat import EdgeMaskedModel, GOAtAttribution, GuidedShapley
-from captum_goat.compare.comparison import markdown
 from captum_goat.models import GraphClassifier
 
 CONVS = ("gcn", "sage", "gin")
@@ -99,17 +100,17 @@ def cost_table(num_graphs: int, repeats: int) -> str:
         torch.manual_seed(0)
         model = GraphClassifier(conv, NUM_FEATURES, 64, 2).eval()  # type: ignore[arg-type]
         masked, leaf = EdgeMaskedModel(model), mask.clone().requires_grad_()
-        calls: dict[str, Callable[[], object]] = {
-            "unit": lambda masked=masked, leaf=leaf: torch.autograd.grad(
-                masked(leaf, x, edge_index, batch)[:, 1].sum(), leaf
-            )
-        }
+
+        def unit(masked: EdgeMaskedModel = masked, leaf: Tensor = leaf) -> object:
+            return torch.autograd.grad(masked(leaf, x, edge_index, batch)[:, 1].sum(), leaf)
+
+        calls: dict[str, Callable[[], object]] = {"unit": unit}
         goat = GOAtAttribution(model)
-        calls["goat"] = lambda goat=goat: goat.attribute(mask, 1, (x, edge_index, batch))
+        calls["goat"] = partial(goat.attribute, mask, 1, (x, edge_index, batch))
         for samples in (32, 64, 128):
             method = GuidedShapley(model, n_samples=samples)
-            calls[f"guided, n = {samples}"] = lambda method=method: method.attribute(mask, 1, (x, edge_index, batch))
-        calls["occlusion"] = lambda model=model: EXPLAINERS["occlusion"]()(model, data, target)
+            calls[f"guided, n = {samples}"] = partial(method.attribute, mask, 1, (x, edge_index, batch))
+        calls["occlusion"] = partial(EXPLAINERS["occlusion"](), model, data, target)
         times = measure(calls, repeats)
         lines.append(
             [conv, f"{1e3 * times['unit']:.0f} ms", *(f"{times[name] / times['unit']:.1f}" for name in list(calls)[1:])]

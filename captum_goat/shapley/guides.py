@@ -30,7 +30,11 @@ def default_guides(goats: Callable[[str], Attribution], values: EdgeValues, inpu
         inputs: The edge masks as the user passed them.
         arguments: The model's other arguments.
     """
-    places = ("adjacency", "message") if values.at == "adjacency" else ("message",)
+    places: tuple[str, ...] = ("adjacency", "message")
+    try:
+        places = ("message",) if values.masking_deletes() else places  # the same, and faster
+    except UnsupportedModelError as error:
+        _logger.info("Messages cannot be masked: %s", error)
     scales = (torch.arange(_PATH_POINTS, device=values.mask.device) + 0.5) / _PATH_POINTS
 
     def goat(at: str) -> Tensor:

@@ -134,6 +134,19 @@ class EdgeValues:
                 gradients += torch.autograd.grad(self._explained(self._masked(leaf, at), number).sum(), leaf)
         return (torch.cat(gradients).view(len(scales), *self.mask.shape) * self.mask).flatten(1)
 
+    @torch.no_grad()
+    def masking_deletes(self) -> bool:
+        """Return whether masked messages are all that deleted edges do, as in models without degrees and means."""
+        if self.at == "message" or not self._is_binary:
+            return self.at == "message"
+        half = (torch.arange(self.mask.numel(), device=self.mask.device) % 3 == 0).view_as(self.mask)
+        number = torch.arange(len(self.mask), device=self.mask.device)
+        parts = [slice(start, start + self._at_once) for start in range(0, len(self.mask), self._at_once)]
+        deleted = [self._explained(self._run(half[part], number[part]), number[part]) for part in parts]
+        masks = torch.where(half, self.mask, 0.0)
+        masked = [self._explained(self._masked(masks[part], "message"), number[part]) for part in parts]
+        return nearly_equal(torch.cat(masked), torch.cat(deleted))
+
     def _run(self, kept: Tensor, number: Tensor) -> Tensor:
         """Return the outputs ``[K, rows, ...]`` with some of the edges of masks, given the number of each mask."""
         if self.at == "message" or not self._is_binary:
