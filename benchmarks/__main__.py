@@ -11,6 +11,8 @@ COMMANDS = {
     "seeds": "the paper's example of a stable explanation, for several seeds",
     "speed": "time and memory of GOAt beside other methods, from 10 to a million edges",
     "cost": "what an attribution costs, in forward and backward passes",
+    "shapley_gains": "guided Shapley values beside other explainers on the paper's models",
+    "shapley_checks": "standard errors, wrong guides and cost of guided Shapley values",
     "compat": "the table of supported PyTorch Geometric layers and models",
 }
 MODULES = {"paper": "paper.run", "compat": "compat.__main__"}  # where that is not the name

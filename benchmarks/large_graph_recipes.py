@@ -25,7 +25,8 @@ from captum_goat.compare.comparison import EMPTY, number, seconds
 from captum_goat.compare.explanation import clock, make_explainer
 from captum_goat.metrics import area_under_curve, fidelity_curve
 
-METHODS = ("random", "goat", "goat_peeled", "ig_half_peeled_both", "ig_half_peeled_2_1", "occlusion")
+PEELED = ("goat_peeled", "ig_half_peeled_both", "ig_half_peeled_2_1")
+METHODS = ("random", "goat", *PEELED, "guided_shapley_128", "occlusion")
 OCCLUSION = "occlusion"
 SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 
@@ -133,6 +134,8 @@ def time_table(measurements: Sequence[Measured], num_edges: int) -> str:
 def _passes(method: str, num_edges: int) -> str:
     if method == OCCLUSION:
         return f"{num_edges:,} forward passes"
+    if method.startswith("guided_shapley"):
+        return f"{method.rpartition('_')[2]} forward passes and the guides"
     attributions = attributions_of(method)
     return "nothing" if not attributions else f"{attributions} attribution{'s' if attributions > 1 else ''}"
 

@@ -10,17 +10,21 @@ if TYPE_CHECKING:
     from captum_goat import rules
     from captum_goat.attribution import GOAtAttribution
     from captum_goat.bulk import check, explain_dataset, load_attributions
-    from captum_goat.explainer import GOAtExplainer
+    from captum_goat.explainer import CaptumGraphExplainer, GOAtExplainer
     from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
     from captum_goat.masked_model import EdgeMaskedModel
     from captum_goat.nodes import explain_nodes
     from captum_goat.peeling import Peeling, UpperHalfGradients
+    from captum_goat.shapley import EdgeGame, GuidedShapley
     from captum_goat.tracking import UnsupportedModelError
 
 __all__ = [
+    "CaptumGraphExplainer",
+    "EdgeGame",
     "EdgeMaskedModel",
     "GOAtAttribution",
     "GOAtExplainer",
+    "GuidedShapley",
     "Peeling",
     "UnsupportedModelError",
     "UpperHalfGradients",
@@ -37,15 +41,16 @@ __version__ = "0.1.0"
 _MODULES = {
     "attribution": ["GOAtAttribution"],
     "bulk": ["check", "explain_dataset", "load_attributions"],
-    "explainer": ["GOAtExplainer"],
+    "explainer": ["CaptumGraphExplainer", "GOAtExplainer"],
     "inputs.feature_masks": ["average_features", "undirected_feature_mask"],
     "masked_model": ["EdgeMaskedModel"],
     "nodes": ["explain_nodes"],
     "peeling": ["Peeling", "UpperHalfGradients"],
+    "shapley": ["EdgeGame", "GuidedShapley"],
     "tracking": ["UnsupportedModelError"],
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
-_SUBMODULES = ("bulk", "compare", "datasets", "metrics", "models", "nodes", "peeling", "plot", "rules")
+_SUBMODULES = ("bulk", "compare", "datasets", "metrics", "models", "nodes", "peeling", "plot", "rules", "shapley")
 
 
 def __getattr__(name: str) -> Any:

@@ -333,6 +333,11 @@ class GOAtAttribution(Attribution):
         return self._explained.mask_type
 
     @property
+    def options(self) -> dict[str, Any]:
+        """The options that decide the attributions, by name."""
+        return {"field": self.field, "at": self.at, "gates": self.gates}
+
+    @property
     def multiplies_by_inputs(self) -> bool:
         """Whether attributions have the inputs as a factor; always true."""
         return True

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+from captum.attr import Attribution
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.functional import one_hot
@@ -129,6 +130,9 @@ class GOAtExplainer(ExplainerAlgorithm):
             return False
         return True
 
+    def _method(self, explained: ExplainedModel) -> Attribution:
+        return GOAtAttribution(explained, self.field, at=self.at, gates=self.gates)
+
     def _masks(self, model: _ByName, arguments: tuple[Any, ...], weights: Tensor) -> dict[str, Any]:
         """Attribute ``(weights * output).sum()``, with logits where the model ends in a softmax; the masks by name."""
         x, edge_index, *others = arguments
@@ -142,10 +146,57 @@ class GOAtExplainer(ExplainerAlgorithm):
             return (output.reshape(weights.shape)[positions] * weights[positions]).sum().view(1)
 
         explained = ExplainedModel(model, "_and_".join(inputs), weighted_sum)
-        goat = GOAtAttribution(explained, self.field, at=self.at, gates=self.gates)
         given = (edge_index, *others) if nodes else arguments
-        masks = goat.attribute(tuple(inputs.values()), None, given)
+        masks = self._method(explained).attribute(tuple(inputs.values()), None, given)
         return {f"{name}_mask": mask for name, mask in zip(inputs, masks, strict=True)}
+
+
+class CaptumGraphExplainer(GOAtExplainer):
+    r"""Any method of this package for :class:`torch_geometric.explain.Explainer`.
+
+    What is explained, and what becomes of signs, is as for :class:`GOAtExplainer`.
+
+    Args:
+        method: The class of the method, such as :class:`~captum_goat.GuidedShapley`, or another function of the model
+            that returns it.
+        **options: The method's options.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.explain import Explainer
+        >>> from torch_geometric.nn import GCN
+        >>> from captum_goat import CaptumGraphExplainer, GuidedShapley
+        >>> _ = torch.manual_seed(0)
+        >>> explainer = Explainer(
+        ...     GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3),
+        ...     algorithm=CaptumGraphExplainer(GuidedShapley, n_samples=16),
+        ...     explanation_type="model",
+        ...     edge_mask_type="object",
+        ...     model_config=dict(mode="multiclass_classification", task_level="node", return_type="raw"),
+        ... )
+        >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+        >>> explainer(x, edge_index, index=2).edge_mask.shape
+        torch.Size([4])
+    """
+
+    def __init__(self, method: Callable[..., Attribution], **options: Any) -> None:
+        if not callable(method) or isinstance(method, Module):
+            raise TypeError(
+                f"Expected the class of a method, such as GuidedShapley (got {type(method).__name__}). Its options "
+                "follow by name; the model is that of PyG's Explainer."
+            )
+        super().__init__()
+        self.method, self.options = method, options
+
+    def supports(self) -> bool:
+        """Return whether the settings can be explained; if not, an error is logged."""
+        if self.method is not GOAtAttribution and self.explainer_config.node_mask_type is not None:
+            logging.error(f"'{type(self).__name__}' expects 'node_mask_type' to be 'None'")
+            return False
+        return super().supports()
+
+    def _method(self, explained: ExplainedModel) -> Attribution:
+        return self.method(explained, **self.options)
 
 
 def output_weights(output: Tensor, target: Tensor, index: int | Tensor | None, mode: ModelMode) -> Tensor:

@@ -44,6 +44,7 @@ from benchmarks.explainers.relevance import GNNLRP
 from benchmarks.explainers.repeated import RepeatedGOAt
 from benchmarks.explainers.robust_counterfactual import RCExplainer
 from benchmarks.explainers.sampling import KernelShap, ShapleyValueSampling
+from benchmarks.explainers.shapley import GUIDED_SHAPLEY, GUIDED_SHAPLEY_MARGIN
 from benchmarks.explainers.subgraphx import SubgraphX
 from captum_goat.compare.explainers.interface import EdgeExplainer, Explainer, ExplainerSkippedError
 from captum_goat.compare.explainers.standard import (
@@ -60,42 +61,42 @@ __all__ = ["EXPLAINERS", "SLOW", "EdgeExplainer", "Explainer", "ExplainerSkipped
 # Too slow for more than a sample of the graphs.
 SLOW = frozenset(kind.name for kind in (ShapleyValueSampling, KernelShap, GraphMaskOfPyG, SubgraphX))
 
-EXPLAINERS: dict[str, type[Explainer]] = {
-    explainer.name: explainer
-    for explainer in (
-        GOAt,
-        RepeatedGOAt,
-        AdjacencyGOAt,
-        ProportionalAdjacencyGOAt,
-        PeeledGOAt,
-        PeeledAdjacencyGOAt,
-        PeeledUpperHalfGradients,
-        LeaningUpperHalfGradients,
-        PeeledUpperHalfAdjacencyGradients,
-        LeaningUpperHalfAdjacencyGradients,
-        Random,
-        PeeledRandom,
-        EdgeOcclusion,
-        AdjacencyOcclusion,
-        Saliency,
-        InputXGradient,
-        IntegratedGradients,
-        WeightIntegratedGradients,
-        GradientShap,
-        GuidedBackprop,
-        Deconvolution,
-        ShapleyValueSampling,
-        KernelShap,
-        GNNExplainer,
-        PGExplainerOfPyG,
-        PGMExplainerOfPyG,
-        GraphMaskOfPyG,
-        AttentionOfPyG,
-        CFGNNExplainer,
-        RCExplainer,
-        RGExplainer,
-        DEGREE,
-        GNNLRP,
-        SubgraphX,
-    )
-}
+_CLASSES: tuple[type[Explainer], ...] = (
+    GOAt,
+    RepeatedGOAt,
+    AdjacencyGOAt,
+    ProportionalAdjacencyGOAt,
+    PeeledGOAt,
+    PeeledAdjacencyGOAt,
+    PeeledUpperHalfGradients,
+    LeaningUpperHalfGradients,
+    PeeledUpperHalfAdjacencyGradients,
+    LeaningUpperHalfAdjacencyGradients,
+    Random,
+    PeeledRandom,
+    EdgeOcclusion,
+    AdjacencyOcclusion,
+    Saliency,
+    InputXGradient,
+    IntegratedGradients,
+    WeightIntegratedGradients,
+    GradientShap,
+    GuidedBackprop,
+    Deconvolution,
+    *GUIDED_SHAPLEY,
+    *GUIDED_SHAPLEY_MARGIN,
+    ShapleyValueSampling,
+    KernelShap,
+    GNNExplainer,
+    PGExplainerOfPyG,
+    PGMExplainerOfPyG,
+    GraphMaskOfPyG,
+    AttentionOfPyG,
+    CFGNNExplainer,
+    RCExplainer,
+    RGExplainer,
+    DEGREE,
+    GNNLRP,
+    SubgraphX,
+)
+EXPLAINERS: dict[str, type[Explainer]] = {explainer.name: explainer for explainer in _CLASSES}

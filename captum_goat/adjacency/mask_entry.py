@@ -17,7 +17,7 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat.adjacency.deletion import check_same, nearly_equal, running_without_edges, with_edges
 from captum_goat.adjacency.presence import SUMMING, EdgeSums, Gathering, Presence, entered
-from captum_goat.hooks.interception import intercepted, unchanged
+from captum_goat.hooks.interception import OnCall, intercepted, unchanged
 from captum_goat.hooks.model_state import modules_of
 from captum_goat.inputs.copied_edges import CopiedEdges
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
@@ -306,6 +306,7 @@ def masked_output(
     entry: Entry = AtMessages,
     count: int = 1,
     programs: ProgramStore[Program] | None = None,
+    on_call: OnCall | None = None,
 ) -> Tensor:
     """Call a model with a mask ``[E]`` on the edges of a graph, or of ``count`` copies of it side by side.
 
@@ -313,7 +314,7 @@ def masked_output(
         ValueError: If the output for one copy depends on the edges of another one.
     """
     if programs is None or count > 1 or not entry.can_batch:
-        return _followed_output(graph, mask, entry, count)
+        return _followed_output(graph, mask, entry, count, on_call=on_call)
     key = graph.kinds, mask.dtype
     for program in programs.of(key):
         tracker = GivenRows({})
@@ -342,13 +343,15 @@ def _followed_output(
     entry: Entry,
     count: int,
     on_program: Callable[[Program | None], None] | None = None,
+    on_call: OnCall | None = None,
 ) -> Tensor:
     """Call a model with a mask, and follow the edges operation by operation."""
     tracker = RowTracker({module: name for name, module in modules_of(graph.model).items()})
     copies = CopiedEdges(tracker, graph.edge_sets, count)
     masks = entry(tracker, graph.edge_sets, mask, copies)
     steps = None if on_program is None else ProgramRecorder(graph.tensors, tracker)
-    output = tensor_output(intercepted(graph, graph.model, tracker=tracker, steps=steps, **masks.hooks()))
+    hooks = {"on_call": on_call, **masks.hooks()}
+    output = tensor_output(intercepted(graph, graph.model, tracker=tracker, steps=steps, **hooks))
     masks.sites()
     tracker.check_by_layers(output)
     copies.check(output)

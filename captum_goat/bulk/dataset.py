@@ -26,6 +26,7 @@ from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
 from captum_goat.runs.digests import digest_of
 from captum_goat.runs.progress import progress_bar
+from captum_goat.shapley import GuidedShapley
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.wrapped_model import ExplainedModel
 
@@ -56,8 +57,9 @@ def explain_dataset(
     the batches; on several machines, ``out`` has to be in a shared folder.
 
     Args:
-        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, with the options to use; or a model, in
-            evaluation mode, that returns one row per graph (or what else :class:`~captum_goat.GOAtAttribution` takes).
+        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, or a :class:`~captum_goat.GuidedShapley`,
+            with the options to use; or a model, in evaluation mode, that returns one row per graph (or what else
+            :class:`~captum_goat.GOAtAttribution` takes).
         dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or an ordered ``DataLoader``.
         target: What to explain: ``"predicted"``, the class with the largest output; ``"label"``, the class ``y``;
             ``"all"``, every class; a class for all graphs, or one per graph; ``None`` for a model without classes.
@@ -108,15 +110,19 @@ def explain_dataset(
     return load_attributions(path)
 
 
-def edge_method(method: Any) -> GOAtAttribution:
+def edge_method(method: Any) -> GOAtAttribution | GuidedShapley:
     """Return a method that attributes edges: the user's own, or GOAt with defaults for a model."""
-    goat = method if isinstance(method, GOAtAttribution) else GOAtAttribution(method)
+    goat = method if isinstance(method, GOAtAttribution | GuidedShapley) else GOAtAttribution(method)
     if goat.mask_type != "edge":
         raise ValueError(
             f"Expected a method that attributes the edges of a model with message passing (got mask_type "
             f"{goat.mask_type!r} of {type(goat.model).__name__}). Call attribute of GOAtAttribution for other inputs."
         )
     return goat
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def floating_tensor(model: Module) -> Tensor:
@@ -206,7 +212,7 @@ class _Together:
 
 @dataclass(frozen=True)
 class _BatchExplainer:
-    method: GOAtAttribution
+    method: GOAtAttribution | GuidedShapley
     targets: Targets
     undirected: bool
     arguments: Callable[[Data], Any] | None
@@ -221,9 +227,7 @@ class _BatchExplainer:
             "model_class": type(goat.model).__name__,
             "model": digest_of({"model": goat.model, "finish": wrapper.finish, "metadata": wrapper.metadata}),
             "method": goat.get_name(),
-            "field": goat.field,
-            "at": goat.at,
-            "gates": goat.gates,
+            **{name: value if _is_plain(value) else digest_of({name: value}) for name, value in goat.options.items()},
             "target": targets.target if targets.classes is None else digest_of({"classes": targets.classes}),
             "undirected": self.undirected,
             "arguments": None if self.arguments is None else digest_of({"arguments": self.arguments}),

@@ -98,7 +98,8 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
         >>> result.is_exact, result.masks[0].reason.split(" is applied")[0]
         (False, "'sin' in the model (GCN)")
     """
-    goat = edge_method(method)
+    checked = edge_method(method)
+    goat = checked if isinstance(checked, GOAtAttribution) else GOAtAttribution(checked.model)
     name, size = type(goat.model).__name__, f"{data.num_nodes} nodes, {data.num_edges} edges"
     inputs, mask = data if arguments is None else arguments(data), _ones(goat.model, data)
     try:

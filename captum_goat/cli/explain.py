@@ -13,6 +13,7 @@ from captum_goat.bulk.ranks import Ranks, joined
 from captum_goat.bulk.targets import NAMES
 from captum_goat.cli.options import add_choice_of_nodes, load_sources, only_graph, positive, target_type
 from captum_goat.nodes.explainer import explain_nodes
+from captum_goat.shapley import GuidedShapley
 
 EPILOG = """examples:
   captum-goat explain --model weights.pt --class my_models:GIN \\
@@ -26,7 +27,11 @@ read by torch.load, a .parquet file by pandas and others."""
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     add = parser.add_argument
-    add("--at", choices=("message", "adjacency"), default="message", help="where masks enter (default: message)")
+    methods = ("goat", "guided_shapley")
+    add("--method", choices=methods, default="goat", help="GOAt, or Shapley values of edges (default: goat)")
+    add("--samples", type=positive, default=64, metavar="N", help="coalitions of guided_shapley (default: %(default)s)")
+    places = ("message", "adjacency")
+    add("--at", choices=places, help="where masks enter (default: message; guided_shapley: edges are deleted)")
     fields = ("distinct", "repeated")
     add("--field", choices=fields, default="distinct", help="how gates are shared (default: distinct)")
     add("--gates", choices=("equal", "proportional"), default="equal", help="in what proportion (default: equal)")
@@ -48,7 +53,11 @@ def run(options: argparse.Namespace) -> int:
     with joined(options.device) as device:
         file_format(options.out)  # raises before anything is loaded
         model, graphs = load_sources(options)
-        method = GOAtAttribution(model.to(device), options.field, at=options.at, gates=options.gates)
+        method: GOAtAttribution | GuidedShapley
+        if options.method == "guided_shapley":
+            method = GuidedShapley(model.to(device), n_samples=options.samples, at=options.at)
+        else:
+            method = GOAtAttribution(model.to(device), options.field, at=options.at, gates=options.gates)
         shared = {"target": options.target, "show_progress": not options.quiet}
         start = time.perf_counter()
         if options.nodes is None:

@@ -45,6 +45,13 @@ class Choice:
             return [None]
         return list(range(output.size(1))) if self._targets == "all" else [output.argmax(dim=1)]
 
+    @property
+    def first(self) -> Choice:
+        """The choice of the first target alone."""
+        if self._targets == "all":
+            return Choice([0])
+        return self if isinstance(self._targets, str) else Choice(self._targets[:1])
+
     def of_mask(self, number: int, count: int) -> Choice:
         """Return the choice for one of ``count`` masks alone."""
         if isinstance(self._targets, str):

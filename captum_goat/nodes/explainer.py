@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.dataset import edge_method
 from captum_goat.bulk.files import file_format
 from captum_goat.bulk.targets import TargetOption, Targets, integer_labels
@@ -22,7 +23,9 @@ from captum_goat.method.explain import GraphExplanation
 from captum_goat.method.spread import Fields
 from captum_goat.nodes.checked_cuts import CheckedCut, CheckedCuts, GraphData
 from captum_goat.nodes.results import NodeExplanations, save_nodes
+from captum_goat.nodes.shapley import shapley_of_nodes
 from captum_goat.runs.progress import progress_bar
+from captum_goat.shapley import GuidedShapley
 from captum_goat.tracking import RowGraph
 from captum_goat.wrapped_model import ExplainedModel
 
@@ -50,8 +53,10 @@ def explain_nodes(
     the whole graph, as with norms over all nodes, raise UnsupportedModelError.
 
     Args:
-        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges with ``at="message"``; or a model, for the
-            default options. The model is in evaluation mode and returns one row per node.
+        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges with ``at="message"``; or a
+            :class:`~captum_goat.GuidedShapley`, whose players are the edges around a node, one hop further than
+            messages come from; or a model, for GOAt with its default options. The model is in evaluation mode and
+            returns one row per node.
         data: The graph.
         nodes: The nodes, as numbers or as a mask ``[N]``; ``None`` for all.
         target: What to explain, as for :func:`~captum_goat.bulk.explain_dataset`, with nodes in place of graphs.
@@ -114,12 +119,12 @@ class NodeExplainer:
         if explained.finish is not None or explained.metadata is not None:
             got = type(self.method.forward_func).__name__
             raise ValueError(f"Expected a model (got {got}). Call attribute of GOAtAttribution for others.")
-        if self.method.at != "message":
+        if isinstance(self.method, GOAtAttribution) and self.method.at != "message":
             raise ValueError(
                 f"Expected at='message' (got {self.method.at!r}): what is cut out around a node lacks edges that count "
                 f"in degrees. Explain nodes one by one with GOAtAttribution."
             )
-        self._data, self._explained = data, explained
+        self._data, self._explained, self._arguments = data, explained, arguments
         graph = GraphData(explained.model, data, arguments)
         with outside_inference_mode():
             switch_off_autocast(data.edge_index.device)
@@ -142,6 +147,13 @@ class NodeExplainer:
         if isinstance(target, str) and target == "label":
             target = integer_labels(self._data.y, self._data.num_nodes, "node")[chosen]
         targets = Targets.of(target, len(chosen), "node")
+        if isinstance(self.method, GuidedShapley):
+            options: dict[str, Any] = {
+                "arguments": self._arguments,
+                "max_edges": max_edges,
+                "show_progress": show_progress,
+            }
+            return shapley_of_nodes(self.method, self._data, chosen, targets, self.num_hops, **options)
         parts: list[dict[str, Tensor]] = []
         begin, at_once = 0, _FIRST
         with progress_bar(len(chosen), "node", show_progress) as advance:
@@ -163,9 +175,9 @@ class NodeExplainer:
         with outside_inference_mode():
             switch_off_autocast(nodes.device)
             checked = self._cuts.cut(nodes, max_edges)
-            cut, goat = checked.cut, self.method
+            cut, goat = checked.cut, self.method.options
             known = targets.known(range(begin, begin + len(cut.roots)), None, nodes.device)
-            options = {"repeated": goat.field == "repeated", "proportional": goat.gates == "proportional"}
+            options = {"repeated": goat["field"] == "repeated", "proportional": goat["gates"] == "proportional"}
             explanation = CutExplanation(checked, targets.choice(known), **options)
             results = checked.within(lambda: explanation.record().attribute())
         attributions = torch.stack([result.edges[: len(cut.owner)] for result in results], dim=-1)

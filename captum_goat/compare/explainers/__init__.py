@@ -8,7 +8,7 @@ classes by name::
     >>> from captum_goat.datasets import ba_2motifs
     >>> from captum_goat.models import GraphClassifier
     >>> list(EXPLAINERS)
-    ['goat', 'integrated_gradients', 'saliency', 'occlusion', 'gnn_explainer', 'random']
+    ['goat', 'guided_shapley', 'integrated_gradients', 'saliency', 'occlusion', 'gnn_explainer', 'random']
     >>> (graph,) = ba_2motifs(num_graphs=1)
     >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
     >>> EXPLAINERS["occlusion"]()(model, graph, target=torch.tensor([0])).shape
@@ -19,6 +19,7 @@ whatever the global random state.
 """
 
 from captum_goat.compare.explainers.interface import EdgeExplainer, Explainer, ExplainerSkippedError
+from captum_goat.compare.explainers.shapley import GuidedShapleyValues
 from captum_goat.compare.explainers.standard import (
     EdgeOcclusion,
     GNNExplainer,
@@ -32,5 +33,5 @@ __all__ = ["EXPLAINERS", "EdgeExplainer", "Explainer", "ExplainerSkippedError"]
 
 EXPLAINERS: dict[str, type[Explainer]] = {
     explainer.name: explainer
-    for explainer in (GOAt, IntegratedGradients, Saliency, EdgeOcclusion, GNNExplainer, Random)
+    for explainer in (GOAt, GuidedShapleyValues, IntegratedGradients, Saliency, EdgeOcclusion, GNNExplainer, Random)
 }

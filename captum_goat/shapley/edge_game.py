@@ -1,0 +1,137 @@
+"""A graph's edges as players of a game, for shapiq and other code that works on games."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data.data import BaseData
+
+from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
+from captum_goat.inputs.graph_inputs import GraphInputs
+from captum_goat.inputs.targets import Choice
+from captum_goat.shapley.players import Players, edge_keys, group_keys
+from captum_goat.shapley.values import EdgeValues, place_of_removal
+from captum_goat.wrapped_model import ExplainedModel
+
+
+class EdgeGame:
+    """The game in which edges of one graph play for a model's output, in the form that shapiq has for games.
+
+    Its exact computer, its approximators and its interaction indices take the object as it is (``pip install
+    'captum-goat[shapiq]'``)::
+
+        computer = shapiq.ExactComputer(game, n_players=game.n_players)
+        interactions = computer("k-SII", order=2)  # of pairs of edges
+        approximation = shapiq.KernelSHAPIQ(n=game.n_players, index="k-SII", max_order=2).approximate(500, game)
+
+    Args:
+        model: The model, in evaluation mode; or :class:`~captum_goat.EdgeMaskedModel` around it.
+        data: The graph: a :class:`~torch_geometric.data.Data`, or a tuple of the model's arguments.
+        target: What is explained, as for :class:`~captum_goat.GuidedShapley`, as are ``at`` and ``margin``.
+        feature_mask: The player of each edge, ``[E]``; by default, both directions of an edge are one player in
+            undirected graphs.
+        at: Where edges are removed.
+        margin: Whether to explain the margin of a class.
+        normalize: Whether the value without edges is subtracted from all values.
+
+    Attributes:
+        n_players: M, the number of players.
+        players: The player of each edge, ``[E]``.
+        normalization_value: What is subtracted from all values.
+
+    Examples::
+
+        >>> import numpy as np
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from captum_goat import EdgeGame
+        >>> from captum_goat.models import GraphClassifier
+        >>> _ = torch.manual_seed(0)
+        >>> model = GraphClassifier("gin", in_channels=4, hidden_channels=8, num_classes=2).eval()
+        >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])  # 0 - 1 - 2 - 3
+        >>> game = EdgeGame(model, Data(x=torch.randn(4, 4), edge_index=edge_index), target=1)
+        >>> game.n_players, game.players
+        (3, tensor([0, 0, 1, 1, 2, 2]))
+        >>> game(np.array([[False, False, False], [True, False, True]])).shape
+        (2,)
+        >>> float(game(game.empty_coalition)[0])
+        0.0
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        data: BaseData | tuple[Any, ...],
+        target: Any = None,
+        *,
+        feature_mask: Tensor | None = None,
+        at: Literal["message", "adjacency"] | None = None,
+        margin: bool = False,
+        normalize: bool = True,
+    ) -> None:
+        explained, place = ExplainedModel.of(model, at=at), place_of_removal(model, at)
+        arguments = data if isinstance(data, tuple) else (data,)
+        self._values, self.players = self._start(explained, arguments, target, feature_mask, place, margin)
+        self.n_players = int(self.players.max()) + 1 if self.players.numel() else 0
+        self.normalization_value = float(self._values.empty) if normalize else 0.0
+        self.empty_coalition = np.zeros(self.n_players, dtype=bool)
+        self.grand_coalition = np.ones(self.n_players, dtype=bool)
+
+    @staticmethod
+    @restores_state
+    def _start(
+        explained: ExplainedModel, arguments: tuple[Any, ...], target: Any, groups: Any, at: str | None, margin: bool
+    ) -> tuple[EdgeValues, Tensor]:
+        edges = GraphInputs.of(explained.model, arguments).edge_sets
+        if len(edges) != 1:
+            raise ValueError(f"Expected a graph with one set of edges (got {len(edges)} sets).")
+        weights = (tensor for tensor in explained.model.parameters() if tensor.is_floating_point())
+        like = next(weights, torch.empty(0, device=edges[0].device))
+        mask = torch.ones(edges[0].size(1), dtype=like.dtype, device=edges[0].device)
+        with outside_inference_mode():
+            request = explained.request(mask, arguments)
+            switch_off_autocast(request.device)
+            values = EdgeValues(request, Choice([target]), at, margin=margin)
+            if values.num_games != 1:
+                raise ValueError(
+                    f"Expected a target that selects one number (got {values.num_games}). Pass one graph, and for a "
+                    "model with a row per node a target such as (node, class)."
+                )
+            keys = edge_keys(request.graph, 1) if groups is None else group_keys([groups], [mask])
+            return values, Players.of(keys, torch.zeros_like(keys), 1, mask != 0).number
+
+    @restores_state
+    def value_function(self, coalitions: np.ndarray) -> np.ndarray:
+        """Return the values of coalitions, bool ``[K, M]``, as they are: ``[K]``."""
+        members = torch.as_tensor(np.asarray(coalitions, dtype=bool))
+        if members.dim() != 2 or members.size(1) != self.n_players:
+            raise ValueError(
+                f"Expected coalitions of shape [count, {self.n_players}], one entry per player (got "
+                f"{list(members.shape)})."
+            )
+        with outside_inference_mode():
+            found: np.ndarray = self._values(members.to(self.players.device)[:, self.players])[:, 0].cpu().numpy()
+            return found
+
+    def __call__(self, coalitions: np.ndarray) -> np.ndarray:
+        """Return the values of coalitions, bool ``[K, M]`` or ``[M]``, less ``normalization_value``: ``[K]``."""
+        members = np.atleast_2d(np.asarray(coalitions, dtype=bool))
+        return self.value_function(members) - self.normalization_value
+
+    @property
+    def empty_coalition_value(self) -> float:
+        """The value without edges."""
+        return float(self._values.empty) - self.normalization_value
+
+    @property
+    def grand_coalition_value(self) -> float:
+        """The value with all edges."""
+        return float(self._values.whole) - self.normalization_value
+
+    def player_names(self, edge_index: Tensor) -> list[str]:
+        """Return a name for each player: the nodes of its first edge."""
+        first = [int((self.players == player).nonzero()[0]) for player in range(self.n_players)]
+        return [f"{int(edge_index[0, column])}-{int(edge_index[1, column])}" for column in first]

@@ -1,0 +1,278 @@
+"""Shapley values of edges, by a regression that cheap attributions guide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from captum.attr import Attribution
+from captum.log import log_usage
+from torch import Tensor
+from torch.nn import Module
+
+from captum_goat.attribution import GOAtAttribution
+from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
+from captum_goat.inputs.attributed_inputs import flattened, restored
+from captum_goat.inputs.targets import Choice
+from captum_goat.runs.progress import progress_bar
+from captum_goat.shapley.games import Games, group_players
+from captum_goat.shapley.guides import default_guides, own_guides
+from captum_goat.shapley.players import Players, edge_keys, game_signatures, games_of_columns, group_keys
+from captum_goat.shapley.values import EdgeValues, place_of_removal
+from captum_goat.wrapped_model import ExplainedModel
+
+
+class ShapleyExplanation(NamedTuple):
+    """Shapley values and what is known about them.
+
+    Attributes:
+        attributions: The values, one tensor per edge mask, for each target.
+        deltas: The completeness error of each graph or mask, for each target.
+        output: The model's output.
+        errors: The standard errors of the values, in the form of the values.
+    """
+
+    attributions: list[tuple[Tensor, ...]]
+    deltas: list[Tensor]
+    output: Tensor
+    errors: list[tuple[Tensor, ...]]
+
+
+class GuidedShapley(Attribution):
+    r"""Estimate the Shapley values of a graph's edges from few forward passes.
+
+    The Shapley value of an edge is what it adds to the target's output, on average over all orders in which the edges
+    come in: with v(S) the output for the graph with the edges S only,
+
+    .. math:: \varphi_e = \sum_{S \not\ni e} \frac{|S|!\,(M - |S| - 1)!}{M!}\,\big(v(S \cup e) - v(S)\big).
+
+    The method evaluates ``n_samples`` coalitions S, in pairs of a set and its complement, and regresses their values on
+    *guides*, cheap attributions that say roughly where values are large, and on a penalised part of each edge's own.
+    With few coalitions guides decide; as ``n_samples`` grows the result tends to the Shapley values, whatever the
+    guides say. If ``n_samples`` covers all coalitions of a graph, the values are exact. They always add up:
+
+    .. math:: \sum_e \mathrm{attribution}_e = v(\text{all edges}) - v(\emptyset).
+
+    Edges are really deleted, so they no longer count in degrees either. Both directions of an edge are one player in
+    graphs in which every edge has its reverse, and share its value equally; each graph of a batch has players,
+    coalitions and a regression of its own. In graphs of more than 1,000 players, 256 groups of players that are
+    neighbours in the guides' order take their place, and a group's value is shared in it as the guides say. A softmax
+    or sigmoid that is the model's last step is left out, as in GOAt.
+
+    Args:
+        forward_func: The trained model itself, in evaluation mode; or :class:`~captum_goat.EdgeMaskedModel` around it,
+            which decides where edges are removed; or PyG's ``to_captum_model(model, "edge")``.
+        guides: Attribution methods of the same edge mask, or attributions as tensors of its shape; any number. By
+            default, GOAt and the gradients on four parts of the path of integrated gradients, at the adjacency where
+            the model allows that, else at the messages.
+        n_samples: The number of coalitions, each of which takes a forward pass.
+        regularization: The penalty on what guides do not explain. More of it trusts the guides more.
+        at: ``"adjacency"``: edges are deleted; ``"message"``: their messages are masked to 0. By default, they are
+            deleted if the model runs without edges.
+        margin: Whether to explain the margin of the target class, its log-odds (its logit minus the log-sum-exp of the
+            others), instead of its logit. With three classes or more it finds better what a *prediction* rests on.
+        random_state: The seed. The same seed, model and graph have the same attributions, alone or in a batch.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.nn import GCN
+        >>> from captum_goat import GuidedShapley
+        >>> _ = torch.manual_seed(0)
+        >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3).eval()
+        >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+        >>> shapley = GuidedShapley(model, n_samples=16)  # 4 edges have 16 coalitions, so the values are exact
+        >>> attributions, delta, errors = shapley.attribute(
+        ...     torch.ones(4),
+        ...     target=(2, 0),
+        ...     additional_forward_args=(x, edge_index),
+        ...     return_convergence_delta=True,
+        ...     return_standard_errors=True,
+        ... )
+        >>> lost = model(x, edge_index)[2, 0] - model(x, edge_index[:, :0])[2, 0]
+        >>> torch.allclose(attributions.sum(), lost), bool(delta.abs() < 1e-6), errors
+        (True, True, tensor([0., 0., 0., 0.]))
+        >>> bool(attributions[3].abs() < 1e-7)  # an edge that cannot reach node 2
+        True
+    """
+
+    def __init__(
+        self,
+        forward_func: Any,
+        guides: Sequence[Attribution | Tensor] | None = None,
+        n_samples: int = 64,
+        regularization: float = 20.0,
+        *,
+        at: Literal["message", "adjacency"] | None = None,
+        margin: bool = False,
+        random_state: int = 0,
+    ) -> None:
+        _check_samples(n_samples)
+        if not (isinstance(regularization, int | float) and 0.0 < regularization < math.inf):
+            raise ValueError(f"Expected regularization to be a positive number (got {regularization!r}).")
+        if guides is not None and not all(isinstance(guide, Attribution | Tensor) for guide in guides):
+            names = [type(guide).__name__ for guide in guides]
+            raise TypeError(f"Expected guides that are captum Attributions or tensors (got {', '.join(names)}).")
+        super().__init__(forward_func)
+        self._explained = ExplainedModel.of(forward_func, at=at)
+        if self._explained.mask_type not in ("edge", None):
+            raise ValueError(f"Expected a model whose edges are attributed (got {self._explained.mask_type!r}).")
+        self.at = place_of_removal(forward_func, at)
+        self.guides = None if guides is None else tuple(guides)
+        self.n_samples, self.regularization = n_samples, float(regularization)
+        self.margin, self.random_state = margin, random_state
+        self._goats: dict[str, GOAtAttribution] = {}
+
+    @log_usage()
+    def attribute(
+        self,
+        inputs: Tensor | tuple[Any, ...] | dict[Any, Tensor],
+        target: Any = None,
+        additional_forward_args: Any = None,
+        feature_mask: Tensor | tuple[Any, ...] | dict[Any, Tensor] | None = None,
+        n_samples: int | None = None,
+        show_progress: bool = False,
+        return_convergence_delta: bool = False,
+        return_standard_errors: bool = False,
+    ) -> Any:
+        r"""Attribute the target's output to the edges.
+
+        Args:
+            inputs: The edge mask, usually ones, as for :class:`~captum_goat.GOAtAttribution`: ``[E]`` for a graph or a
+                batch of graphs, ``[B, E]`` for B masks of one graph; a dictionary or a tuple of them for heterogeneous
+                graphs. Edges with mask 0 are absent.
+            target: What to explain, as for :class:`~captum_goat.GOAtAttribution`.
+            additional_forward_args: The model's other arguments, as there. The argument ``batch``, or a ``Batch``,
+                tells which graph a node belongs to.
+            feature_mask: The player of each edge, as integers from 0 on: edges of a graph with the same number come and
+                go together (``torch.arange(E)`` for directed edges in an undirected graph; functional groups; edge
+                types). As in Captum, every edge is given the whole value of its player.
+            n_samples: The number of coalitions; ``None`` for that of the constructor.
+            show_progress: Whether to show a progress bar (if tqdm is installed).
+            return_convergence_delta: Whether to return the completeness error too.
+            return_standard_errors: Whether to return standard errors too: 0 for exact values, else estimates from the
+                regression.
+
+        Returns:
+            The attributions in the form of ``inputs``; with ``return_convergence_delta`` then the delta, sum minus
+            difference, one per graph or mask; with ``return_standard_errors`` then the errors, in the form of
+            ``inputs``.
+
+        Raises:
+            ValueError: If the model is in training mode or the arguments do not fit together.
+            UnsupportedModelError: If the model's edges can neither be deleted nor masked.
+        """
+        explanation = self._explain(
+            inputs, Choice([target]), additional_forward_args, feature_mask, n_samples, show_progress=show_progress
+        )
+        results = [restored(inputs, explanation.attributions[0])]
+        results += explanation.deltas if return_convergence_delta else []
+        results += [restored(inputs, explanation.errors[0])] if return_standard_errors else []
+        return tuple(results) if len(results) > 1 else results[0]
+
+    @restores_state
+    def _explain(
+        self,
+        inputs: Any,
+        choice: Choice,
+        arguments: Any,
+        feature_mask: Any = None,
+        n_samples: int | None = None,
+        *,
+        games: Tensor | None = None,
+        show_progress: bool = False,
+    ) -> ShapleyExplanation:
+        """Explain the chosen targets, given the game of each edge if the arguments do not tell it."""
+        samples = self.n_samples if n_samples is None else n_samples
+        _check_samples(samples)
+        with outside_inference_mode():
+            request = self._explained.request(inputs, arguments)
+            switch_off_autocast(request.device)
+            if request.rows_are_examples:
+                raise ValueError("Expected a graph with edges among the arguments (got none).")
+            graph, masks = request.graph, request.inputs.masks
+            first = EdgeValues(request, choice.first, self.at, margin=self.margin)
+            count = first.num_games
+            games = games_of_columns(graph, request.count, count) if games is None else games
+            if feature_mask is None:
+                keys = edge_keys(graph, len(first.mask))
+            else:
+                keys = group_keys(flattened(feature_mask, inputs), masks)
+            players = Players.of(keys, games, count, first.mask.view(-1) != 0)
+            signatures = game_signatures(graph, games, count)
+            solved, targets = [], choice(first.output)
+            with progress_bar(samples * len(targets), "coalition", show_progress) as advance:
+                for number, target in enumerate(targets):
+                    values = EdgeValues(request, Choice([target]), self.at, margin=self.margin) if number else first
+                    guides = players.totals(self._guides(values, inputs, arguments).t().double())
+                    groups, grouped = group_players(players, guides)
+                    drawn = Games(grouped, grouped.shuffled(signatures), samples, self.random_state)
+                    totals = values.whole - values.empty
+                    differences = drawn.differences(values, advance)
+                    found = drawn.solve(differences, totals, guides, groups, self.regularization)
+                    solved.append((*found, totals))
+        dtype, sizes = masks[0].dtype, [mask.size(-1) for mask in masks]
+
+        def per_mask(per_player: Tensor) -> tuple[Tensor, ...]:
+            parts = players.per_column(per_player, shared=feature_mask is None).view(len(first.mask), -1).to(dtype)
+            return tuple(part.reshape(mask.shape) for part, mask in zip(parts.split(sizes, dim=1), masks, strict=True))
+
+        def delta(found: Tensor, totals: Tensor) -> Tensor:
+            sums = torch.zeros_like(totals).index_add_(0, players.game, found.to(dtype).double())
+            return (sums - totals).to(dtype)
+
+        return ShapleyExplanation(
+            [per_mask(found) for found, _, _ in solved],
+            [delta(found, totals) for found, _, totals in solved],
+            first.output,
+            [per_mask(errors) for _, errors, _ in solved],
+        )
+
+    def _guides(self, values: EdgeValues, inputs: Any, arguments: Any) -> Tensor:
+        if self.guides is None:
+            return default_guides(self._goat, values, inputs, arguments)
+        return own_guides(self.guides, values, inputs, arguments)
+
+    def _goat(self, at: str) -> GOAtAttribution:
+        """Return GOAt, always the same object, because it checks a model once."""
+        if at not in self._goats:
+            self._goats[at] = GOAtAttribution(self._explained._replace(at=at))
+        return self._goats[at]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that decide the attributions, by name."""
+        names = ("guides", "n_samples", "regularization", "at", "margin", "random_state")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def mask_type(self) -> str:
+        """What is attributed: ``"edge"``."""
+        return "edge"
+
+    @property
+    def model(self) -> Module:
+        """The user's own model, without what was wrapped around it."""
+        return self._explained.model
+
+    @property
+    def multiplies_by_inputs(self) -> bool:
+        """Whether attributions have the inputs as a factor: they are what edges with these masks add."""
+        return True
+
+    def has_convergence_delta(self) -> bool:
+        """Return whether there is a completeness error to return: there is."""
+        return True
+
+    @classmethod
+    def get_name(cls) -> str:
+        """Return the method's name."""
+        return "Guided Shapley"
+
+
+def _check_samples(n_samples: Any) -> None:
+    """Raise ValueError unless this is a number of coalitions."""
+    if not isinstance(n_samples, int) or isinstance(n_samples, bool) or n_samples < 2:
+        raise ValueError(f"Expected n_samples to be an integer from 2 on (got {n_samples!r}).")

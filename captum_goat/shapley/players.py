@@ -1,0 +1,179 @@
+"""Who plays: undirected edges, directed edges, or groups of edges; every graph or mask has a game of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.data import BaseData
+
+from captum_goat.inputs.graph_inputs import GraphInputs
+from captum_goat.metrics.counted_edges import CountedEdges, numbered_by_first, position_in_graph
+
+
+@dataclass(frozen=True)
+class Players:
+    """The players of G games. A column is an edge of a mask; the columns of a player come and go together.
+
+    Attributes:
+        number: The player of each column, ``[columns]``; -1 for edges that are masked to 0, which do not play.
+        game: The game of each player, ``[P]``.
+        num_games: G.
+    """
+
+    number: Tensor
+    game: Tensor
+    num_games: int
+
+    @classmethod
+    def of(cls, keys: Tensor, games: Tensor, num_games: int, plays: Tensor) -> Players:
+        """Make the columns of a game that have the same key one player.
+
+        Args:
+            keys: An integer from 0 on for each column.
+            games: The game of each column.
+            num_games: The number of games.
+            plays: Whether a column takes part.
+        """
+        number = torch.full_like(keys, -1)
+        pairs = games[plays] * (int(keys.max()) + 1 if keys.numel() else 1) + keys[plays]
+        number[plays], first = numbered_by_first(pairs)
+        return cls(number, games[plays][first], num_games)
+
+    @property
+    def counts(self) -> Tensor:
+        """The number of players of each game, ``[G]``."""
+        return self.game.bincount(minlength=self.num_games)
+
+    def shuffled(self, signatures: Tensor) -> Tensor:
+        """Number the players of each game from 0 on, in an order as good as random, ``[P]``.
+
+        The order depends on the game alone, so that it is the same in any batch, but other games of the same size have
+        other orders.
+
+        Args:
+            signatures: An integer for each game.
+        """
+        number = position_in_graph(self.game, self.num_games)
+        order = torch.sort(_mixed(signatures[self.game] + _mixed(number + 1))).indices
+        position = position_in_graph(self.game[order], self.num_games)
+        return torch.empty_like(position).scatter_(0, order, position)
+
+    def totals(self, values: Tensor) -> Tensor:
+        """Return the sums over the columns of each player, ``[P, ...]`` from ``[columns, ...]``."""
+        plays = self.number >= 0
+        totals = values.new_zeros(len(self.game), *values.shape[1:])
+        return totals.index_add_(0, self.number[plays], values[plays])
+
+    def per_column(self, values: Tensor, *, shared: bool) -> Tensor:
+        """Return the value of each column's player ``[columns]``, 0 for columns that do not play.
+
+        Args:
+            values: The values of the players, ``[P]``.
+            shared: Whether the columns of a player share its value equally; else each has the whole value.
+        """
+        if shared:
+            values = values / self.totals(torch.ones_like(self.number)).clamp(min=1)
+        padded = torch.cat([values, values.new_zeros(1)])  # the player -1 is the last entry
+        return padded[self.number]
+
+
+def games_of_columns(graph: GraphInputs, num_masks: int | None, num_games: int) -> Tensor:
+    """Return the game of each column.
+
+    Args:
+        graph: The model's arguments.
+        num_masks: The number of masks of the graph, each with a game of its own; ``None`` for one mask, with a game
+            for each graph of a batch.
+        num_games: The number of games.
+
+    Raises:
+        ValueError: If there are several games, and it is not known which edges belong to which.
+    """
+    sizes, device = [edges.size(1) for edges in graph.edge_sets], graph.edge_sets[0].device
+    if num_masks is not None:
+        return torch.arange(num_masks, device=device).repeat_interleave(sum(sizes))
+    if num_games == 1:
+        return torch.zeros(sum(sizes), dtype=torch.long, device=device)
+    graphs = [_graph_of_nodes(graph, number) for number in range(len(sizes))]
+    if any(each is None or (each.numel() and int(each.max()) >= num_games) for each in graphs):
+        raise ValueError(
+            f"Expected one explained number for each graph of a batch, and an argument 'batch' with the graph of each "
+            f"node (got {num_games} numbers). Choose one row of the output with a target such as (node, class)."
+        )
+    return torch.cat([each[edges[0]] for each, edges in zip(graphs, graph.edge_sets, strict=True) if each is not None])
+
+
+def game_signatures(graph: GraphInputs, games: Tensor, num_games: int) -> Tensor:
+    """Return an integer for each game ``[G]`` that depends on its edges, whatever else is in the batch."""
+    edges = torch.cat([*graph.edge_sets], dim=1)
+    edges = edges.repeat(1, len(games) // max(edges.size(1), 1))
+    largest = torch.iinfo(torch.long).max
+    first = edges.new_full((2, num_games), largest).scatter_reduce_(1, games.expand(2, -1), edges, "amin")
+    source, target = edges - first[:, games]
+    return torch.zeros_like(first[0]).index_add_(0, games, _mixed(_mixed(source) + 3 * target))
+
+
+def _mixed(numbers: Tensor) -> Tensor:
+    """Return other integers that look random, by the multiplications and shifts of splitmix64."""
+    for factor, shift in ((-0x61C8864680B583EB, 30), (-0x40A7B892E31B1A47, 27), (-0x6B2FB644ECCEEE15, 31)):
+        numbers = (numbers ^ (numbers >> shift)) * factor
+    return numbers
+
+
+def edge_keys(graph: GraphInputs, num_masks: int) -> Tensor:
+    """Number the edges ``[columns]``: both directions of an edge have one number in graphs that are undirected.
+
+    Edges between nodes of two types, as heterogeneous graphs have them, are directed.
+    """
+    keys: list[Tensor] = []
+    first = 0
+    for place, edges in zip(graph.edges, graph.edge_sets, strict=True):
+        nodes = int(edges.max()) + 1 if edges.numel() else 0
+        bipartite = isinstance(place.key, tuple) and place.key[0] != place.key[-1]
+        batch = None if bipartite else _graph_of_nodes(graph, len(keys))
+        data = Data(edge_index=edges, num_nodes=nodes, batch=None if batch is None else batch[:nodes])
+        counted = CountedEdges.of(data, False if bipartite else None)
+        keys.append(first + counted.number)
+        first += len(counted.graph)
+    return torch.cat(keys).repeat(num_masks)
+
+
+def _graph_of_nodes(graph: GraphInputs, number: int) -> Tensor | None:
+    """Return the graph of each node at which the edges of a set start; ``None`` if that is not known."""
+    place, arguments = graph.edges[number], graph.arguments
+    holder: Any = arguments[place.name]
+    if isinstance(holder, BaseData):
+        store = holder[place.key[0]] if isinstance(holder, HeteroData) else holder
+        batch = store.batch if "batch" in store else None
+    elif isinstance(place.key, tuple):
+        dictionaries = [value for name, value in arguments.items() if "batch" in name and isinstance(value, dict)]
+        batch = dictionaries[0].get(place.key[0]) if dictionaries else None
+    else:
+        batch = arguments.get("batch")
+    return batch if isinstance(batch, Tensor) else None
+
+
+def group_keys(feature_masks: Sequence[Any], masks: Sequence[Tensor]) -> Tensor:
+    """Return the group of each column, given feature masks that fit the edge masks.
+
+    Raises:
+        ValueError: If they do not.
+    """
+    if len(feature_masks) != len(masks):
+        raise ValueError(f"Expected one feature mask per edge mask (got {len(feature_masks)} for {len(masks)} masks).")
+    expanded = []
+    for groups, mask in zip(feature_masks, masks, strict=True):
+        is_integer = isinstance(groups, Tensor) and not groups.is_floating_point() and groups.dtype != torch.bool
+        if not is_integer or (groups.numel() and int(groups.min()) < 0):
+            got = f"{groups.dtype} {list(groups.shape)}" if isinstance(groups, Tensor) else type(groups).__name__
+            raise ValueError(f"Expected a feature mask of integers from 0 on (got {got}).")
+        if groups.size(-1) != mask.size(-1) or groups.numel() not in (mask.size(-1), mask.numel()):
+            raise ValueError(f"Expected a feature mask of shape {list(mask.shape)} (got {list(groups.shape)}).")
+        count = mask.numel() // max(mask.size(-1), 1)
+        expanded.append(groups.to(mask.device).long().expand(mask.shape).reshape(count, -1))
+    return torch.cat(expanded, dim=1).view(-1)

@@ -1,0 +1,243 @@
+"""The value of a coalition of edges: what the model returns for the target with these edges only."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.explain.algorithm.captum import CaptumModel
+
+from captum_goat.adjacency.deletion import nearly_equal, running_without_edges, with_edges
+from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
+from captum_goat.hooks.interception import OnCall, intercepted, unchanged
+from captum_goat.inputs.edge_masks import fallback_to_single_runs
+from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
+from captum_goat.inputs.request import Request
+from captum_goat.inputs.targets import Choice, find_target
+from captum_goat.masked_model import EdgeMaskedModel
+from captum_goat.method.record import record
+from captum_goat.method.replay import Subject
+from captum_goat.rules.operations import input_of
+from captum_goat.rules.registry import Rule
+from captum_goat.tracking import UnsupportedModelError
+
+_logger = logging.getLogger(__name__)
+
+# The largest number of edges in one call of a model, copies included. Larger calls leave a processor's cache and take
+# longer; other devices are faster with large calls.
+_EDGES_PER_CALL = {"cpu": 2**15}
+_EDGES_PER_CALL_ELSEWHERE = 2**21
+
+
+class EdgeValues:
+    """The explained numbers of a model as a function of the edges that are kept.
+
+    A softmax or sigmoid that is the model's last step is left out, as GOAt does.
+
+    Args:
+        request: The model, its arguments and the edge masks: one mask of a graph or of a batch of graphs, or several
+            masks of one graph.
+        choice: What is explained, given the model's output; one target.
+        at: ``"adjacency"``: edges that are not kept are deleted; ``"message"``: their messages are masked to 0;
+            ``None`` for the first where the model runs without edges.
+        margin: Whether the margin of a class is explained, its log-odds, instead of its logit.
+
+    Attributes:
+        output: The model's output with all edges.
+        target: The explained target.
+        at: Where edges are removed.
+        mask: The masks, ``[B, E]``; B is 1 for one mask.
+        per_mask: Whether there is one explained number per mask, else there is one per graph of the batch.
+        whole: The explained numbers with all edges, ``[G]``.
+        empty: Those without edges.
+
+    Raises:
+        UnsupportedModelError: If the model does not run without edges, and ``at`` is ``"adjacency"``.
+    """
+
+    def __init__(self, request: Request, choice: Choice, at: str | None = None, *, margin: bool = False) -> None:
+        self._graph, self._finish, self._margin = request.graph, request.finish, margin
+        self.per_mask = request.count is not None
+        self.mask = torch.cat([mask.view(request.count or 1, -1) for mask in request.inputs.masks], dim=1)
+        self._is_binary = bool(((self.mask == 0) | (self.mask == 1)).all())
+        recorded = record(Subject(self._graph.model, self._graph.output_rows, (), (), self.mask.new_empty(0)))
+        self._left_out = recorded.left_out
+        self.output = self._finished(recorded.output.unsqueeze(0))[0]
+        (self.target,) = choice(self.output)
+        self._index = self._find_index(self.output, self.target)
+        self.at = at or "adjacency"
+        if not self._is_binary and at != "message":
+            self.at = self._place_of_numbers(at)
+        self._at_once = 1  # it is not known yet whether copies of the graph are independent
+        self._usual: GraphInputs | None = None  # as many copies as are run at once
+        ends = torch.tensor([[False], [True]], device=self.mask.device).expand(2, self.mask.numel())
+        try:
+            self.empty, self.whole = self(ends).unbind()
+        except UnsupportedModelError as error:
+            if at is not None:
+                raise
+            _logger.info("Edges cannot be deleted, so their messages are masked to 0: %s", error)
+            self.at = "message"
+            self.empty, self.whole = self(ends).unbind()
+        self._at_once, self._usual = self._find_number_of_copies(), None
+
+    def _place_of_numbers(self, at: str | None) -> str:
+        """Return where masks that are not zeros and ones enter."""
+        try:
+            ENTRIES["adjacency"].check_deletion(self._graph)
+        except UnsupportedModelError as error:
+            if at is not None:
+                raise
+            _logger.info("Masks cannot enter at the adjacency, so they enter at the messages: %s", error)
+            return "message"
+        return "adjacency"
+
+    @property
+    def num_games(self) -> int:
+        """G, how many numbers are explained."""
+        return len(self._index[0])
+
+    def __call__(self, kept: Tensor, advance: Callable[[int], object] = lambda number: None) -> Tensor:
+        """Return the explained numbers in double precision for K selections of edges, ``[K, G]``.
+
+        Args:
+            kept: The edges that are kept, bool ``[K, B * E]``.
+            advance: Called with the number of selections that have been evaluated.
+        """
+        rows = kept.reshape(len(kept) * len(self.mask), self.mask.size(1))
+        masks = torch.arange(len(rows), device=rows.device) % len(self.mask)
+        values = []
+        with torch.no_grad():
+            for part, number in zip(rows.split(self._at_once), masks.split(self._at_once), strict=True):
+                values.append(self._explained(self._run(part, number), number))
+                advance(len(part) // len(self.mask))
+        return torch.cat(values).view(len(kept), -1).double()
+
+    def path_gradients(self, scales: Tensor, at: str) -> Tensor:
+        """Return the gradients at scaled masks, times the masks, ``[K, B * E]`` for K scales.
+
+        Raises:
+            UnsupportedModelError: If masks cannot enter there.
+        """
+        rows = (scales.view(-1, 1, 1) * self.mask).flatten(0, 1)
+        masks = torch.arange(len(rows), device=rows.device) % len(self.mask)
+        at_once = len(self.mask) if self._at_once > 1 else 1
+        gradients: list[Tensor] = []
+        for part, number in zip(rows.split(at_once), masks.split(at_once), strict=True):
+            with torch.enable_grad():
+                leaf = part.clone().requires_grad_()
+                gradients += torch.autograd.grad(self._explained(self._masked(leaf, at), number).sum(), leaf)
+        return (torch.cat(gradients).view(len(scales), *self.mask.shape) * self.mask).flatten(1)
+
+    @torch.no_grad()
+    def masking_deletes(self) -> bool:
+        """Return whether masked messages are all that deleted edges do, as in models without degrees and means."""
+        if self.at == "message" or not self._is_binary:
+            return self.at == "message"
+        half = (torch.arange(self.mask.numel(), device=self.mask.device) % 3 == 0).view_as(self.mask)
+        number = torch.arange(len(self.mask), device=self.mask.device)
+        parts = [slice(start, start + self._at_once) for start in range(0, len(self.mask), self._at_once)]
+        deleted = [self._explained(self._run(half[part], number[part]), number[part]) for part in parts]
+        masks = torch.where(half, self.mask, 0.0)
+        masked = [self._explained(self._masked(masks[part], "message"), number[part]) for part in parts]
+        return nearly_equal(torch.cat(masked), torch.cat(deleted))
+
+    def _run(self, kept: Tensor, number: Tensor) -> Tensor:
+        """Return the outputs ``[K, rows, ...]`` with some of the edges of masks, given the number of each mask."""
+        if self.at == "message" or not self._is_binary:
+            return self._masked(torch.where(kept, self.mask[number], 0.0), self.at)
+        graph = with_edges(self._copies(len(kept)), self._side_by_side(kept & (self.mask[number] == 1)))
+        with running_without_edges(graph):
+            on_call = self._skip_last()
+            run = graph.output_rows
+            called = unchanged(graph.model, run) if on_call is None else intercepted(run, graph.model, on_call=on_call)
+        return self._finished(_split(tensor_output(called), len(kept)))
+
+    def _masked(self, masks: Tensor, at: str) -> Tensor:
+        """Return the outputs ``[K, rows, ...]`` for masks ``[K, E]``."""
+        graph, count = self._copies(len(masks)), len(masks)
+        output = masked_output(graph, self._side_by_side(masks), ENTRIES[at], count, on_call=self._skip_last())
+        return self._finished(_split(output.view(1) if output.dim() == 0 else output, count))
+
+    def _copies(self, count: int) -> GraphInputs:
+        """Return copies of the graph side by side; those of the usual number are made once."""
+        if count != self._at_once:
+            return self._graph.copies(count)
+        if self._usual is None:
+            self._usual = self._graph.copies(count)
+        return self._usual
+
+    def _finished(self, outputs: Tensor) -> Tensor:
+        if self._finish is None:
+            return outputs
+        return torch.stack([tensor_output(self._finish(output)) for output in outputs])
+
+    def _explained(self, outputs: Tensor, number: Tensor) -> Tensor:
+        """Return the explained numbers, ``[K, G]``, or ``[K]`` if there is one number per mask."""
+        index: tuple[Any, ...] = (slice(None), *self._index)
+        if self.per_mask:
+            index = (torch.arange(len(outputs), device=outputs.device), *(each[number] for each in self._index))
+        chosen: Tensor = outputs[index]
+        if not self._margin:
+            return chosen
+        logits = outputs[index[:-1]]
+        others = logits.scatter(-1, index[-1].expand(chosen.shape).unsqueeze(-1), float("-inf"))
+        return chosen - others.logsumexp(dim=-1)
+
+    def _side_by_side(self, values: Tensor) -> Tensor:
+        """Return values ``[K, E]`` in the order of the edges of K copies of the graph."""
+        sizes = [edges.size(1) for edges in self._graph.edge_sets]
+        return torch.cat([part.reshape(-1) for part in values.split(sizes, dim=1)])
+
+    def _skip_last(self) -> OnCall | None:
+        """Return what leaves out the softmax or sigmoid that is the model's last step; ``None`` if it has none."""
+        if self._left_out is None:
+            return None
+        calls = count()
+
+        def on_call(rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return input_of(args, kwargs).clone() if next(calls) == self._left_out else func(*args, **kwargs)
+
+        return on_call
+
+    def _find_index(self, output: Tensor, target: Any) -> tuple[Tensor, ...]:
+        """Return where the explained numbers are in the output for one mask."""
+        if self._margin and (output.dim() < 2 or output.size(-1) < 2):
+            raise ValueError(f"Expected an output [..., classes] for margin=True (got {list(output.shape)}).")
+        if not self.per_mask:
+            return find_target(output, target).index
+        masks = len(self.mask)
+        (targets,) = zip(*(Choice([target]).of_mask(number, masks)(output) for number in range(masks)), strict=True)
+        indices = [find_target(output, one, copies=1).index for one in targets]
+        return tuple(torch.cat(parts) for parts in zip(*indices, strict=True))
+
+    def _find_number_of_copies(self) -> int:
+        """Return how many copies of the graph fit into one call of the model: 1 if they are not independent."""
+        size = max(self.mask.size(1), *(tensor.size(0) for tensor in self._graph.tensors if tensor.dim() > 0))
+        at_once = _EDGES_PER_CALL.get(self.mask.device.type, _EDGES_PER_CALL_ELSEWHERE) // max(size, 1)
+        if at_once > 1:
+            kept = torch.tensor([[False], [True]], device=self.mask.device).expand(2, self.mask.size(1))
+            number = torch.tensor([0, len(self.mask) - 1], device=self.mask.device)
+            alone = torch.stack([self.empty[0], self.whole[-1]] if self.per_mask else [self.empty, self.whole])
+            with torch.no_grad(), suppress(UnsupportedModelError), fallback_to_single_runs():
+                if nearly_equal(self._explained(self._run(kept, number), number).to(alone), alone):
+                    return at_once
+        return 1
+
+
+def place_of_removal(forward_func: Any, at: str | None) -> str | None:
+    """Return where edges are removed: where the user says, or where a wrapped model masks them; ``None`` if open."""
+    wrapped = getattr(forward_func, "_orig_mod", forward_func)  # the module behind torch.compile
+    if isinstance(wrapped, EdgeMaskedModel):
+        return wrapped.at
+    return "message" if isinstance(wrapped, CaptumModel) else at
+
+
+def _split(output: Tensor, count: int) -> Tensor:
+    """Return the output for ``count`` copies of a graph as ``[count, rows, ...]``."""
+    return output.view(count, output.size(0) // count, *output.shape[1:])
