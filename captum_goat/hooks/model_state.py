@@ -18,8 +18,8 @@ def modules_of(model: Module) -> dict[str, Module]:
         if id(module) not in seen:
             seen.add(id(module))
             modules[path] = module
-            children = [(name, child) for name, child in module._modules.items() if child is not None]
-            waiting += [(f"{path}.{name}" if path else name, child) for name, child in reversed(children)]
+            children = reversed(module._modules.items())
+            waiting += [(f"{path}.{name}" if path else name, child) for name, child in children if child is not None]
     return modules
 
 

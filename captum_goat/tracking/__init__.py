@@ -1,4 +1,4 @@
-"""Following a forward pass: which edge is behind each message, and which rows of tensors read which.
+"""Follow a forward pass: which edge is behind each message, and which rows of tensors read which.
 
 Nothing is guessed from shapes or from the names of layers. :class:`RowTracker` sees every operation. The rules in
 :mod:`~captum_goat.tracking.moves` and :mod:`~captum_goat.tracking.linear` tell what each operation does to rows; an

@@ -103,8 +103,9 @@ class Traces(Generic[_Entry]):
 
     def views(self) -> Iterator[Tensor]:
         """Return the tensors that are views."""
-        alive = (reference() for reference, _ in list(self._entries.values()))
-        return (tensor for tensor in alive if tensor is not None and tensor._is_view())
+        for reference, _ in list(self._entries.values()):
+            if (tensor := reference()) is not None and tensor._is_view():
+                yield tensor
 
 
 class Block(NamedTuple):

@@ -1,7 +1,6 @@
 """Follow the rows of every tensor through one forward pass.
 
-Nothing is guessed from shapes: every tensor that the edges can reach carries the ids of its rows, and every
-operation moves, merges or makes rows by its rule in :data:`captum_goat.tracking.registry.RULES`.
+Every tensor that edges reach has ids of rows. Operations change them by :data:`captum_goat.tracking.registry.RULES`.
 """
 
 from __future__ import annotations
