@@ -101,8 +101,7 @@ class GOAtAttribution(Attribution):
             the absolute values of the edges' own shares. Measured by fidelity, the latter did mostly better on
             BA-2Motifs and on normalised GCNs with ``at="adjacency"``, and worse on other models of molecules.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat import GOAtAttribution
@@ -199,8 +198,7 @@ class GOAtAttribution(Attribution):
             The attributions, in the form of ``inputs``, with one more dimension at the end, that of the targets; with
             ``return_convergence_delta`` also the deltas, ``[graphs, targets]``.
 
-        Examples::
-
+        Examples:
             >>> import torch
             >>> from torch_geometric.nn import GCN
             >>> from captum_goat import GOAtAttribution
@@ -228,8 +226,7 @@ class GOAtAttribution(Attribution):
         Returns:
             The attributions with the classes, the model's output (logits) and the completeness errors.
 
-        Examples::
-
+        Examples:
             >>> import torch
             >>> from captum_goat import GOAtAttribution
             >>> from captum_goat.models import GraphClassifier

@@ -44,8 +44,7 @@ def ba_2motifs(num_graphs: int = 1000, seed: int = 0) -> list[Data]:
         The graphs, each with ``x`` ``[25, 10]``, ``edge_index`` (both directions, sorted), the label ``y`` ``[1]``
         and the ground truth ``edge_label`` ``[E]``, which is True for the edges of the motif.
 
-    Examples::
-
+    Examples:
         >>> from captum_goat.datasets import ba_2motifs
         >>> cycle, house = ba_2motifs(num_graphs=2)
         >>> cycle

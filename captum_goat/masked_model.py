@@ -40,8 +40,7 @@ class EdgeMaskedModel(Module):
         data: The graph, if it is always the same: a :class:`~torch_geometric.data.Data`, ``HeteroData`` or ``Batch``,
             or a tuple of the model's own arguments. Then the mask is the only argument of calls.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import GraphConv
         >>> from captum_goat import EdgeMaskedModel

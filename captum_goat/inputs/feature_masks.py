@@ -20,8 +20,7 @@ def undirected_feature_mask(edge_index: Tensor) -> Tensor:
     Returns:
         The number of each edge's feature, ``[E]``; parallel edges share it, too.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat import undirected_feature_mask
         >>> undirected_feature_mask(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -46,8 +45,7 @@ def average_features(attributions: Tensor, feature_mask: Tensor) -> Tensor:
     Returns:
         The means, of the shape of ``attributions``. They add up to what the attributions add up to.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat import average_features
         >>> average_features(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1]))

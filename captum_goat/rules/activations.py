@@ -20,8 +20,7 @@ def gate(*operations: Any) -> None:
     Args:
         *operations: Classes of modules, or functions of torch, with the activation's input as first argument.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat import GOAtAttribution, rules

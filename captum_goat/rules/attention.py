@@ -27,8 +27,7 @@ def freeze(*operations: Any) -> None:
     Args:
         *operations: Classes of modules, or functions of torch.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat import rules
         >>> class Temperature(torch.nn.Module):

@@ -19,8 +19,7 @@ def scale(*operations: Any) -> None:
     Args:
         *operations: Classes of modules, or functions of torch, with what is scaled as first argument.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat import rules
         >>> class SoftNorm(torch.nn.Module):

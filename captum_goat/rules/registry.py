@@ -17,8 +17,7 @@ class Keep(Protocol):
 
     A function with a :func:`rule` is given one. To try the function out, anything will do that computes the numbers.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> def halved(keep, x):
         ...     return x * keep(lambda: 1 / (2 * torch.ones_like(x)))
@@ -57,8 +56,7 @@ class Rule(NamedTuple):
         is_relu: Whether the rule keeps gates that are 1 where the input is positive, else 0, and nothing else. Replays
             then need not compute anything to apply them.
 
-    Examples::
-
+    Examples:
         >>> from captum_goat.rules import Rule
         >>> Rule(rewrite=None, squashes=True)  # stays as it is, but is left out where it is the last step
         Rule(rewrite=None, squashes=True, cuts=False, unary=False, when=None, is_relu=False)
@@ -114,8 +112,7 @@ def forget(*operations: Any) -> None:
     Args:
         *operations: Classes of modules, or functions of torch. Those without a rule are passed over.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat import rules
         >>> class Snake(torch.nn.Module):
@@ -139,8 +136,7 @@ def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     Returns:
         A decorator, which leaves the function as it is.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from captum_goat import rules
         >>> class Squared(torch.nn.Module):

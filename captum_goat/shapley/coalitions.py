@@ -14,17 +14,11 @@ _MANY_PLAYERS = 2000  # beyond, random sets are nearly orthogonal anyway
 
 
 class Coalitions(NamedTuple):
-    """Pairs of coalitions of M players: a set and its complement, neither of them empty.
+    """Pairs of coalitions of M players: a set and its complement, neither of them empty."""
 
-    Attributes:
-        members: Who is in the set, bool ``[pairs, M]``; the others are in its complement.
-        weights: The weight of each pair in the regression, with mean 1, ``[pairs]``.
-        is_complete: Whether these are all coalitions, each once.
-    """
-
-    members: Tensor
-    weights: Tensor
-    is_complete: bool
+    members: Tensor  # who is in the set, bool ``[pairs, M]``; the others are in its complement
+    weights: Tensor  # the weight of each pair in the regression, with mean 1, ``[pairs]``
+    is_complete: bool  # whether these are all coalitions, each once
 
 
 @lru_cache(maxsize=256)
@@ -41,8 +35,7 @@ def draw_coalitions(num_players: int, num_pairs: int, seed: int) -> Coalitions:
         num_pairs: The largest number of pairs.
         seed: The seed of the random numbers.
 
-    Examples::
-
+    Examples:
         >>> from captum_goat.shapley.coalitions import draw_coalitions
         >>> draw_coalitions(3, 8, seed=0).members.long()  # and their complements
         tensor([[1, 0, 0],

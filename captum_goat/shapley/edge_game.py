@@ -42,8 +42,7 @@ class EdgeGame:
         players: The player of each edge, ``[E]``.
         normalization_value: What is subtracted from all values.
 
-    Examples::
-
+    Examples:
         >>> import numpy as np
         >>> import torch
         >>> from torch_geometric.data import Data

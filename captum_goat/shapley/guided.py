@@ -25,19 +25,12 @@ from captum_goat.wrapped_model import ExplainedModel
 
 
 class ShapleyExplanation(NamedTuple):
-    """Shapley values and what is known about them.
+    """Shapley values and what is known about them."""
 
-    Attributes:
-        attributions: The values, one tensor per edge mask, for each target.
-        deltas: The completeness error of each graph or mask, for each target.
-        output: The model's output.
-        errors: The standard errors of the values, in the form of the values.
-    """
-
-    attributions: list[tuple[Tensor, ...]]
-    deltas: list[Tensor]
-    output: Tensor
-    errors: list[tuple[Tensor, ...]]
+    attributions: list[tuple[Tensor, ...]]  # the values, one tensor per edge mask, for each target
+    deltas: list[Tensor]  # the completeness error of each graph or mask, for each target
+    output: Tensor  # the model's output
+    errors: list[tuple[Tensor, ...]]  # the standard errors of the values, in the form of the values
 
 
 class GuidedShapley(Attribution):
@@ -75,8 +68,7 @@ class GuidedShapley(Attribution):
             others), instead of its logit. With three classes or more it finds better what a *prediction* rests on.
         random_state: The seed. The same seed, model and graph have the same attributions, alone or in a batch.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat import GuidedShapley

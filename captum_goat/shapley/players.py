@@ -17,17 +17,11 @@ from captum_goat.metrics.counted_edges import CountedEdges, numbered_by_first, p
 
 @dataclass(frozen=True)
 class Players:
-    """The players of G games. A column is an edge of a mask; the columns of a player come and go together.
+    """The players of G games. A column is an edge of a mask; the columns of a player come and go together."""
 
-    Attributes:
-        number: The player of each column, ``[columns]``; -1 for edges that are masked to 0, which do not play.
-        game: The game of each player, ``[P]``.
-        num_games: G.
-    """
-
-    number: Tensor
-    game: Tensor
-    num_games: int
+    number: Tensor  # the player of each column, ``[columns]``; -1 for edges that are masked to 0, which do not play
+    game: Tensor  # the game of each player, ``[P]``
+    num_games: int  # G
 
     @classmethod
     def of(cls, keys: Tensor, games: Tensor, num_games: int, plays: Tensor) -> Players:

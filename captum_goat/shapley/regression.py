@@ -24,19 +24,12 @@ _GUIDE_VARIANCE = 100.0  # of the coefficients of guides, relative to that of a 
 
 
 class Solution(NamedTuple):
-    """Shapley values of G games with the same number of players, their parts, and standard errors.
+    """Shapley values of G games with the same number of players, their parts, and standard errors."""
 
-    Attributes:
-        values: The values, ``[G, M]``.
-        own: The part r of each value that guides do not explain, ``[G, M]``.
-        coefficients: Those of the guides, ``[G, K]``.
-        errors: The standard errors of the values, ``[G, M]``.
-    """
-
-    values: Tensor
-    own: Tensor
-    coefficients: Tensor
-    errors: Tensor
+    values: Tensor  # the values, ``[G, M]``
+    own: Tensor  # the part r of each value that guides do not explain, ``[G, M]``
+    coefficients: Tensor  # those of the guides, ``[G, K]``
+    errors: Tensor  # the standard errors of the values, ``[G, M]``
 
 
 def exact_values(coalitions: Coalitions, differences: Tensor, totals: Tensor) -> Tensor:

@@ -6,8 +6,7 @@ from __future__ import annotations
 class UnsupportedModelError(RuntimeError):
     """The model does something that GOAt cannot explain exactly.
 
-    Examples::
-
+    Examples:
         >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat import GOAtAttribution, UnsupportedModelError
