@@ -184,7 +184,8 @@ def test_complete(name: str, kind: str, graphs: Batch) -> None:
     """What claims to add up does, up to what the method approximates."""
     model = make_model(kind)
     options = {"kernel_shap": {"samples": 60}, "shapley_value_sampling": {"samples": 2}}.get(name, {"n_steps": 400})
-    explain = EXPLAINERS[name](**({} if "goat" in name else options))
+    exact = "goat" in name or "guided_shapley" in name
+    explain = EXPLAINERS[name](**({} if exact else options))
     scores = scores_of(explain, model, graphs, TARGET)
     wrapped = Graphs.of(graphs, TARGET)
     x, edge_index, batch = wrapped.inputs
@@ -194,7 +195,7 @@ def test_complete(name: str, kind: str, graphs: Batch) -> None:
         nothing = model(x, edge_index[:, :0], batch)
     difference = wrapped.values(model) - wrapped.of_target(nothing)
     sums = torch.zeros(4, dtype=x.dtype).index_add_(0, batch[edge_index[0]], scores)
-    near = 1e-6 if "goat" in name or name == "shapley_value_sampling" else 0.01
+    near = 1e-6 if exact or name == "shapley_value_sampling" else 0.01
     torch.testing.assert_close(sums, difference, rtol=near, atol=near)
 
 
