@@ -53,4 +53,4 @@ def test_files_that_are_linked_exist() -> None:
 
 
 def test_it_is_short() -> None:
-    assert len(README.splitlines()) <= 260
+    assert len(README.splitlines()) <= 280
