@@ -201,3 +201,31 @@ def test_features_of_the_caller_are_not_kept() -> None:
     assert alive() is None
     again = pickle.loads(pickle.dumps(goat))
     torch.testing.assert_close(again.attribute(MASK, 0, (X, EDGES)), goat.attribute(MASK, 0, (X, EDGES)))
+
+
+def branch_of_features(net: Net, x: Tensor, edge_index: Tensor, which: None) -> Tensor:
+    for _ in range(int(x[0, 0].item())):  # another number of calls for every graph
+        x = x * 1.0
+    return plain(net, x, edge_index, which)
+
+
+def test_programs_that_never_fit_are_tried_ever_more_rarely(reused: Callable[[], list[bool]]) -> None:
+    model = Net(branch_of_features).eval()
+    goat = GOAtAttribution(model)
+    for number in range(20):
+        x = X.clone()
+        x[0, 0] = number
+        assert_like_new(goat, model, (x, EDGES))
+    tries = reused()
+    assert not any(tries)
+    assert 4 <= len(tries) <= 20  # after 1, 2, 4, 8 and 16 misses, of up to four programs each
+
+
+def test_large_graphs_do_not_keep_small_ones_from_programs(reused: Callable[[], list[bool]]) -> None:
+    model = Net(plain).eval()
+    goat = GOAtAttribution(model)
+    large = torch.randint(0, 3000, (2, 9000), generator=torch.Generator().manual_seed(0))
+    for _ in range(3):
+        goat.attribute(torch.ones(9000), 0, (torch.randn(3000, 4), large))
+        assert_like_new(goat, model, (X, EDGES))
+    assert reused() == [True, True, True]

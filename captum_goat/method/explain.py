@@ -82,9 +82,8 @@ class GraphExplanation:
         """
         if self._programs is None:
             self.pattern = record(self._subject)
-        elif not self._follow_program(self._programs):
-            self.pattern = record(self._subject, self._graph.tensors)
-            self._programs.add(self._key, KnownModel.of(self.pattern))
+        else:
+            self._record_or_follow(self._programs)
         if self._shares is None:
             self.targets = self._choose(self.output)
         reach = self._find_fields(self._repeated)
@@ -184,11 +183,13 @@ class GraphExplanation:
         """What graphs must have in common to follow the same program."""
         return rules_version(), self._graph.kinds, self._subject.mask.dtype
 
-    def _follow_program(self, programs: ProgramStore[KnownModel]) -> bool:
-        """Record and share by a program of the model; return whether there is one that fits."""
-        for known in programs.of(self._key):
-            if known.largest * self._subject.mask.numel() * len(replicas_of(known.rows)) > MOST_NUMBERS:
-                continue
+    def _record_or_follow(self, programs: ProgramStore[KnownModel]) -> None:
+        """Record and share by a program of the model if one fits, else record the pattern and the model's program."""
+        known_models, num_edges = programs.of(self._key), self._subject.mask.numel()
+        if any(known.largest * num_edges * len(replicas_of(known.rows)) > MOST_NUMBERS for known in known_models):
+            self.pattern = record(self._subject)  # too large for replicas
+            return
+        for known in known_models:
             try:
                 recorder = ReplicaRecorder(known, self._subject, self._graph.tensors)
                 self.pattern, self._shares = recorder.record(self._choose)
@@ -198,8 +199,9 @@ class GraphExplanation:
             _logger.debug("A program of %s was followed", type(self._subject.model).__name__)
             programs.hit()
             self.targets = self._shares.targets
-            return True
-        return False
+            return
+        self.pattern = record(self._subject, self._graph.tensors)
+        programs.add(self._key, KnownModel.of(self.pattern))
 
 
 def recorded_explanations(

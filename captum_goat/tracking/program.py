@@ -356,7 +356,6 @@ class ProgramStore(Generic[Known]):
     def of(self, key: Hashable) -> list[Known]:
         """Return the programs that a pass may follow; after misses only in the first, second, fourth, ... pass."""
         if self._misses & (self._misses - 1):
-            self._misses += 1
             return []
         return [known for other, known in self._known if other == key]
 
