@@ -114,7 +114,7 @@ CASES = [(name, kind) for name in NAMES for kind in kinds_for(name)]
 FAST_CASES = [  # every method that takes little time
     (name, kinds_for(name)[number % len(kinds_for(name))])
     for number, name in enumerate(NAMES)
-    if not EXPLAINERS[name].slow and "peeled" not in name
+    if name not in SLOW and "peeled" not in name
 ]
 
 
