@@ -34,7 +34,9 @@ class Graphs:
         """Read a graph or a batch of graphs; raise ValueError unless there is one class per graph."""
         count = number_of_graphs(data)
         if not isinstance(target, Tensor) or target.shape != (count,) or target.is_floating_point():
-            raise ValueError(f"Expected a tensor of {count} classes, one per graph (got {description(target)}).")
+            raise ValueError(
+                f"Expected a tensor of {count} classes as target, one per graph (got {description(target)})."
+            )
         return cls(data.x, edges_of(data), graph_of_nodes(data), target.to(data.x.device, torch.long))
 
     @property
