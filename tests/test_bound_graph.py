@@ -92,6 +92,7 @@ def test_further_arguments_are_refused(batch_of_graphs: Graphs) -> None:
         EdgeMaskedModel(make_gnn("gcn"), data=data.x)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["message", "adjacency"])
 @pytest.mark.parametrize("method", [GOAtAttribution, IntegratedGradients, UpperHalfGradients, Saliency])
 def test_peeling(method: Any, at: Any, batch_of_graphs: Graphs) -> None:

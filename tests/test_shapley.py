@@ -96,6 +96,7 @@ def test_groups_of_a_feature_mask_are_players_and_each_edge_has_its_group_s_valu
     assert delta.abs() < 1e-12
 
 
+@pytest.mark.slow
 def test_directed_players_in_an_undirected_graph():
     data, model = graph(CYCLE[:, :5]), classifier()
     expected = enumerated(lambda kept: logit(model, data, sorted(kept), 0, 2), 10)
@@ -105,6 +106,7 @@ def test_directed_players_in_an_undirected_graph():
     assert torch.allclose(found, expected, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_masked_messages_instead_of_deleted_edges():
     data, model = graph(CYCLE[:, :6]), classifier()
     masked = EdgeMaskedModel(model)

@@ -128,6 +128,7 @@ def test_comparisons():
     assert not comparison.skipped
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path):
     torch.manual_seed(0)
     model = GraphClassifier("gin", 10, 8, 2).eval()

@@ -62,14 +62,14 @@ def compare_pairs(number: int, graphs: int) -> None:
 
 def test_other_graphs_by_programs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="captum_goat.method")
-    for number in range(60):
+    for number in range(30):
         compare_pairs(number, graphs=4)
     lines = [record.getMessage() for record in caplog.records]
-    assert sum("was followed" in line for line in lines) > 25  # many models have other rules than ReLU's
+    assert sum("was followed" in line for line in lines) > 10  # many models have other rules than ReLU's
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("first", range(60, 560, 50))
+@pytest.mark.parametrize("first", range(30, 530, 50))
 def test_many_other_graphs_by_programs(first: int) -> None:
     for number in range(first, first + 50):
         compare_pairs(number, graphs=5)
