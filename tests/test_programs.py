@@ -229,3 +229,17 @@ def test_large_graphs_do_not_keep_small_ones_from_programs(reused: Callable[[], 
         goat.attribute(torch.ones(9000), 0, (torch.randn(3000, 4), large))
         assert_like_new(goat, model, (X, EDGES))
     assert reused() == [True, True, True]
+
+
+def mixed(net: Net, x: Tensor, edge_index: Tensor, which: None) -> Tensor:
+    """Apply a linear map along the nodes, which mixes rows."""
+    hidden = net.one(x, edge_index).relu()
+    return nn.functional.linear(hidden.t(), net.lin.weight[:6, :6]).t() + net.two(hidden, edge_index)
+
+
+def test_calls_that_mix_rows_are_followed_within_a_program(reused: Callable[[], list[bool]]) -> None:
+    model = Net(mixed).eval()
+    goat = GOAtAttribution(model)
+    for edges in (EDGES, EDGES.flip(0), EDGES.roll(1, 1)):
+        assert_like_new(goat, model, (X, edges))
+    assert reused() == [True, True]

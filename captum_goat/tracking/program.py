@@ -289,22 +289,24 @@ class ProgramRun(Following):
         if not step.rewritten:
             if step.indexed and any(_is_replicated(index) for index in _indices(*self._args)):
                 self.fail("an index that depends on edges")
-            for tensor, trace in zip(results, self._traces_of(step.function, result), strict=True):
+            for tensor, trace in zip(results, self._traces_of(step, result), strict=True):
                 tracker.set(tensor, trace)
         for tensor, kind in zip(results, step.kinds):  # noqa: B905
             trace = tracker.get(tensor)
             if isinstance(trace, Rows) is not (kind is Rows) or (kind is Edges and not isinstance(trace, Edges)):
                 self.fail("other rows")
 
-    def _traces_of(self, function: Any, result: Any) -> list[Trace | None]:
+    def _traces_of(self, step: _Step, result: Any) -> list[Trace | None]:
         """Return the traces of the results of a call."""
         (args, kwargs), tracker = self._args, self._tracker
-        if (direct := DIRECT.get(function)) is not None:
+        if (direct := DIRECT.get(step.function)) is not None:
             nothing: Any = None
-            traces = direct(Call(function, nothing, tuple(args), dict(kwargs), result, tracker.graph, tracker.get))
+            traces = direct(Call(step.function, nothing, tuple(args), dict(kwargs), result, tracker.graph, tracker.get))
             if traces is not REFUSED:
                 return traces if isinstance(traces, list) else [traces]
-        return self._followed(function)
+        follow = partial(self._followed, step.function)
+        traced: list[Trace | None] = self._apart(follow) if step.light else follow()
+        return traced
 
     def _followed(self, function: Any) -> list[Trace | None]:
         """Return the same by following the call operation by operation, with zeros for floating point values."""
