@@ -13,9 +13,14 @@ COMMANDS = {
     "cost": "what an attribution costs, in forward and backward passes",
     "shapley_gains": "guided Shapley values beside other explainers on the paper's models",
     "shapley_checks": "standard errors, wrong guides and cost of guided Shapley values",
+    "white_box": "explainers against the edges that matter to weights set by hand",
     "compat": "the table of supported PyTorch Geometric layers and models",
 }
-MODULES = {"paper": "paper.run", "compat": "compat.__main__"}  # where that is not the name
+MODULES = {
+    "paper": "paper.run",
+    "white_box": "white_box.run",
+    "compat": "compat.__main__",
+}  # where that is not the name
 
 
 def main() -> None:

@@ -69,5 +69,6 @@ class _ReLUMode(TorchFunctionMode):
         self.calls += 1
         if not self.modules:
             return func(*args, **kwargs)
-        out = self.modules[number](value)
+        # A function may start over (a masked model does, if a recorded program does not fit): any module serves a call.
+        out = self.modules[number % len(self.modules)](value)
         return value.copy_(out) if is_inplace(func, args, kwargs) else out
