@@ -164,8 +164,8 @@ def at_first(matters: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, T
 
 def hubs(labels: Tensor, edge_index: Tensor) -> Tensor:
     """Return the bonds of atoms whose degree reaches the threshold."""
-    at_hub: Tensor = edge_index[1].bincount(minlength=len(labels)) >= HUB
-    return at_hub[edge_index].any(dim=0)
+    is_hub = edge_index[1].bincount(minlength=len(labels)) >= HUB
+    return is_hub[edge_index[0]] | is_hub[edge_index[1]]
 
 
 def walks(labels: Tensor, edge_index: Tensor) -> Tensor:
