@@ -165,7 +165,8 @@ def at_first(matters: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, T
 def hubs(labels: Tensor, edge_index: Tensor) -> Tensor:
     """Return the bonds of atoms whose degree reaches the threshold."""
     is_hub = edge_index[1].bincount(minlength=len(labels)) >= HUB
-    return is_hub[edge_index[0]] | is_hub[edge_index[1]]
+    at_hub: Tensor = is_hub[edge_index[0]] | is_hub[edge_index[1]]
+    return at_hub
 
 
 def walks(labels: Tensor, edge_index: Tensor) -> Tensor:
