@@ -178,9 +178,8 @@ def walks(labels: Tensor, edge_index: Tensor) -> Tensor:
     has_sulphur[target[labels[source] == SULPHUR]] = True
     to_middle = (labels[source] == SULPHUR) & near[target]
     to_first = has_sulphur[source] & (target == 0)
-    one_way = to_middle | to_first
-    back = (labels[target] == SULPHUR) & near[source] | (has_sulphur[target] & (source == 0))
-    return one_way | back
+    back: Tensor = (labels[target] == SULPHUR) & near[source] | (has_sulphur[target] & (source == 0))
+    return back | to_middle | to_first
 
 
 def row(*labels: int) -> Tensor:
