@@ -171,14 +171,14 @@ def hubs(labels: Tensor, edge_index: Tensor) -> Tensor:
 
 def walks(labels: Tensor, edge_index: Tensor) -> Tensor:
     """Return the bonds on walks of length two from a sulphur to the first node."""
-    source, target = edge_index
+    source, target = edge_index[0], edge_index[1]
     near = torch.zeros_like(labels, dtype=torch.bool)
     near[source[target == 0]] = True
     has_sulphur = torch.zeros_like(near)
     has_sulphur[target[labels[source] == SULPHUR]] = True
     to_middle = (labels[source] == SULPHUR) & near[target]
     to_first = has_sulphur[source] & (target == 0)
-    back: Tensor = (labels[target] == SULPHUR) & near[source] | (has_sulphur[target] & (source == 0))
+    back = (labels[target] == SULPHUR) & near[source] | (has_sulphur[target] & (source == 0))
     return back | to_middle | to_first
 
 
