@@ -24,6 +24,7 @@ from captum_goat.metrics.fidelity import (
 )
 from captum_goat.metrics.ground_truth import ground_truth_auc, precision_at_k
 from captum_goat.metrics.reduced_graphs import Measure, NodePolicy
+from captum_goat.metrics.sanity import SanityChecks, rank_correlation
 from captum_goat.metrics.selection import select_edges, sparsity
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "NodePolicy",
     "PerturbFunc",
     "RobustFidelity",
+    "SanityChecks",
     "area_under_curve",
     "characterization_score",
     "drop_edges",
@@ -43,6 +45,7 @@ __all__ = [
     "graph_sensitivity",
     "ground_truth_auc",
     "precision_at_k",
+    "rank_correlation",
     "robust_fidelity",
     "select_edges",
     "sparsity",

@@ -33,7 +33,7 @@ def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | 
     """
     edges, scores = CountedEdges.of(data), check_scores(scores, data)
     true = edges.any(_true_edges(data, ground_truth))
-    ranks = _middle_ranks(edges.totals(scores), edges)
+    ranks = middle_ranks(edges.totals(scores), edges)
     positive = edges.per_graph(true.double())
     negative = edges.counts - positive
     wins = edges.per_graph(torch.where(true, ranks, 0.0)) - positive * (positive + 1) / 2
@@ -71,7 +71,7 @@ def _true_edges(data: Data | Batch, ground_truth: Tensor | None) -> Tensor:
     return check_selected(label, data, "ground_truth, or data.edge_label,", advice="")
 
 
-def _middle_ranks(values: Tensor, edges: CountedEdges) -> Tensor:
+def middle_ranks(values: Tensor, edges: CountedEdges) -> Tensor:
     """Rank edges in their graphs, 1 for the lowest value; equal ones share the mean of their ranks."""
     # First by value and then, stably, by graph: runs of equal pairs are ties.
     order = torch.sort(values, stable=True).indices
