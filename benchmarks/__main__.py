@@ -14,6 +14,7 @@ COMMANDS = {
     "shapley_gains": "guided Shapley values beside other explainers on the paper's models",
     "shapley_checks": "standard errors, wrong guides and cost of guided Shapley values",
     "white_box": "explainers against the edges that matter to weights set by hand",
+    "sanity": "sanity checks of explainers: random weights, other classes, shuffled labels, noise",
     "compat": "the table of supported PyTorch Geometric layers and models",
 }
 MODULES = {
