@@ -50,7 +50,9 @@ _MODULES = {
     "tracking": ["UnsupportedModelError"],
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
-_SUBMODULES = ("bulk", "compare", "datasets", "metrics", "models", "nodes", "peeling", "plot", "rules", "shapley")
+_SUBMODULES = (
+    *("bulk", "compare", "datasets", "metrics", "models", "nodes", "peeling", "plot", "report", "rules", "shapley"),
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -29,6 +29,7 @@ MODULES = (
     "captum_goat.nodes",
     "captum_goat.plot",
     "captum_goat.plot.captum_visualizers",
+    "captum_goat.report",
     "captum_goat.rules",
 )
 NAMES = [f"{module}.{name}" for module in MODULES for name in import_module(module).__all__]

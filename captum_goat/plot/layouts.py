@@ -53,7 +53,7 @@ def node_positions(edges: NDArray[Any], num_nodes: int, layout: LayoutName | Pos
             sorted(sorted((index[source], index[target])) for source, target in graph.edges(component))
         )
         points[component] = _connected_points(connected, layout)
-    return _side_by_side(points, components)
+    return side_by_side(points, components)
 
 
 def _connected_points(graph: Any, layout: LayoutName) -> NDArray[Any]:
@@ -85,7 +85,7 @@ def _given_points(positions: Positions, num_nodes: int) -> NDArray[Any]:
     return points.reshape(num_nodes, 2)
 
 
-def _side_by_side(points: NDArray[Any], components: Sequence[Sequence[int]]) -> NDArray[Any]:
+def side_by_side(points: NDArray[Any], components: Sequence[Sequence[int]]) -> NDArray[Any]:
     """Arrange components in rows, from the largest at the upper left; a single one stays where it is."""
     if len(components) < 2:
         return points

@@ -1,0 +1,177 @@
+"""One HTML file with everything in it: pictures, scores, and how they were made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from html import escape
+from importlib.metadata import version
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch.nn import Module
+from torch_geometric.data import Data
+
+import captum_goat
+from captum_goat.bulk.files import SavedAttributions
+from captum_goat.report.records import (
+    SHARES,
+    Appearance,
+    add_curves,
+    explanations_by_method,
+    finite,
+    graph_record,
+)
+
+
+def write_report(
+    path: str | PathLike[str],
+    explanations: Any,
+    *,
+    model: Module | None = None,
+    title: str = "Which edges made the model say that?",
+    class_names: Sequence[str] | None = None,
+    node_labels: Callable[[Data], Any] | Sequence[object] | None = None,
+    graph_names: Sequence[object] | None = None,
+    atoms: Callable[[Data], Any] | None = None,
+    bond_types: Callable[[Data], Any] | None = None,
+    directed: bool | None = None,
+    graphs: Sequence[Data] | None = None,
+    details: Mapping[str, object] | None = None,
+) -> Path:
+    """Write explanations as one HTML page, which needs no network and no other file.
+
+    The page shows a graph or a gallery of graphs, its edges coloured by score, with zoom, a slider for the number of
+    edges, a table linked with the picture, the prediction, whether the scores add up, and how they were made. Large
+    graphs are drawn as their strongest edges and some edges around them; the table has all edges.
+
+    Args:
+        path: The file to write, in place of an existing one. Its path is returned.
+        explanations: One explanation or a list of them, with ``edge_index`` and ``edge_mask`` (``[E]``, or ``[E, C]``
+            for every class), as :func:`~captum_goat.explain_dataset` and PyG's ``Explainer`` return them; the result of
+            :func:`~captum_goat.explain_nodes` or :func:`~captum_goat.load_attributions`; or a dictionary of any of
+            these by method, to compare methods on the same graphs.
+        model: The model, in evaluation mode, called as in :func:`~captum_goat.metrics.fidelity_plus`: the page then
+            also shows fid+ and fid- over the number of edges, beside those of random edges.
+        title: The heading of the page.
+        class_names: The names of the classes.
+        node_labels: The nodes' labels, for a single graph (or the whole graph, if nodes are explained), or a function
+            that returns them for a graph; for molecules the default is the elements.
+        graph_names: The names of the graphs; by default, their ``name``, ``smiles`` or number.
+        atoms: A function that returns the elements of a graph's nodes: ``lambda graph: one_hot_atoms(graph.x)``. Graphs
+            are drawn as molecules with it, and by default if they have ``z`` or ``smiles``.
+        bond_types: A function that returns the ``bond_types`` of :func:`~captum_goat.plot.visualize_molecule_attr`.
+        directed: Whether to show the directions of an edge separately; by default, if one has no reverse.
+        graphs: The explained graphs, for the result of ``load_attributions``, which has only their edges.
+        details: Further lines of the receipt at the end of the page, by name: where the data is from, options, ...
+
+    Examples:
+        >>> import tempfile
+        >>> from captum_goat import explain_dataset
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> from captum_goat.report import write_report
+        >>> model, graphs = GraphClassifier("gin", 10, 8, 2).eval(), ba_2motifs(4)
+        >>> explanations = explain_dataset(model, graphs, show_progress=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     page = write_report(f"{folder}/page.html", explanations, model=model, class_names=["cycle", "house"])
+        ...     page.read_text(encoding="utf-8")[:15]
+        '<!doctype html>'
+    """
+    appearance = Appearance(node_labels, graph_names, atoms, bond_types, directed)
+    data = page_data(explanations, appearance, model, title, class_names, graphs, details)
+    Path(path).write_text(page_html(data), encoding="utf-8")
+    return Path(path)
+
+
+def page_data(
+    explanations: Any,
+    appearance: Appearance,
+    model: Module | None = None,
+    title: str = "",
+    class_names: Sequence[str] | None = None,
+    graphs: Sequence[Data] | None = None,
+    details: Mapping[str, object] | None = None,
+) -> dict[str, Any]:
+    """Return all that the page shows, as plain values."""
+    methods = explanations_by_method(explanations, graphs)
+    records = [
+        graph_record(dict(zip(methods, same_graph, strict=True)), position, appearance)
+        for position, same_graph in enumerate(zip(*methods.values(), strict=True))
+    ]
+    if model is not None:
+        add_curves(records, methods, model)
+    num_edges = sum(len(record["edges"][0]) for record in records)
+    size = f"{len(records)} graph{'s' * (len(records) > 1)}, {num_edges} edges"
+    return {
+        "title": title,
+        "subtitle": f"{size} · {datetime.now(timezone.utc):%d %B %Y}",
+        "classes": [str(name) for name in class_names or ()],
+        "methods": [name or "attributions" for name in methods],
+        "shares": SHARES,
+        "graphs": records,
+        "summary": [],
+        "summaryNote": "",
+        "receipt": _receipt(explanations, size, model, details or {}),
+    }
+
+
+def _receipt(
+    explanations: Any, size: str, model: Module | None, details: Mapping[str, object]
+) -> list[tuple[str, str]]:
+    lines: dict[str, object] = {"Graphs": size}
+    if isinstance(explanations, SavedAttributions):
+        options = {name: value for name, value in explanations.meta.items() if isinstance(value, str | bool)}
+        lines |= {"Options": ", ".join(f"{name} {value}" for name, value in options.items())}
+    if model is not None:
+        count = sum(parameter.numel() for parameter in model.parameters())
+        lines["Model"] = f"{type(model).__name__}, {count:,} parameters"
+    versions = {"captum_goat": captum_goat.__version__, "Python": platform.python_version()}
+    versions |= {name: version(name) for name in ("torch", "torch_geometric", "captum")}
+    lines |= details
+    lines["Versions"] = ", ".join(f"{name} {number}" for name, number in versions.items())
+    lines["Written"] = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    return [(name, str(value)) for name, value in lines.items()]
+
+
+def asset(name: str) -> str:
+    """Return the text of a file of this package."""
+    return files("captum_goat.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def page_html(data: dict[str, Any]) -> str:
+    """Return the page: a policy that allows only this script and style, the data as JSON, the script and the style."""
+    script, style = asset("page.js"), asset("page.css")
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+    )
+    island = json.dumps(finite(data), ensure_ascii=False, separators=(",", ":"))
+    island = island.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    html = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(data["title"])}</title>
+<style>{style}</style>
+</head>
+<body class="cg-page">
+<div id="captum-goat"></div>
+<noscript>The graphs are drawn by a script that is part of this page: please allow scripts.</noscript>
+<script type="application/json" id="captum-goat-data">{island}</script>
+<script type="module">{script}</script>
+</body>
+</html>
+"""
+    return html.encode("utf-8", "replace").decode()  # without lone surrogates
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

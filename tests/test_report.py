@@ -1,0 +1,159 @@
+"""The HTML page: what is in the file. What a browser makes of it is in test_report_browser.py."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.explain import Explanation
+
+from captum_goat import GOAtAttribution, explain_dataset, explain_nodes, load_attributions
+from captum_goat.datasets import ba_2motifs
+from captum_goat.metrics import fidelity_minus, fidelity_plus, select_edges
+from captum_goat.models import GraphClassifier
+from captum_goat.report import write_report
+
+pytest.importorskip("networkx")
+
+
+@pytest.fixture(scope="module")
+def model() -> GraphClassifier:
+    torch.manual_seed(0)
+    return GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
+
+
+def page_data(path: Path) -> dict[str, Any]:
+    """Return the data of a page."""
+    text = path.read_text(encoding="utf-8")
+    (island,) = re.findall(r'<script type="application/json" id="captum-goat-data">(.*?)</script>', text, re.DOTALL)
+    data: dict[str, Any] = json.loads(island)
+    return data
+
+
+def explanation(scores: list[float], edges: list[list[int]], **others: Any) -> Explanation:
+    return Explanation(edge_index=torch.tensor(edges), edge_mask=torch.tensor(scores), **others)
+
+
+def test_both_directions_are_one_edge_with_their_sum(tmp_path: Path) -> None:
+    one = explanation([0.5, 0.25, -1.0, 0.125], [[0, 1, 1, 2], [1, 0, 2, 1]], num_nodes=3, delta=torch.tensor([0.5]))
+    (graph,) = page_data(write_report(tmp_path / "page.html", one, node_labels=["a", "b", "c"]))["graphs"]
+    assert graph["edges"] == [[0, 1], [1, 2]]
+    assert graph["nodes"] == ["a", "b", "c"]
+    (view,) = graph["views"]
+    assert view["scores"] == [0.75, -0.875]
+    assert (view["sum"], view["difference"], view["error"]) == (-0.125, -0.625, 0.5)
+    one.edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 0]])  # directed
+    (graph,) = page_data(write_report(tmp_path / "page.html", one))["graphs"]
+    assert graph["directed"]
+    assert len(graph["views"][0]["scores"]) == 4
+    assert graph["svg"].count('class="head"') == 4
+
+
+def test_curves_are_those_of_the_metrics(model: GraphClassifier, tmp_path: Path) -> None:
+    graphs = ba_2motifs(5)
+    explanations = explain_dataset(model, graphs, target="all", show_progress=False)
+    data = page_data(write_report(tmp_path / "page.html", explanations, model=model))
+    at = data["shares"].index(0.3)
+    for graph, record, explained in zip(graphs, data["graphs"], explanations, strict=True):
+        torch.testing.assert_close(
+            torch.tensor(record["probabilities"]), explained.prediction[0].softmax(0), atol=1e-5, rtol=0
+        )
+        for column, view in enumerate(record["views"]):
+            selected = select_edges(graph, explained.edge_mask[:, column], sparsity=0.7)
+            plus, minus = view["curves"]["score"]
+            assert plus[at] == pytest.approx(float(fidelity_plus(model, graph, selected, column)), abs=1e-4)
+            assert minus[at] == pytest.approx(float(fidelity_minus(model, graph, selected, column)), abs=1e-4)
+            merged = {tuple(sorted(edge)): 0.0 for edge in graph.edge_index.t().tolist()}
+            for edge, score in zip(graph.edge_index.t().tolist(), explained.edge_mask[:, column].tolist(), strict=True):
+                merged[tuple(sorted(edge))] += score
+            assert view["scores"] == pytest.approx(
+                [merged[edge] for edge in zip(*record["edges"], strict=True)], abs=1e-7
+            )
+
+
+def test_methods_stand_side_by_side(model: GraphClassifier, tmp_path: Path) -> None:
+    graphs = ba_2motifs(2)
+    goat = explain_dataset(model, graphs, show_progress=False)
+    other = explain_dataset(GOAtAttribution(model, at="adjacency"), graphs, show_progress=False)
+    data = page_data(write_report(tmp_path / "page.html", {"GOAt": goat, "at the adjacency": other}, model=model))
+    assert data["methods"] == ["GOAt", "at the adjacency"]
+    assert [view["method"] for view in data["graphs"][0]["views"]] == [0, 1]
+    with pytest.raises(ValueError, match="as many of every method"):
+        write_report(tmp_path / "page.html", {"GOAt": goat, "other": other[:1]})
+    with pytest.raises(ValueError, match="the same graphs"):
+        write_report(tmp_path / "page.html", {"GOAt": goat, "other": other[::-1]})
+
+
+def test_saved_attributions_and_nodes(model: GraphClassifier, tmp_path: Path) -> None:
+    graphs = ba_2motifs(3)
+    explain_dataset(model, graphs, out=tmp_path / "a.pt", show_progress=False)
+    saved = load_attributions(tmp_path / "a.pt")
+    data = page_data(write_report(tmp_path / "page.html", saved, graphs=graphs, model=model))
+    assert len(data["graphs"]) == 3
+    assert any("predicted" in value for name, value in data["receipt"] if name == "Options")
+    with pytest.raises(ValueError, match="other edges in graph 0"):
+        write_report(tmp_path / "page.html", saved, graphs=graphs[::-1])
+    from torch_geometric.nn import GCN
+
+    whole = Data(x=torch.ones(6, 2), edge_index=torch.tensor([[0, 1, 2, 5], [1, 2, 3, 4]]))
+    nodes = explain_nodes(GCN(2, 4, 2, 2).eval(), whole, nodes=[3, 4], out=tmp_path / "n.pt")
+    for explanations in (nodes, load_attributions(tmp_path / "n.pt")):
+        data = page_data(write_report(tmp_path / "page.html", explanations, node_labels=list("abcdef")))
+        assert [graph["name"] for graph in data["graphs"]] == ["node 3", "node 4"]
+        named = [dict(zip(graph["ids"], graph["nodes"], strict=True)) for graph in data["graphs"]]
+        assert named == [{1: "b", 2: "c", 3: "d"}, {4: "e", 5: "f"}]
+
+
+class Tags(HTMLParser):
+    """Collect the tags and attributes of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: dict[str, str | None] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= dict(attrs)
+
+
+def test_names_are_text_and_nothing_is_loaded(tmp_path: Path) -> None:
+    nasty = "</script><script>alert(1)</script>\"'&\u2028\x00\ud800 ünï 漢"
+    one = explanation([1.0], [[0], [1]], num_nodes=2)
+    path = write_report(
+        tmp_path / "p.html", one, title=nasty, class_names=[nasty], node_labels=[nasty] * 2, graph_names=[nasty]
+    )
+    tags = Tags()
+    tags.feed(path.read_text(encoding="utf-8"))
+    assert tags.tags.count("script") == 2
+    assert not {"link", "img", "iframe", "a"} & {*tags.tags}
+    assert not {"src", "href", "style", "onclick"} & tags.attributes.keys()
+    assert "default-src 'none'; script-src 'sha256-" in path.read_text(encoding="utf-8")
+    assert page_data(path)["graphs"][0]["name"].startswith("</script><script>alert(1)")
+
+
+@pytest.mark.parametrize(
+    ("explanations", "message"),
+    [
+        ([], "one or more explanations"),
+        ([Data(edge_index=torch.zeros(2, 1, dtype=torch.long))], "with edge_index and edge_mask"),
+        (explanation([float("nan")], [[0], [1]], num_nodes=2), "finite attributions"),
+    ],
+)
+def test_what_is_no_explanation_is_refused(explanations: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        write_report(tmp_path / "page.html", explanations)
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_graphs_without_edges_or_with_loops(tmp_path: Path) -> None:
+    empty = Explanation(edge_index=torch.zeros(2, 0, dtype=torch.long), edge_mask=torch.zeros(0), num_nodes=2)
+    loop = explanation([1.0, 2.0], [[0, 0], [0, 1]], num_nodes=2)
+    data = page_data(write_report(tmp_path / "page.html", [empty, loop]))
+    assert [len(graph["views"][0]["scores"]) for graph in data["graphs"]] == [0, 2]
