@@ -15,6 +15,7 @@ COMMANDS = {
     "shapley_checks": "standard errors, wrong guides and cost of guided Shapley values",
     "white_box": "explainers against the edges that matter to weights set by hand",
     "sanity": "sanity checks of explainers: random weights, other classes, shuffled labels, noise",
+    "in_distribution": "fidelity after fine-tuning and training on reduced graphs",
     "compat": "the table of supported PyTorch Geometric layers and models",
 }
 MODULES = {
