@@ -1,7 +1,7 @@
 """Train a GIN on BA-2Motifs, explain it with GOAt beside IntegratedGradients, and draw what both find.
 
 Run ``python examples/demo.py`` (or ``make demo``). It takes about half a minute, prints a table, and writes one picture
-per class to the folder ``demo``. It needs the extra ``demo``: ``pip install captum-goat[demo]``.
+per class and an HTML page to the folder ``demo``. It needs the extra ``demo``: ``pip install captum-goat[demo]``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: The command line; ``None`` for that of the process.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("demo"), help="folder of the pictures (default: demo)")
+    parser.add_argument("--output", type=Path, default=Path("demo"), help="folder of the pictures and the page (default: demo)")
     parser.add_argument("--graphs", type=int, default=1000, help="number of graphs (default: 1000)")
     parser.add_argument("--epochs", type=int, default=60, help="epochs of training (default: 60)")
     parser.add_argument("--seed", type=int, default=0, help="seed of graphs, model and training (default: 0)")
@@ -74,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     for label in sorted({int(graph.y) for graph in test}):
         print(f"Picture: {draw(comparison, test, classes, label, options.output)}")
+    page = comparison.write_html(options.output / "report.html", model=model, class_names=CLASS_NAMES, limit=40)
+    print(f"Page:    {page} (open it in a browser: the graphs, their edges and scores, and what the model looks at)")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,9 @@ def test_demo_prints_the_table_and_writes_the_pictures(tmp_path: Path, capsys: p
         assert len(re.findall(rf"^\| `{method}` ", printed, re.M)) == 2  # the fidelities, and the rest
     (error,) = re.findall(r"^\| `goat` .* \| +(\S+e-\d\d) \|", printed, re.M)
     assert float(error) < 1e-4
-    pictures = sorted(folder.iterdir())
+    assert f"Page:    {folder / 'report.html'}" in printed
+    assert (folder / "report.html").stat().st_size > 20_000
+    pictures = sorted(folder.glob("*.png"))
     assert pictures
     for picture in pictures:
         assert picture.read_bytes().startswith(b"\x89PNG")

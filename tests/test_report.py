@@ -14,10 +14,12 @@ from torch_geometric.data import Data
 from torch_geometric.explain import Explanation
 
 from captum_goat import GOAtAttribution, explain_dataset, explain_nodes, load_attributions
+from captum_goat.cli.main import main
+from captum_goat.compare import compare
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import fidelity_minus, fidelity_plus, select_edges
 from captum_goat.models import GraphClassifier
-from captum_goat.report import write_report
+from captum_goat.report import summarize, write_report
 
 pytest.importorskip("networkx")
 
@@ -157,3 +159,67 @@ def test_graphs_without_edges_or_with_loops(tmp_path: Path) -> None:
     loop = explanation([1.0, 2.0], [[0, 0], [0, 1]], num_nodes=2)
     data = page_data(write_report(tmp_path / "page.html", [empty, loop]))
     assert [len(graph["views"][0]["scores"]) for graph in data["graphs"]] == [0, 2]
+
+
+def test_frequent_substructures() -> None:
+    """Triangles and paths of known labels, at random places of random graphs."""
+    triangle, path = [(0, 1), (1, 2), (2, 0)], [(0, 1), (1, 2), (2, 3)]
+    explanations = []
+    for number in range(6):
+        order = torch.randperm(8, generator=torch.Generator().manual_seed(number)).tolist()
+        edges = [(order[a], order[b]) for a, b in (triangle if number < 4 else path)]
+        labels = [""] * 8
+        for node, label in zip(order, "CNOHCCCC", strict=True):
+            labels[node] = label
+        weak = [(order[4], order[5]), (order[6], order[7]), (order[5], order[6])]
+        ends = torch.tensor([*edges, *weak, *[(b, a) for a, b in edges], *[(b, a) for a, b in weak]]).t()
+        scores = torch.tensor([1.0, 1.0, 1.0, 0.1, 0.1, -0.1] * 2)
+        explanations.append(
+            Explanation(edge_index=ends, edge_mask=scores, num_nodes=8, labels=labels, target=torch.tensor([1]))
+        )
+    table = summarize(explanations, sparsity=0.5, node_labels=lambda graph: graph.labels)
+    rows = table if isinstance(table, list) else table.to_dict("records")
+    assert [(row["pattern"], row["count"], row["graphs"]) for row in rows] == [
+        ("C-N, C-O, N-O", 4, 6),
+        ("C-N, H-O, N-O", 2, 6),
+    ]
+    assert [row["coverage"] for row in rows] == [4 / 6, 1.0]
+    assert [row["examples"] for row in rows] == [[0, 1, 2], [4, 5]]
+    assert rows[0]["mean_share"] == pytest.approx(3 / 3.3)
+    unlabelled = summarize(explanations, sparsity=0.0)
+    counts = {
+        (row["sign"], row["count"])
+        for row in (unlabelled if isinstance(unlabelled, list) else unlabelled.to_dict("records"))
+    }
+    assert ("-", 6) in counts
+    with pytest.raises(ValueError, match="one method"):
+        summarize({"a": explanations, "b": explanations})
+
+
+def test_comparison_as_a_page(model: GraphClassifier, tmp_path: Path) -> None:
+    comparison = compare(model, ba_2motifs(3), ("goat", "random"), show_progress=False)
+    data = page_data(comparison.write_html(tmp_path / "page.html", model=model))
+    assert data["methods"] == ["goat", "random"]
+    assert len(data["graphs"]) == 3
+    assert "goat" in dict(data["receipt"])["Gain (mean of fid+ minus fid-)"]
+
+
+def test_command_line(model: GraphClassifier, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graphs = ba_2motifs(9)
+    torch.save(graphs, tmp_path / "graphs.pt")
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    explain_dataset(model, graphs, out=tmp_path / "a.pt", show_progress=False)
+    words = ["report", "--attributions", str(tmp_path / "a.pt"), "--out", str(tmp_path / "page.html")]
+    assert main([*words, "--limit", "2"]) == 0
+    assert str(tmp_path / "page.html") in capsys.readouterr().out
+    assert len(page_data(tmp_path / "page.html")["graphs"]) == 2
+    arguments = '["gin", 10, 8, 2]'
+    words += ["--data", str(tmp_path / "graphs.pt"), "--class-names", "cycle", "house"]
+    words += ["--model", str(tmp_path / "weights.pt"), "--class", "captum_goat.models:GraphClassifier"]
+    assert main([*words, "--arguments", arguments]) == 0, capsys.readouterr().err
+    data = page_data(tmp_path / "page.html")
+    assert data["classes"] == ["cycle", "house"]
+    assert "curves" in data["graphs"][0]["views"][0]
+    assert data["summary"]
+    assert main(["report", "--attributions", "no.pt", "--out", "page.html"]) == 1
+    assert "no such file" in capsys.readouterr().err

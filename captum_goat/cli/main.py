@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import captum_goat
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.model_check import check
-from captum_goat.cli import compare, explain
+from captum_goat.cli import compare, explain, report
 from captum_goat.cli.options import add_sources, check_device, load_sources
 from captum_goat.tracking import UnsupportedModelError
 
@@ -20,6 +20,7 @@ COMMANDS = {
     "check": "check whether a saved model can be explained exactly, and in how many passes",
     "compare": "compare explainers on a saved model and saved graphs",
     "explain": "attribute the output for every graph of a dataset to its edges",
+    "report": "show attributions from a file as one HTML page",
 }
 # What messages say to callers of functions, and what it is on the command line.
 FLAGS = {"resume=False": "--restart", "batch_size=1": "--batch-size 1", "call explain_nodes": "pass --nodes"}
@@ -39,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.trust_pickle:
             print("Warning: --trust-pickle executes whatever code is in the files.", file=sys.stderr)
         check_device(options.device)
-        return {"check": _check, "compare": compare.run, "explain": explain.run}[options.command](options)
+        commands = {"check": _check, "compare": compare.run, "explain": explain.run, "report": report.run}
+        return commands[options.command](options)
     except ERRORS as error:
         message = " ".join(str(error).split())
         for python, flag in FLAGS.items():
@@ -55,16 +57,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("captum-goat", description="Explain graph neural networks with GOAt.")
     parser.add_argument("--version", action="version", version=f"captum-goat {captum_goat.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
-    epilogs = {"compare": compare.EPILOG, "explain": explain.EPILOG}
+    epilogs = {"compare": compare.EPILOG, "explain": explain.EPILOG, "report": report.EPILOG}
     made = {}
     for name, text in COMMANDS.items():
         form, description = argparse.RawDescriptionHelpFormatter, f"{text.capitalize()}."
         made[name] = commands.add_parser(
             name, help=text, description=description, epilog=epilogs.get(name), formatter_class=form
         )
-        add_sources(made[name])
+        add_sources(made[name], required=name != "report")
     compare.add_options(made["compare"])
     explain.add_options(made["explain"])
+    report.add_options(made["report"])
     made["check"].add_argument("--graph", type=int, default=0, metavar="N", help="which graph to take (default: 0)")
     return parser
 

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.explain import Explanation
 
 from captum_goat.compare.explanation import TimedScores
 from captum_goat.compare.measures import LESS_IS_BETTER, TINY, Key, Verdict, mean_and_error, verdict
 from captum_goat.metrics import NodePolicy
+from captum_goat.report import write_report
 
 ROUNDING = 1e-6  # of sparsities
 LEAST_SECONDS = 0.01  # of fitting: less is not shown
@@ -62,7 +65,8 @@ class Comparison:
     ``rows`` has one row per explainer, metric and, for fidelities, sparsity. ``scores`` has the edge scores of each
     explainer, ``[E]`` for each graph that it explained in time. ``values`` has the values of each explainer by metric
     and sparsity, ``[G]``: ``values["goat"]["area_gain", ""]``, ``values["goat"]["fidelity_plus", "0.7"]``. ``skipped``
-    has the reasons, and ``failed`` the errors, of explainers without scores, by name.
+    has the reasons, and ``failed`` the errors, of explainers without scores, by name. ``graphs`` and ``target`` say
+    what was explained.
 
     Examples:
         >>> from captum_goat.compare import Comparison, compare
@@ -86,6 +90,8 @@ class Comparison:
     sparsities: tuple[float, ...]
     node_policy: NodePolicy
     notes: tuple[str, ...] = ()
+    graphs: tuple[Data, ...] = ()
+    target: Tensor | None = None
 
     def __str__(self) -> str:
         def gain(name: str) -> float:
@@ -149,6 +155,23 @@ class Comparison:
         path = folder / "comparison.md"
         path.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
         return path
+
+    def write_html(self, path: str | PathLike[str], **options: Any) -> Path:
+        """Write the scores of all explainers as one HTML page, with the options of ``captum_goat.report.write_report``.
+
+        It has the graphs that all explainers explained in time.
+        """
+        count = min(map(len, self.scores.values()), default=0)
+        gains = {name: row.value for name in self.scores if (row := self.get(name, "area_gain")) is not None}
+        details = {"Gain (mean of fid+ minus fid-)": ", ".join(f"{name} {gain:.3f}" for name, gain in gains.items())}
+        methods = {
+            name: [
+                Explanation(**graph.to_dict() | {"edge_mask": mask, "target": target.view(1)})
+                for graph, mask, target in zip(self.graphs[:count], scores, self.target, strict=False)  # type: ignore
+            ]
+            for name, scores in self.scores.items()
+        }
+        return write_report(path, methods, **{"details": details} | options)
 
 
 def rows_of(

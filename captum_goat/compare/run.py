@@ -170,6 +170,8 @@ def _compare(
         sparsities=conditions.sparsities,
         node_policy=conditions.node_policy,
         notes=tuple(notes),
+        graphs=tuple(subject.graphs),
+        target=subject.target,
     )
 
 

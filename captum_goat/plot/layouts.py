@@ -35,11 +35,7 @@ def node_positions(edges: NDArray[Any], num_nodes: int, layout: LayoutName | Pos
     if layout is not None and layout not in get_args(LayoutName):
         names = ", ".join(map(repr, get_args(LayoutName)))
         raise ValueError(f"Expected layout to be one of {names}, or the nodes' positions (got {layout!r}).")
-    try:
-        import networkx
-    except ImportError as error:
-        raise ImportError("Layouts need networkx (or pass positions): pip install captum-goat[plot]") from error
-
+    networkx = networkx_module()
     graph = networkx.empty_graph(num_nodes)
     graph.add_edges_from((source, target) for source, target in edges.tolist() if source != target)
     components = sorted(map(sorted, networkx.connected_components(graph)), key=len, reverse=True)
@@ -54,6 +50,15 @@ def node_positions(edges: NDArray[Any], num_nodes: int, layout: LayoutName | Pos
         )
         points[component] = _connected_points(connected, layout)
     return side_by_side(points, components)
+
+
+def networkx_module() -> Any:
+    """Return networkx; raise an ImportError that says what to install if it is missing."""
+    try:
+        import networkx
+    except ImportError as error:
+        raise ImportError("Layouts need networkx (or pass positions): pip install captum-goat[plot]") from error
+    return networkx
 
 
 def _connected_points(graph: Any, layout: LayoutName) -> NDArray[Any]:

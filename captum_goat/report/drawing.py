@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LENGTH = 40.0  # of an edge on average, the unit of all sizes below
-MARGIN = 24.0
+MARGIN, MIN_SIZE = 24.0, 140.0  # of pictures
 ROOM, CROWD = 30.0, 100  # in graphs of more nodes than that, every node has a square of this side
 RADIUS, DOT = 9.0, 3.5  # of nodes with and without a label inside
 MAX_INSIDE = 3  # letters; longer labels are beside the nodes
@@ -139,9 +139,10 @@ def _head(line: NDArray[Any]) -> NDArray[Any]:
 
 
 def _svg(points: NDArray[Any], marks: list[str], between: str = "") -> str:
-    width, height = (points.max(axis=0) + MARGIN) if len(points) else (2 * MARGIN, 2 * MARGIN)
+    size = (points.max(axis=0) if len(points) else np.zeros(2)) + MARGIN
+    (left, top), (width, height) = (size - size.clip(min=MIN_SIZE)) / 2, size.clip(min=MIN_SIZE)
     edges, nodes = ("".join(mark for mark in marks if f"data-{kind}=" in mark[:24]) for kind in "en")
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.1f} {height:.1f}" aria-hidden="true">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}">'
     return f"{head}<g>{edges}</g>{between}<g>{nodes}</g></svg>"
 
 

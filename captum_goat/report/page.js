@@ -29,6 +29,10 @@ function field(label, input) {
   return make("span", { class: "cg-field" }, make("label", { for: input.id }, label), input);
 }
 
+function parse(svg) {
+  return document.importNode(new DOMParser().parseFromString(svg, "image/svg+xml").documentElement, true);
+}
+
 // One graph and what is derived from it: orders of edges, scales, names.
 class Graph {
   constructor(record, shared) {
@@ -64,10 +68,6 @@ class Graph {
   }
   get first() {
     return this.views.find((view) => view.class === this.predicted) ?? this.views[0];
-  }
-  parse() {
-    const parsed = new DOMParser().parseFromString(this.svg, "image/svg+xml").documentElement;
-    return document.importNode(parsed, true);
   }
 }
 
@@ -126,7 +126,7 @@ export class Page {
       for (const { isIntersecting, target } of entries) {
         if (!isIntersecting || target.firstChild) continue;
         const graph = target.parentNode.graph, view = graph.first;
-        target.append(graph.parse());
+        target.append(parse(graph.svg));
         paint(target, graph, view, null, graph.full(view, true));
       }
     }, { rootMargin: "200px" });
@@ -213,10 +213,10 @@ export class Page {
   }
 
   summary() {
-    const classes = [...new Set(this.data.summary.map((row) => row.class))];
-    const lists = classes.map((name) => make("div", {}, make("h3", {}, name), make("ol", { class: "cg-cards" },
-      ...this.data.summary.filter((row) => row.class === name).map((row) => {
-        const picture = new Graph(row, this.data).parse();
+    const heading = (row) => `${row.sign === "+" ? "For" : "Against"} ${row.class}`;
+    const lists = [...new Set(this.data.summary.map(heading))].map((name) => make("div", {}, make("h3", {}, name), make("ol",
+      { class: "cg-cards" }, ...this.data.summary.filter((row) => heading(row) === name).map((row) => {
+        const picture = parse(row.svg);
         for (const group of picture.querySelectorAll("[data-e]")) {
           group.style.setProperty("--s", 0.8);
           group.classList.add(row.sign === "+" ? "pos" : "neg");
@@ -225,12 +225,13 @@ export class Page {
           onclick: () => this.open(graph, true) }, this.graphs[graph].name));
         return make("li", {}, make("span", { class: "cg-thumbnail" }, picture),
           make("span", { class: "cg-name" }, `in ${row.count} of ${row.of} graphs`),
-          make("span", { class: "cg-note" }, `${row.sign === "+" ? "for" : "against"}, mean share ${percent(row.share)}, `,
-            `covers ${percent(row.coverage)} with those before`),
+          make("span", { class: "cg-note" }, `${row.text}; mean share ${percent(row.share)}, `
+            + `${percent(row.coverage)} of the graphs covered so far`),
           make("span", { class: "cg-note" }, "e.g. ", ...examples));
       }))));
     return make("section", { class: "cg-card" }, make("h2", {}, "What does the model look at?"),
-      make("p", {}, this.data.summaryNote), ...lists);
+      make("p", { class: "cg-note" }, "Connected parts of the strongest 30 % of the edges, by class, with the number of graphs that have them. "
+        + "The share is that of the summed magnitudes of a graph's scores."), ...lists);
   }
 
   receipt() {
@@ -242,15 +243,15 @@ export class Page {
   open(index, scroll = false) {
     const graph = (this.graph = this.graphs[index]);
     this.cards?.forEach((card) => card.setAttribute("aria-pressed", card.index === index));
-    this.picture = graph.parse();
+    this.picture = parse(graph.svg);
     for (const group of this.picture.querySelectorAll("[data-e]")) {
       const hit = group.firstElementChild.cloneNode();
       hit.setAttribute("class", "hit");
       group.append(hit);
     }
     this.canvas.replaceChildren(this.picture);
-    const [, , width, height] = this.picture.getAttribute("viewBox").split(" ").map(Number);
-    this.home = { x: 0, y: 0, w: width, h: height };
+    const [x, y, w, h] = this.picture.getAttribute("viewBox").split(" ").map(Number);
+    this.home = { x, y, w, h };
     this.fit();
     this.caption.replaceChildren(graph.name);
     const columns = [...new Set(graph.views.map((view) => view.class))];

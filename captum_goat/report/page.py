@@ -15,11 +15,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch.nn import Module
 from torch_geometric.data import Data
 
 import captum_goat
 from captum_goat.bulk.files import SavedAttributions
+from captum_goat.report.drawing import graph_svg
 from captum_goat.report.records import (
     SHARES,
     Appearance,
@@ -28,6 +30,10 @@ from captum_goat.report.records import (
     finite,
     graph_record,
 )
+from captum_goat.report.substructures import EXAMPLES, frequent_parts
+
+SPARSITY, TOP_PARTS = 0.7, 6  # of the summary
+MIN_SUMMARIZED = 8  # graphs
 
 
 def write_report(
@@ -44,6 +50,7 @@ def write_report(
     directed: bool | None = None,
     graphs: Sequence[Data] | None = None,
     details: Mapping[str, object] | None = None,
+    limit: int | None = None,
 ) -> Path:
     """Write explanations as one HTML page, which needs no network and no other file.
 
@@ -70,6 +77,7 @@ def write_report(
         directed: Whether to show the directions of an edge separately; by default, if one has no reverse.
         graphs: The explained graphs, for the result of ``load_attributions``, which has only their edges.
         details: Further lines of the receipt at the end of the page, by name: where the data is from, options, ...
+        limit: The largest number of graphs, of which the first ones are taken; by default all.
 
     Examples:
         >>> import tempfile
@@ -85,7 +93,7 @@ def write_report(
         '<!doctype html>'
     """
     appearance = Appearance(node_labels, graph_names, atoms, bond_types, directed)
-    data = page_data(explanations, appearance, model, title, class_names, graphs, details)
+    data = page_data(explanations, appearance, model, title, class_names, graphs, details, limit)
     Path(path).write_text(page_html(data), encoding="utf-8")
     return Path(path)
 
@@ -98,9 +106,10 @@ def page_data(
     class_names: Sequence[str] | None = None,
     graphs: Sequence[Data] | None = None,
     details: Mapping[str, object] | None = None,
+    limit: int | None = None,
 ) -> dict[str, Any]:
     """Return all that the page shows, as plain values."""
-    methods = explanations_by_method(explanations, graphs)
+    methods = explanations_by_method(explanations, graphs, limit)
     records = [
         graph_record(dict(zip(methods, same_graph, strict=True)), position, appearance)
         for position, same_graph in enumerate(zip(*methods.values(), strict=True))
@@ -116,10 +125,34 @@ def page_data(
         "methods": [name or "attributions" for name in methods],
         "shares": SHARES,
         "graphs": records,
-        "summary": [],
-        "summaryNote": "",
+        "summary": _summary(next(iter(methods.values())), appearance, class_names or ()),
         "receipt": _receipt(explanations, size, model, details or {}),
     }
+
+
+def _summary(explained: Sequence[Data], appearance: Appearance, class_names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the frequent substructures of a gallery, with their pictures."""
+    parts = frequent_parts(explained, appearance, SPARSITY, TOP_PARTS) if len(explained) >= MIN_SUMMARIZED else []
+    rows = []
+    for part in parts:
+        nodes = {node: place for place, node in enumerate(part.pattern)}
+        edges = np.array([(nodes[source], nodes[target]) for source, target in part.pattern.edges]).reshape(-1, 2)
+        labels = [part.pattern.nodes[node]["label"] for node in nodes]
+        names = {None: "all graphs"} | dict(enumerate(class_names))
+        rows.append(
+            {
+                "class": names.get(part.target_class, f"class {part.target_class}"),
+                "sign": part.sign,
+                "text": part.text,
+                "count": len(part.shares),
+                "of": part.of,
+                "share": float(np.mean([*part.shares.values()])),
+                "coverage": part.coverage,
+                "graphs": [*part.shares][:EXAMPLES],
+                "svg": graph_svg(edges, len(nodes), labels=labels),
+            }
+        )
+    return rows
 
 
 def _receipt(

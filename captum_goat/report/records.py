@@ -73,12 +73,14 @@ class Appearance:
         return molecule_of(graph, graph.edge_index, atoms, bond_types)
 
 
-def explanations_by_method(explanations: Any, graphs: Sequence[Data] | None = None) -> dict[str, list[Explanation]]:
-    """Return lists of explanations by method, from all that :func:`write_report` takes, checked to be alike."""
+def explanations_by_method(
+    explanations: Any, graphs: Sequence[Data] | None = None, limit: int | None = None
+) -> dict[str, list[Explanation]]:
+    """Return the first explanations by method, from all that :func:`write_report` takes, checked to be alike."""
     given = (
         explanations if isinstance(explanations, Mapping) and not isinstance(explanations, Data) else {"": explanations}
     )
-    methods = {str(name): _explanation_list(value, graphs) for name, value in given.items()}
+    methods = {str(name): _explanation_list(value, graphs, limit) for name, value in given.items()}
     lengths = {len(explained) for explained in methods.values()}
     if len(lengths) != 1 or lengths == {0}:
         raise ValueError(f"Expected one or more explanations, as many of every method (got {sorted(lengths)}).")
@@ -90,12 +92,14 @@ def explanations_by_method(explanations: Any, graphs: Sequence[Data] | None = No
     return methods
 
 
-def _explanation_list(explanations: Any, graphs: Sequence[Data] | None) -> list[Explanation]:
-    if isinstance(explanations, NodeExplanations):
-        return [explanations.subgraph(position) for position in range(len(explanations))]
-    if isinstance(explanations, SavedAttributions):
-        return [saved_explanation(explanations, number, graphs) for number in range(len(explanations))]
-    explained = [explanations] if isinstance(explanations, Data) else list(explanations)
+def _explanation_list(explanations: Any, graphs: Sequence[Data] | None, limit: int | None) -> list[Explanation]:
+    explained = [explanations] if isinstance(explanations, Data) else explanations
+    numbers = range(len(explained))[:limit]
+    if isinstance(explained, NodeExplanations):
+        return [explained.subgraph(position) for position in numbers]
+    if isinstance(explained, SavedAttributions):
+        return [saved_explanation(explained, number, graphs) for number in numbers]
+    explained = [explained[number] for number in numbers]
     for explanation in explained:
         if not isinstance(explanation, Data) or not isinstance(explanation.get("edge_mask"), Tensor):
             raise ValueError(
@@ -134,7 +138,7 @@ def graph_record(methods: Mapping[str, Explanation], position: int, appearance: 
     directed = directed and molecule is None
     views, edges = [], np.zeros((0, 2), dtype=int)
     for number, explanation in enumerate(methods.values()):
-        for column, scores in _columns(explanation):
+        for column, scores in columns_of(explanation):
             edges, merged, _ = edge_scores(scores, explanation.edge_index, directed=directed)
             views.append(_view(number, column, merged, explanation))
     labels = [atom.GetSymbol() for atom in molecule.GetAtoms()] if molecule is not None else None
@@ -154,7 +158,7 @@ def graph_record(methods: Mapping[str, Explanation], position: int, appearance: 
     return record | _picture(graph, edges, np.array([view["scores"] for view in views]), labels, directed)
 
 
-def _columns(explanation: Explanation) -> list[tuple[int | None, Tensor]]:
+def columns_of(explanation: Explanation) -> list[tuple[int | None, Tensor]]:
     """Return the scores of every explained class, with the class."""
     mask = explanation.edge_mask.detach().cpu()
     if mask.dim() == 2 and mask.size(0) != explanation.edge_index.size(1) and len(mask) == 1:
@@ -264,7 +268,7 @@ def _add_curves(records: Sequence[dict[str, Any]], methods: Mapping[str, Sequenc
         [drops(torch.rand(batch.num_edges, generator=generator).to(batch.x)) for _ in range(RANDOM_ORDERS)]
     ).mean(dim=0)
     for number, explained in enumerate(methods.values()):
-        columns = [_columns(explanation) for explanation in explained]
+        columns = [columns_of(explanation) for explanation in explained]
         for place in range(max(map(len, columns))):
             scores = torch.cat([own[min(place, len(own) - 1)][1] for own in columns]).to(batch.x)
             orders = {"score": drops(scores), "size": drops(_magnitudes(batch, scores))}
