@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: The command line; ``None`` for that of the process.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("demo"), help="folder of the pictures and the page (default: demo)")
+    parser.add_argument("--output", type=Path, default=Path("demo"), help="folder of the output (default: demo)")
     parser.add_argument("--graphs", type=int, default=1000, help="number of graphs (default: 1000)")
     parser.add_argument("--epochs", type=int, default=60, help="epochs of training (default: 60)")
     parser.add_argument("--seed", type=int, default=0, help="seed of graphs, model and training (default: 0)")
