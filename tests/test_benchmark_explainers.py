@@ -26,6 +26,7 @@ FEW: dict[str, dict[str, Any]] = {
     "cf_gnn_explainer": {"steps": 8},
     "gnn_explainer": {"epochs": 4},
     "gradient_shap": {"samples": 5},
+    "gnn_shap": {"samples": 24},
     "graph_mask": {"epochs": 2},
     "kernel_shap": {"samples": 40},
     "pg_explainer": {"epochs": 2, "num_graphs": 2},
@@ -184,7 +185,7 @@ def test_complete(name: str, kind: str, graphs: Batch) -> None:
     """What claims to add up does, up to what the method approximates."""
     model = make_model(kind)
     options = {"kernel_shap": {"samples": 60}, "shapley_value_sampling": {"samples": 2}}.get(name, {"n_steps": 400})
-    exact = "goat" in name or "guided_shapley" in name
+    exact = "goat" in name or name in ("exact_shapley", "gnn_shap") or "guided_shapley" in name
     explain = EXPLAINERS[name](**({} if exact else options))
     scores = scores_of(explain, model, graphs, TARGET)
     wrapped = Graphs.of(graphs, TARGET)

@@ -119,7 +119,9 @@ def test_a_decoy_explainer_is_caught() -> None:
     assert row is not None
     assert row.auc < 0.9
     assert row.decoy_credit > 0.5
-    assert measure(CASES["bond_count"], "gin", "integrated_gradients_weights", 2) is None
+    assert measure(CASES["bond_count"], "gin", "integrated_gradients_weights", 2) is None  # takes no weights
+    for name in ("occlusion_adjacency", "guided_shapley_64", "integrated_gradients_weights"):
+        assert measure(CASES["walk"], "gcn", name, 2) is None  # another function of deleted edges
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

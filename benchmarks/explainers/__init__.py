@@ -27,9 +27,11 @@ from benchmarks.explainers.adjacency import (
     PeeledUpperHalfAdjacencyGradients,
     ProportionalAdjacencyGOAt,
 )
+from benchmarks.explainers.coalitions import ExactShapley, GNNShap
 from benchmarks.explainers.counterfactual import CFGNNExplainer
 from benchmarks.explainers.degree import DEGREE
 from benchmarks.explainers.edge_weights import WeightIntegratedGradients
+from benchmarks.explainers.eig_search import EiGSearch
 from benchmarks.explainers.gradients import Deconvolution, GradientShap, GuidedBackprop, InputXGradient
 from benchmarks.explainers.peeled import (
     LeaningUpperHalfGradients,
@@ -76,6 +78,7 @@ _CLASSES: tuple[type[Explainer], ...] = (
     PeeledRandom,
     EdgeOcclusion,
     AdjacencyOcclusion,
+    EiGSearch,
     Saliency,
     InputXGradient,
     IntegratedGradients,
@@ -85,6 +88,8 @@ _CLASSES: tuple[type[Explainer], ...] = (
     Deconvolution,
     *GUIDED_SHAPLEY,
     *GUIDED_SHAPLEY_MARGIN,
+    ExactShapley,
+    GNNShap,
     ShapleyValueSampling,
     KernelShap,
     GNNExplainer,
