@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from captum_goat.masked_model import EdgeMaskedModel
     from captum_goat.nodes import explain_nodes
     from captum_goat.peeling import Peeling, UpperHalfGradients
+    from captum_goat.search import EdgeSetSearch
     from captum_goat.shapley import EdgeGame, GuidedShapley
     from captum_goat.tracking import UnsupportedModelError
 
@@ -22,6 +23,7 @@ __all__ = [
     "CaptumGraphExplainer",
     "EdgeGame",
     "EdgeMaskedModel",
+    "EdgeSetSearch",
     "GOAtAttribution",
     "GOAtExplainer",
     "GuidedShapley",
@@ -46,6 +48,7 @@ _MODULES = {
     "masked_model": ["EdgeMaskedModel"],
     "nodes": ["explain_nodes"],
     "peeling": ["Peeling", "UpperHalfGradients"],
+    "search": ["EdgeSetSearch"],
     "shapley": ["EdgeGame", "GuidedShapley"],
     "tracking": ["UnsupportedModelError"],
 }

@@ -46,6 +46,7 @@ from benchmarks.explainers.relevance import GNNLRP
 from benchmarks.explainers.repeated import RepeatedGOAt
 from benchmarks.explainers.robust_counterfactual import RCExplainer
 from benchmarks.explainers.sampling import KernelShap, ShapleyValueSampling
+from benchmarks.explainers.search import EdgeSets, LongEdgeSets, RandomEdgeSets
 from benchmarks.explainers.shapley import GUIDED_SHAPLEY, GUIDED_SHAPLEY_MARGIN
 from benchmarks.explainers.subgraphx import SubgraphX
 from captum_goat.compare.explainers.interface import EdgeExplainer, Explainer, ExplainerSkippedError
@@ -90,6 +91,9 @@ _CLASSES: tuple[type[Explainer], ...] = (
     *GUIDED_SHAPLEY_MARGIN,
     ExactShapley,
     GNNShap,
+    EdgeSets,
+    LongEdgeSets,
+    RandomEdgeSets,
     ShapleyValueSampling,
     KernelShap,
     GNNExplainer,

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data.data import BaseData
 
-from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
+from captum_goat.hooks.global_state import outside_inference_mode, restores_state
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.targets import Choice
-from captum_goat.shapley.players import Players, edge_keys, group_keys
-from captum_goat.shapley.values import EdgeValues, place_of_removal
-from captum_goat.wrapped_model import ExplainedModel
+from captum_goat.shapley.edge_attribution import EdgeAttribution
+from captum_goat.shapley.values import EdgeValues
 
 
 class EdgeGame:
@@ -71,9 +70,8 @@ class EdgeGame:
         margin: bool = False,
         normalize: bool = True,
     ) -> None:
-        explained, place = ExplainedModel.of(model, at=at), place_of_removal(model, at)
         arguments = data if isinstance(data, tuple) else (data,)
-        self._values, self.players = self._start(explained, arguments, target, feature_mask, place, margin)
+        self._values, self.players = self._start(EdgeAttribution(model, at), arguments, target, feature_mask, margin)
         self.n_players = int(self.players.max()) + 1 if self.players.numel() else 0
         self.normalization_value = float(self._values.empty) if normalize else 0.0
         self.empty_coalition = np.zeros(self.n_players, dtype=bool)
@@ -82,25 +80,24 @@ class EdgeGame:
     @staticmethod
     @restores_state
     def _start(
-        explained: ExplainedModel, arguments: tuple[Any, ...], target: Any, groups: Any, at: str | None, margin: bool
+        method: EdgeAttribution, arguments: tuple[Any, ...], target: Any, groups: Any, margin: bool
     ) -> tuple[EdgeValues, Tensor]:
-        edges = GraphInputs.of(explained.model, arguments).edge_sets
+        edges = GraphInputs.of(method.model, arguments).edge_sets
         if len(edges) != 1:
             raise ValueError(f"Expected a graph with one set of edges (got {len(edges)} sets).")
-        weights = (tensor for tensor in explained.model.parameters() if tensor.is_floating_point())
+        weights = (tensor for tensor in method.model.parameters() if tensor.is_floating_point())
         like = next(weights, torch.empty(0, device=edges[0].device))
         mask = torch.ones(edges[0].size(1), dtype=like.dtype, device=edges[0].device)
         with outside_inference_mode():
-            request = explained.request(mask, arguments)
-            switch_off_autocast(request.device)
-            values = EdgeValues(request, Choice([target]), at, margin=margin)
-            if values.num_games != 1:
-                raise ValueError(
-                    f"Expected a target that selects one number (got {values.num_games}). Pass one graph, and for a "
-                    "model with a row per node a target such as (node, class)."
-                )
-            keys = edge_keys(request.graph, 1) if groups is None else group_keys([groups], [mask])
-            return values, Players.of(keys, torch.zeros_like(keys), 1, mask != 0).number
+            called = method._games(
+                mask, Choice([target]), arguments, groups, margin=margin, games=torch.zeros_like(edges[0][0])
+            )
+        if called.values.num_games != 1:
+            raise ValueError(
+                f"Expected a target that selects one number (got {called.values.num_games}). Pass one graph, and for a "
+                "model with a row per node a target such as (node, class)."
+            )
+        return called.values, called.players.number
 
     @restores_state
     def value_function(self, coalitions: np.ndarray) -> np.ndarray:

@@ -6,22 +6,20 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
-from torch.nn import Module
 
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
-from captum_goat.inputs.attributed_inputs import flattened, restored
+from captum_goat.hooks.global_state import outside_inference_mode, restores_state
+from captum_goat.inputs.attributed_inputs import restored
 from captum_goat.inputs.targets import Choice
 from captum_goat.runs.progress import progress_bar
+from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least
 from captum_goat.shapley.games import Games, group_players
-from captum_goat.shapley.guides import default_guides, own_guides
-from captum_goat.shapley.players import Players, edge_keys, game_signatures, games_of_columns, group_keys
-from captum_goat.shapley.values import EdgeValues, place_of_removal
-from captum_goat.wrapped_model import ExplainedModel
+from captum_goat.shapley.guides import check_guides, default_guides, own_guides
+from captum_goat.shapley.players import game_signatures
+from captum_goat.shapley.values import EdgeValues
 
 
 class ShapleyExplanation(NamedTuple):
@@ -33,7 +31,7 @@ class ShapleyExplanation(NamedTuple):
     errors: list[tuple[Tensor, ...]]  # the standard errors of the values, in the form of the values
 
 
-class GuidedShapley(Attribution):
+class GuidedShapley(EdgeAttribution):
     r"""Estimate the Shapley values of a graph's edges from few forward passes.
 
     The Shapley value of an edge is what it adds to the target's output, on average over all orders in which the edges
@@ -101,17 +99,11 @@ class GuidedShapley(Attribution):
         margin: bool = False,
         random_state: int = 0,
     ) -> None:
-        _check_samples(n_samples)
+        check_at_least(2, n_samples=n_samples)
         if not (isinstance(regularization, int | float) and 0.0 < regularization < math.inf):
             raise ValueError(f"Expected regularization to be a positive number (got {regularization!r}).")
-        if guides is not None and not all(isinstance(guide, Attribution | Tensor) for guide in guides):
-            names = [type(guide).__name__ for guide in guides]
-            raise TypeError(f"Expected guides that are captum Attributions or tensors (got {', '.join(names)}).")
-        super().__init__(forward_func)
-        self._explained = ExplainedModel.of(forward_func, at=at)
-        if self._explained.mask_type not in ("edge", None):
-            raise ValueError(f"Expected a model whose edges are attributed (got {self._explained.mask_type!r}).")
-        self.at = place_of_removal(forward_func, at)
+        check_guides("guides", guides or ())
+        super().__init__(forward_func, at)
         self.guides = None if guides is None else tuple(guides)
         self.n_samples, self.regularization = n_samples, float(regularization)
         self.margin, self.random_state = margin, random_state
@@ -178,49 +170,26 @@ class GuidedShapley(Attribution):
     ) -> ShapleyExplanation:
         """Explain the chosen targets, given the game of each edge if the arguments do not tell it."""
         samples = self.n_samples if n_samples is None else n_samples
-        _check_samples(samples)
+        check_at_least(2, n_samples=samples)
         with outside_inference_mode():
-            request = self._explained.request(inputs, arguments)
-            switch_off_autocast(request.device)
-            if request.rows_are_examples:
-                raise ValueError("Expected a graph with edges among the arguments (got none).")
-            graph, masks = request.graph, request.inputs.masks
-            first = EdgeValues(request, choice.first, self.at, margin=self.margin)
-            count = first.num_games
-            games = games_of_columns(graph, request.count, count) if games is None else games
-            if feature_mask is None:
-                keys = edge_keys(graph, len(first.mask))
-            else:
-                keys = group_keys(flattened(feature_mask, inputs), masks)
-            players = Players.of(keys, games, count, first.mask.view(-1) != 0)
-            signatures = game_signatures(graph, games, count)
-            solved, targets = [], choice(first.output)
+            called = self._games(inputs, choice, arguments, feature_mask, margin=self.margin, games=games)
+            first, players, dtype = called.values, called.players, called.values.mask.dtype
+            signatures = game_signatures(first.request.graph, called.columns, first.num_games)
+            attributions, deltas, errors, targets = [], [], [], choice(first.output)
             with progress_bar(samples * len(targets), "coalition", show_progress) as advance:
                 for number, target in enumerate(targets):
-                    values = EdgeValues(request, Choice([target]), self.at, margin=self.margin) if number else first
+                    values = first.of_target(target) if number else first
                     guides = players.totals(self._guides(values, inputs, arguments).t().double())
                     groups, grouped = group_players(players, guides)
                     drawn = Games(grouped, grouped.shuffled(signatures), samples, self.random_state)
-                    totals = values.whole - values.empty
                     differences = drawn.differences(values, advance)
-                    found = drawn.solve(differences, totals, guides, groups, self.regularization)
-                    solved.append((*found, totals))
-        dtype, sizes = masks[0].dtype, [mask.size(-1) for mask in masks]
-
-        def per_mask(per_player: Tensor) -> tuple[Tensor, ...]:
-            parts = players.per_column(per_player, shared=feature_mask is None).view(len(first.mask), -1).to(dtype)
-            return tuple(part.reshape(mask.shape) for part, mask in zip(parts.split(sizes, dim=1), masks, strict=True))
-
-        def delta(found: Tensor, totals: Tensor) -> Tensor:
-            sums = torch.zeros_like(totals).index_add_(0, players.game, found.to(dtype).double())
-            return (sums - totals).to(dtype)
-
-        return ShapleyExplanation(
-            [per_mask(found) for found, _, _ in solved],
-            [delta(found, totals) for found, _, totals in solved],
-            first.output,
-            [per_mask(errors) for _, errors, _ in solved],
-        )
+                    totals = values.whole - values.empty
+                    found, uncertain = drawn.solve(differences, totals, guides, groups, self.regularization)
+                    found = found.to(dtype)
+                    attributions.append(called.per_mask(found))
+                    deltas.append((players.of_games(found.double()) - totals).to(dtype))
+                    errors.append(called.per_mask(uncertain.to(dtype)))
+        return ShapleyExplanation(attributions, deltas, first.output, errors)
 
     def _guides(self, values: EdgeValues, inputs: Any, arguments: Any) -> Tensor:
         if self.guides is None:
@@ -239,21 +208,6 @@ class GuidedShapley(Attribution):
         names = ("guides", "n_samples", "regularization", "at", "margin", "random_state")
         return {name: getattr(self, name) for name in names}
 
-    @property
-    def mask_type(self) -> str:
-        """What is attributed: ``"edge"``."""
-        return "edge"
-
-    @property
-    def model(self) -> Module:
-        """The user's own model, without what was wrapped around it."""
-        return self._explained.model
-
-    @property
-    def multiplies_by_inputs(self) -> bool:
-        """Whether attributions have the inputs as a factor: they are what edges with these masks add."""
-        return True
-
     def has_convergence_delta(self) -> bool:
         """Return whether there is a completeness error to return: there is."""
         return True
@@ -262,9 +216,3 @@ class GuidedShapley(Attribution):
     def get_name(cls) -> str:
         """Return the method's name."""
         return "Guided Shapley"
-
-
-def _check_samples(n_samples: Any) -> None:
-    """Raise ValueError unless this is a number of coalitions."""
-    if not isinstance(n_samples, int) or isinstance(n_samples, bool) or n_samples < 2:
-        raise ValueError(f"Expected n_samples to be an integer from 2 on (got {n_samples!r}).")

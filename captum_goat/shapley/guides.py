@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from captum.attr import Attribution, GradientAttribution
@@ -16,7 +18,15 @@ from captum_goat.tracking import UnsupportedModelError
 
 _logger = logging.getLogger(__name__)
 
-_PATH_POINTS = 4  # the middles of as many equal parts of the path from no edges to the graph
+PATH_POINTS = 4  # the middles of as many equal parts of the path from no edges to the graph
+
+
+class PathGradients(NamedTuple):
+    """Gradients at points of the path from no edges to the graph, times the masks."""
+
+    gradients: Tensor  # one row per point, ``[K, columns]``
+    at: str  # where masks entered
+    deletes: bool  # whether a mask of zeros and ones there is the same as the removal of edges
 
 
 def default_guides(goats: Callable[[str], Attribution], values: EdgeValues, inputs: Any, arguments: Any) -> Tensor:
@@ -30,21 +40,48 @@ def default_guides(goats: Callable[[str], Attribution], values: EdgeValues, inpu
         inputs: The edge masks as the user passed them.
         arguments: The model's other arguments.
     """
-    places: tuple[str, ...] = ("adjacency", "message")
-    try:
-        places = ("message",) if values.masking_deletes() else places  # the same, and faster
-    except UnsupportedModelError as error:
-        _logger.info("Messages cannot be masked: %s", error)
-    scales = (torch.arange(_PATH_POINTS, device=values.mask.device) + 0.5) / _PATH_POINTS
+    places = _places(values)
 
     def goat(at: str) -> Tensor:
         return _columns(goats(at).attribute(inputs, values.target, arguments), inputs, values).unsqueeze(0)
 
-    def gradients(at: str) -> Tensor:
-        return values.path_gradients(scales.to(values.mask.dtype), at)
+    found = [values.mask.new_empty(0, values.mask.numel())]
+    for guide in (goat, partial(_gradients, values)):
+        with suppress(UnsupportedModelError):
+            found.append(_first_allowed(guide, places)[0])
+    return torch.cat(found)
 
-    found = [_first_allowed(guide, places) for guide in (goat, gradients)]
-    return torch.cat([values.mask.new_empty(0, values.mask.numel()), *(guide for guide in found if guide is not None)])
+
+def path_gradients(values: EdgeValues) -> PathGradients:
+    """Return the gradients on four parts of the path of integrated gradients.
+
+    Raises:
+        UnsupportedModelError: If the model allows no masks.
+    """
+    places = _places(values)
+    gradients, at = _first_allowed(partial(_gradients, values), places)
+    return PathGradients(gradients, at, at == places[0])
+
+
+def _places(values: EdgeValues) -> tuple[str, ...]:
+    """Return where masks may enter; in the first place, masks of zeros and ones are what removed edges are."""
+    try:
+        return ("message",) if values.masking_deletes() else ("adjacency", "message")
+    except UnsupportedModelError as error:
+        _logger.info("Messages cannot be masked: %s", error)
+        return ("adjacency",)
+
+
+def _gradients(values: EdgeValues, at: str) -> Tensor:
+    scales = (torch.arange(PATH_POINTS, device=values.mask.device) + 0.5) / PATH_POINTS
+    return values.with_gradients(scales.view(-1, 1).expand(-1, values.mask.numel()), at)[1]
+
+
+def check_guides(name: str, guides: Sequence[Any]) -> None:
+    """Raise TypeError unless guides are attribution methods or attributions."""
+    if not all(isinstance(guide, Attribution | Tensor) for guide in guides):
+        got = ", ".join(type(guide).__name__ for guide in guides)
+        raise TypeError(f"Expected {name} that are captum Attributions or tensors (got {got}).")
 
 
 def own_guides(guides: Sequence[Attribution | Tensor], values: EdgeValues, inputs: Any, arguments: Any) -> Tensor:
@@ -65,14 +102,16 @@ def own_guides(guides: Sequence[Attribution | Tensor], values: EdgeValues, input
     return torch.cat(found)
 
 
-def _first_allowed(guide: Callable[[str], Tensor], places: Sequence[str]) -> Tensor | None:
-    """Return a guide at the first place that the model allows; ``None`` if it allows none."""
-    for at in places:
+def _first_allowed(guide: Callable[[str], Tensor], places: Sequence[str]) -> tuple[Tensor, str]:
+    """Return a guide at the first place that the model allows, and the place; raise UnsupportedModelError if none."""
+    for number, at in enumerate(places, start=1):
         try:
-            return guide(at)
+            return guide(at), at
         except UnsupportedModelError as error:
             _logger.info("No guide at=%r: %s", at, error)
-    return None
+            if number == len(places):
+                raise
+    raise AssertionError("there is at least one place")
 
 
 def _columns(attributions: Any, inputs: Any, values: EdgeValues) -> Tensor:

@@ -63,17 +63,21 @@ class Players:
         totals = values.new_zeros(len(self.game), *values.shape[1:])
         return totals.index_add_(0, self.number[plays], values[plays])
 
+    def of_games(self, values: Tensor) -> Tensor:
+        """Return the sums over the players of each game, ``[G]`` from ``[P]``."""
+        return values.new_zeros(self.num_games).index_add_(0, self.game, values)
+
     def per_column(self, values: Tensor, *, shared: bool) -> Tensor:
-        """Return the value of each column's player ``[columns]``, 0 for columns that do not play.
+        """Return the value of each column's player ``[..., columns]``, 0 for columns that do not play.
 
         Args:
-            values: The values of the players, ``[P]``.
+            values: The values of the players, ``[..., P]``.
             shared: Whether the columns of a player share its value equally; else each has the whole value.
         """
         if shared:
             values = values / self.totals(torch.ones_like(self.number)).clamp(min=1)
-        padded = torch.cat([values, values.new_zeros(1)])  # the player -1 is the last entry
-        return padded[self.number]
+        padded = torch.cat([values, values.new_zeros(*values.shape[:-1], 1)], dim=-1)  # the player -1 is the last entry
+        return padded[..., self.number]
 
 
 def games_of_columns(graph: GraphInputs, num_masks: int | None, num_games: int) -> Tensor:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.explain.algorithm.captum import CaptumModel
 
 from captum_goat.adjacency.deletion import nearly_equal, running_without_edges, with_edges
 from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
@@ -19,12 +19,12 @@ from captum_goat.inputs.edge_masks import fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.inputs.request import Request
 from captum_goat.inputs.targets import Choice, find_target
-from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.method.record import record
 from captum_goat.method.replay import Subject
 from captum_goat.rules.operations import input_of
 from captum_goat.rules.registry import Rule
 from captum_goat.tracking import UnsupportedModelError
+from captum_goat.tracking.program import Program, ProgramStore
 
 _logger = logging.getLogger(__name__)
 
@@ -45,9 +45,12 @@ class EdgeValues:
         choice: What is explained, given the model's output; one target.
         at: ``"adjacency"``: edges that are not kept are deleted; ``"message"``: their messages are masked to 0;
             ``None`` for the first where the model runs without edges.
-        margin: Whether the margin of a class is explained, its log-odds, instead of its logit.
+        margin: Whether the margin of a class is explained, its log-odds, instead of its logit; ``None`` if there are
+            several classes.
+        programs: The known programs of the model.
 
     Attributes:
+        request: The model, its arguments and the masks.
         output: The model's output with all edges.
         target: The explained target.
         at: Where edges are removed.
@@ -60,8 +63,16 @@ class EdgeValues:
         UnsupportedModelError: If the model does not run without edges, and ``at`` is ``"adjacency"``.
     """
 
-    def __init__(self, request: Request, choice: Choice, at: str | None = None, *, margin: bool = False) -> None:
-        self._graph, self._finish, self._margin = request.graph, request.finish, margin
+    def __init__(
+        self,
+        request: Request,
+        choice: Choice,
+        at: str | None = None,
+        *,
+        margin: bool | None = False,
+        programs: ProgramStore[Program] | None = None,
+    ) -> None:
+        self.request, self._graph, self._finish, self._programs = request, request.graph, request.finish, programs
         self.per_mask = request.count is not None
         self.mask = torch.cat([mask.view(request.count or 1, -1) for mask in request.inputs.masks], dim=1)
         self._is_binary = bool(((self.mask == 0) | (self.mask == 1)).all())
@@ -69,22 +80,36 @@ class EdgeValues:
         self._left_out = recorded.left_out
         self.output = self._finished(recorded.output.unsqueeze(0))[0]
         (self.target,) = choice(self.output)
+        has_classes = self.output.dim() > 1 and self.output.size(-1) > 1
+        if margin and not has_classes:
+            raise ValueError(f"Expected an output [..., classes] for margin=True (got {list(self.output.shape)}).")
+        self._margin = has_classes if margin is None else margin
         self._index = self._find_index(self.output, self.target)
         self.at = at or "adjacency"
         if not self._is_binary and at != "message":
             self.at = self._place_of_numbers(at)
         self._at_once = 1  # it is not known yet whether copies of the graph are independent
         self._usual: GraphInputs | None = None  # as many copies as are run at once
-        ends = torch.tensor([[False], [True]], device=self.mask.device).expand(2, self.mask.numel())
         try:
-            self.empty, self.whole = self(ends).unbind()
+            self.empty, self.whole = self._at_ends()
         except UnsupportedModelError as error:
             if at is not None:
                 raise
             _logger.info("Edges cannot be deleted, so their messages are masked to 0: %s", error)
             self.at = "message"
-            self.empty, self.whole = self(ends).unbind()
+            self.empty, self.whole = self._at_ends()
         self._at_once, self._usual = self._find_number_of_copies(), None
+
+    def _at_ends(self) -> tuple[Tensor, ...]:
+        """Return the explained numbers without edges, and with all of them."""
+        return self(torch.tensor([[False], [True]], device=self.mask.device).expand(2, self.mask.numel())).unbind()
+
+    def of_target(self, target: Any) -> EdgeValues:
+        """Return the numbers of another target."""
+        other = copy(self)
+        other.target, other._index = target, self._find_index(self.output, target)
+        other.empty, other.whole = other._at_ends()
+        return other
 
     def _place_of_numbers(self, at: str | None) -> str:
         """Return where masks that are not zeros and ones enter."""
@@ -118,21 +143,30 @@ class EdgeValues:
                 advance(len(part) // len(self.mask))
         return torch.cat(values).view(len(kept), -1).double()
 
-    def path_gradients(self, scales: Tensor, at: str) -> Tensor:
-        """Return the gradients at scaled masks, times the masks, ``[K, B * E]`` for K scales.
+    def with_gradients(self, factors: Tensor, at: str) -> tuple[Tensor, Tensor]:
+        """Return the explained numbers ``[K, G]`` for scaled masks, and their gradients times the masks.
+
+        Args:
+            factors: What the masks are multiplied with, ``[K, B * E]``.
+            at: Where the scaled masks enter.
+
+        Returns:
+            The numbers in double precision, and the derivatives by the factors, ``[K, B * E]``.
 
         Raises:
             UnsupportedModelError: If masks cannot enter there.
         """
-        rows = (scales.view(-1, 1, 1) * self.mask).flatten(0, 1)
-        masks = torch.arange(len(rows), device=rows.device) % len(self.mask)
+        rows = factors.to(self.mask.dtype).reshape(len(factors) * len(self.mask), self.mask.size(1))
+        number = torch.arange(len(rows), device=rows.device) % len(self.mask)
         at_once = len(self.mask) if self._at_once > 1 else 1
-        gradients: list[Tensor] = []
-        for part, number in zip(rows.split(at_once), masks.split(at_once), strict=True):
+        values, gradients = [], []
+        for part, masks in zip(rows.split(at_once), number.split(at_once), strict=True):
             with torch.enable_grad():
                 leaf = part.clone().requires_grad_()
-                gradients += torch.autograd.grad(self._explained(self._masked(leaf, at), number).sum(), leaf)
-        return (torch.cat(gradients).view(len(scales), *self.mask.shape) * self.mask).flatten(1)
+                explained = self._explained(self._masked(leaf * self.mask[masks], at), masks)
+                gradients += torch.autograd.grad(explained.sum(), leaf)
+            values.append(explained.detach())
+        return torch.cat(values).view(len(factors), -1).double(), torch.cat(gradients).view_as(factors)
 
     @torch.no_grad()
     def masking_deletes(self) -> bool:
@@ -161,7 +195,9 @@ class EdgeValues:
     def _masked(self, masks: Tensor, at: str) -> Tensor:
         """Return the outputs ``[K, rows, ...]`` for masks ``[K, E]``."""
         graph, count = self._copies(len(masks)), len(masks)
-        output = masked_output(graph, self._side_by_side(masks), ENTRIES[at], count, on_call=self._skip_last())
+        on_call = self._skip_last()
+        programs = self._programs if on_call is None else None
+        output = masked_output(graph, self._side_by_side(masks), ENTRIES[at], count, programs, on_call)
         return self._finished(_split(output.view(1) if output.dim() == 0 else output, count))
 
     def _copies(self, count: int) -> GraphInputs:
@@ -207,8 +243,6 @@ class EdgeValues:
 
     def _find_index(self, output: Tensor, target: Any) -> tuple[Tensor, ...]:
         """Return where the explained numbers are in the output for one mask."""
-        if self._margin and (output.dim() < 2 or output.size(-1) < 2):
-            raise ValueError(f"Expected an output [..., classes] for margin=True (got {list(output.shape)}).")
         if not self.per_mask:
             return find_target(output, target).index
         masks = len(self.mask)
@@ -228,14 +262,6 @@ class EdgeValues:
                 if nearly_equal(self._explained(self._run(kept, number), number).to(alone), alone):
                     return at_once
         return 1
-
-
-def place_of_removal(forward_func: Any, at: str | None) -> str | None:
-    """Return where edges are removed: where the user says, or where a wrapped model masks them; ``None`` if open."""
-    wrapped = getattr(forward_func, "_orig_mod", forward_func)  # the module behind torch.compile
-    if isinstance(wrapped, EdgeMaskedModel):
-        return wrapped.at
-    return "message" if isinstance(wrapped, CaptumModel) else at
 
 
 def _split(output: Tensor, count: int) -> Tensor:
