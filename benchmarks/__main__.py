@@ -7,7 +7,7 @@ from importlib import import_module
 
 COMMANDS = {
     "paper": "the GOAt paper's experiments with all explainers",
-    "large_graph_recipes": "peeling against occlusion on one graph of 10,000 edges",
+    "large_graph_recipes": "the search and peeling against occlusion on one graph of 10,000 edges",
     "seeds": "the paper's example of a stable explanation, for several seeds",
     "speed": "time and memory of GOAt beside other methods, from 10 to a million edges",
     "cost": "what an attribution costs, in forward and backward passes",

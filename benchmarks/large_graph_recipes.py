@@ -1,7 +1,7 @@
-"""Peeling against occlusion on one large graph, time and fidelity: ``python -m benchmarks large_graph_recipes``.
+"""Searching and peeling against occlusion on one large graph: ``python -m benchmarks large_graph_recipes``.
 
-Occlusion takes one forward pass for each edge, so its time grows with the square of the graph's size; a peeled method
-takes the same few attributions whatever the size.
+Occlusion takes one forward pass for each edge, so its time grows with the square of the graph's size; peeled methods
+and the search take the same few passes whatever the size.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from captum_goat.compare.explanation import clock, make_explainer
 from captum_goat.metrics import area_under_curve, fidelity_curve
 
 PEELED = ("goat_peeled", "ig_half_peeled_both", "ig_half_peeled_2_1")
-METHODS = ("random", "goat", *PEELED, "guided_shapley_128", "occlusion")
+SEARCHES = ("edge_set_search", "random_swaps")
+METHODS = ("random", "goat", *PEELED, *SEARCHES, "guided_shapley_128", "occlusion")
 OCCLUSION = "occlusion"
 SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 
@@ -136,6 +137,8 @@ def _passes(method: str, num_edges: int) -> str:
         return f"{num_edges:,} forward passes"
     if method.startswith("guided_shapley"):
         return f"{method.rpartition('_')[2]} forward passes and the guides"
+    if method in SEARCHES:
+        return "30 forward and backward passes"
     attributions = attributions_of(method)
     return "nothing" if not attributions else f"{attributions} attribution{'s' if attributions > 1 else ''}"
 
@@ -154,7 +157,7 @@ def _page(measurements: Sequence[Measured], trained: Trained, graph: Data, proba
     edges, label, predicted = graph.num_edges // 2, int(graph.y), int(probabilities.argmax())
     clock_used = "processor time" if torch.get_num_threads() == 1 else "time by the clock"
     paragraphs = [
-        "# Peeling against occlusion on a large graph",
+        "# Searching and peeling against occlusion on a large graph",
         f"Written by `python -m benchmarks large_graph_recipes --edges {edges} --seed {seed}`; nothing on this page is "
         "written by hand.",
         f"One graph of {edges:,} undirected edges and {graph.num_nodes:,} nodes: trees with cycles and houses, joined; "

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
     from captum_goat.masked_model import EdgeMaskedModel
     from captum_goat.nodes import explain_nodes
-    from captum_goat.peeling import Peeling, UpperHalfGradients
     from captum_goat.search import EdgeSetSearch
     from captum_goat.shapley import EdgeGame, GuidedShapley
     from captum_goat.tracking import UnsupportedModelError
@@ -27,9 +26,7 @@ __all__ = [
     "GOAtAttribution",
     "GOAtExplainer",
     "GuidedShapley",
-    "Peeling",
     "UnsupportedModelError",
-    "UpperHalfGradients",
     "average_features",
     "check",
     "explain_dataset",
@@ -47,14 +44,13 @@ _MODULES = {
     "inputs.feature_masks": ["average_features", "undirected_feature_mask"],
     "masked_model": ["EdgeMaskedModel"],
     "nodes": ["explain_nodes"],
-    "peeling": ["Peeling", "UpperHalfGradients"],
     "search": ["EdgeSetSearch"],
     "shapley": ["EdgeGame", "GuidedShapley"],
     "tracking": ["UnsupportedModelError"],
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 _SUBMODULES = (
-    *("bulk", "compare", "datasets", "metrics", "models", "nodes", "peeling", "plot", "report", "rules", "shapley"),
+    *("bulk", "compare", "datasets", "metrics", "models", "nodes", "plot", "report", "rules", "search", "shapley"),
 )
 
 

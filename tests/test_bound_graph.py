@@ -12,7 +12,7 @@ from hetero import hetero_gnn, hetero_graph
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from captum_goat import EdgeMaskedModel, GOAtAttribution, Peeling, UpperHalfGradients
+from captum_goat import EdgeMaskedModel, GOAtAttribution
 
 Graphs = tuple[Tensor, Tensor, Tensor]
 
@@ -90,34 +90,3 @@ def test_further_arguments_are_refused(batch_of_graphs: Graphs) -> None:
         GOAtAttribution(masked).attribute(mask, 1, data)
     with pytest.raises(TypeError, match=r"Expected data to be a torch_geometric Data.*got Tensor"):
         EdgeMaskedModel(make_gnn("gcn"), data=data.x)  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("at", ["message", "adjacency"])
-@pytest.mark.parametrize("method", [GOAtAttribution, IntegratedGradients, UpperHalfGradients, Saliency])
-def test_peeling(method: Any, at: Any, batch_of_graphs: Graphs) -> None:
-    model, data, mask = make_gnn("gcn"), graph_of(batch_of_graphs), torch.ones(1, 14, dtype=torch.float64)
-    torch.manual_seed(0)
-    bound = Peeling(method(EdgeMaskedModel(model, at=at, data=data)))
-    scores, drops = bound.attribute(mask, target=1, return_drops=True)
-    torch.manual_seed(0)
-    unbound = Peeling(method(EdgeMaskedModel(model, at=at)))
-    expected = unbound.attribute(mask, target=1, additional_forward_args=data, return_drops=True)
-    assert torch.equal(scores, expected[0])
-    torch.testing.assert_close(drops, expected[1])
-    with pytest.raises(ValueError, match=r"has its graph already \(got 1\)"):
-        bound.attribute(mask, target=1, additional_forward_args=data)
-
-
-def test_peeling_a_batch(batch_of_graphs: Graphs) -> None:
-    """Also with the model's own arguments bound, among which is the graph of each node."""
-    model, mask = make_gnn("gcn"), torch.ones(batch_of_graphs[1].size(1), dtype=torch.float64)
-    peeling = Peeling(GOAtAttribution(EdgeMaskedModel(model, data=batch_of_graphs)), rounds=3)
-    expected = Peeling(GOAtAttribution(model), rounds=3).attribute(mask, [0, 1, 2, 0], batch_of_graphs)
-    assert torch.equal(peeling.attribute(mask, target=[0, 1, 2, 0]), expected)
-
-
-def test_bound_graphs_are_not_cut(batch_of_graphs: Graphs) -> None:
-    peeling = Peeling(GOAtAttribution(EdgeMaskedModel(make_gnn("gcn"), data=batch_of_graphs)), removal="cut")
-    with pytest.raises(ValueError, match=r"removal='cut' \(got an EdgeMaskedModel with its graph\)"):
-        peeling.attribute(torch.ones(batch_of_graphs[1].size(1), dtype=torch.float64), target=[0, 1, 2, 0])

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.peeling import Order, peel, share_bounds
 from captum_goat.metrics.counted_edges import CountedEdges
-from captum_goat.peeling.order import ORDERS, Order, peel, share_bounds
+
+ORDERS: tuple[Order, ...] = ("most_important_first", "least_important_first", "both")
 
 SIZES = [5, 0, 1, 3, 12, 7]
 

@@ -17,7 +17,8 @@ from benchmarks.explainers.peeled import (
     PeeledGOAt,
     PeeledUpperHalfGradients,
 )
-from captum_goat import EdgeMaskedModel, GOAtAttribution, UpperHalfGradients
+from benchmarks.peeling import UpperHalfGradients
+from captum_goat import EdgeMaskedModel, GOAtAttribution
 from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
 from captum_goat.compare.explainers.standard import EdgeOcclusion, GOAt
 from captum_goat.tracking import UnsupportedModelError

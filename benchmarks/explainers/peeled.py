@@ -10,13 +10,11 @@ from captum.attr import Attribution
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat import EdgeMaskedModel, GOAtAttribution, UpperHalfGradients
+from benchmarks.peeling import Order, UpperHalfGradients, peeled_scores
+from captum_goat import EdgeMaskedModel, GOAtAttribution
 from captum_goat.compare.explainers.graphs import Graphs
 from captum_goat.compare.explainers.interface import Explainer
 from captum_goat.compare.explainers.randomness import seeded
-from captum_goat.peeling import Peeling
-from captum_goat.peeling.order import Order
-from captum_goat.peeling.peeling import Removal
 
 
 class RandomNumbers(Attribution):
@@ -36,19 +34,14 @@ class Peeled(Explainer):
 
     batched = True
     order: ClassVar[Order] = "most_important_first"
-    removal: ClassVar[Removal] = "cut"  # as metrics take edges away
     turns: ClassVar[tuple[int, int]] = (1, 1)
 
     def __init__(self, rounds: int = 5) -> None:
         self.rounds = rounds
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
-        """Return the places of all graphs' edges, from 1 for the most important one down, shared among its columns."""
-        mask = torch.ones(graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
-        peeling = Peeling(self.method(model), self.rounds, self.order, removal=self.removal, turns=self.turns)
-        scores: Tensor = peeling.attribute(mask, graphs.target, graphs.inputs, show_progress=False)
-        # Metrics sum over the columns of an edge, and not all edges have as many: a self-loop has one.
-        return graphs.shared(scores.new_zeros(len(graphs.edges.graph)).scatter_(0, graphs.edges.number, scores))
+        """Return the places of all graphs' edges."""
+        return peeled_scores(self.method(model), graphs, self.rounds, self.order, self.turns)
 
     @abstractmethod
     def method(self, model: Module) -> Attribution:

@@ -53,7 +53,7 @@ class SwapSearch:
     @property
     def quality(self) -> Tensor:
         """The measure of each game ``[G]``: probability with a set kept minus with it taken away, mean over sets."""
-        kept, removed = self.probabilities
+        kept, removed = self.probabilities.unbind()
         return (kept - removed).mean(dim=0)
 
     def start(self, orders: Sequence[Tensor]) -> None:
@@ -98,7 +98,7 @@ class SwapSearch:
         first_gain, first_odds = self.odds.new_zeros(2, self._num_games)
         first_gradients = torch.zeros_like(self._gradients[0, 0])
         for _ in range(n_passes):
-            kept, removed = self.probabilities
+            kept, removed = self.probabilities.unbind()
             room = torch.where(space > 0, (1.0 - kept + removed) / (1.0 + failures), -1.0)
             level = torch.where(is_second, level, room.argmax(dim=0))
             of_player = level[self.game]

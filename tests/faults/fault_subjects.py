@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.explain import Explainer
 from torch_geometric.nn import GCNConv, GINConv, global_add_pool
 
-from captum_goat import EdgeMaskedModel, GOAtAttribution, GOAtExplainer, Peeling, explain_dataset, explain_nodes
+from captum_goat import EdgeMaskedModel, EdgeSetSearch, GOAtAttribution, GOAtExplainer, explain_dataset, explain_nodes
 
 NUM_EDGES = 9
 
@@ -87,12 +87,12 @@ def _masked(model: Model) -> Callable[[], Tensor]:
     return lambda: masked(torch.stack([MASK, 0.5 * MASK]), graph(0).x, graph(0).edge_index).detach()
 
 
-def _peeled(model: Model) -> Callable[[], Tensor]:
-    peeling = Peeling(GOAtAttribution(model), rounds=2)
+def _searched(model: Model) -> Callable[[], Tensor]:
+    search = EdgeSetSearch(model, n_passes=14, shares=(0.5,))
 
     def run() -> Tensor:
-        scores, drops = peeling.attribute(MASK, 1, (graph(0).x, graph(0).edge_index), return_drops=True)
-        return torch.cat([scores, drops.view(-1)])
+        scores, sets = search.attribute(MASK, 1, (graph(0).x, graph(0).edge_index), return_sets=True)
+        return torch.cat([scores, sets.sufficient.view(-1)])
 
     return run
 
@@ -124,7 +124,7 @@ SUBJECTS: dict[str, Callable[[Model], Callable[[], Tensor]]] = {
     "attribute, features": _features,
     "attribute, adjacency": _adjacency,
     "EdgeMaskedModel": _masked,
-    "Peeling": _peeled,
+    "EdgeSetSearch": _searched,
     "GOAtExplainer": _explainer,
     "explain_nodes": _nodes,
     "explain_dataset": _dataset,

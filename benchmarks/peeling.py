@@ -1,17 +1,24 @@
-"""The order in which edges are removed from graphs, round by round."""
+"""Peeling: attribute, remove the most important edges, attribute what is left.
+
+Redundant edges hide each other: while one of them is present the other is not needed, and attributions of the whole
+graph give it little. Rounds uncover them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import torch
+from captum.attr import Attribution, GradientAttribution
 from torch import Tensor
 
+from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.inputs.targets import find_target
+from captum_goat.method.share import gauss_legendre
 from captum_goat.metrics.counted_edges import CountedEdges, position_in_graph
 
 Order: TypeAlias = Literal["most_important_first", "least_important_first", "both"]
-ORDERS: tuple[str, ...] = get_args(Order)
 # The attributions of all edges [M], given which of them are left, bool [M]; those of removed edges are ignored.
 Attribute: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -39,6 +46,65 @@ def peel(
         both * (top // of_top) + top % of_top, both * (bottom // of_bottom) + of_top + bottom % of_bottom
     )
     return _ranks(edges, -turn.double(), torch.ones_like(turn, dtype=torch.bool))
+
+
+def peeled_scores(
+    method: Attribution, graphs: Graphs, rounds: int, order: Order, turns: tuple[int, int] = (1, 1)
+) -> Tensor:
+    """Return the places of edges in the order in which rounds remove them, from 1 for the most important one down.
+
+    Removed edges are cut out of the graphs, and an edge's columns share its score, because metrics sum over them.
+
+    Args:
+        method: A method that attributes a mask of the graphs' edges.
+        graphs: The graphs and their classes.
+        rounds: The number of rounds, and of attributions.
+        order: From which end edges are removed; ``"both"`` takes half of the rounds for each.
+        turns: With ``"both"``, how many edges are taken in a turn from either end.
+    """
+    edges, x = graphs.edges, graphs.x
+
+    def attribute(left: Tensor) -> Tensor:
+        columns = left[edges.number]
+        scores = x.new_zeros(graphs.num_edges)
+        if bool(columns.any()):
+            mask = x.new_ones(int(columns.sum())).requires_grad_(isinstance(method, GradientAttribution))
+            arguments = (x, graphs.edge_index[:, columns], graphs.batch)
+            scores[columns] = method.attribute(mask, target=graphs.target, additional_forward_args=arguments).detach()
+        return edges.totals(scores)
+
+    place, counts = peel(edges, attribute, rounds, order, turns), edges.counts[edges.graph]
+    return graphs.shared((counts - place).to(x.dtype) / counts)
+
+
+class UpperHalfGradients(GradientAttribution):
+    r"""Integrated gradients over the upper half of the path: the mean gradient between half the mask and the mask.
+
+    .. math:: m_e \cdot 2 \int_{1/2}^1 \frac{\partial f}{\partial m_e}(t\, m)\, dt
+
+    A model is trained on whole graphs, and its gradients far from them mean little. ``n_steps`` is the number of
+    Gauss-Legendre points.
+
+    Examples:
+        >>> import torch
+        >>> from benchmarks.peeling import UpperHalfGradients
+        >>> UpperHalfGradients(lambda mask: (mask**2).sum().view(1)).attribute(torch.tensor([1.0, 2.0]))  # 2 m * 0.75 m
+        tensor([1.5000, 6.0000])
+    """
+
+    def __init__(self, forward_func: Any, n_steps: int = 4) -> None:
+        super().__init__(forward_func)
+        self.n_steps = n_steps
+
+    def attribute(self, inputs: Tensor, target: Any = None, additional_forward_args: tuple[Any, ...] = ()) -> Tensor:
+        """Attribute the sum of the targets' outputs to the mask, ``[E]`` for a whole batch of graphs."""
+        mean_gradient = torch.zeros_like(inputs)
+        for point, weight in gauss_legendre(2 * self.n_steps):
+            mask = (inputs.detach() * (1.0 + point) / 2.0).requires_grad_()
+            output = self.forward_func(mask, *additional_forward_args)
+            (gradient,) = torch.autograd.grad(find_target(output, target)(output).sum(), mask)
+            mean_gradient += weight * gradient
+        return (mean_gradient * inputs).detach()
 
 
 def share_bounds(edges: CountedEdges, rounds: int, order: Order) -> list[Tensor]:
