@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch_geometric
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation
 
@@ -19,7 +20,7 @@ from captum_goat.compare import compare
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import fidelity_minus, fidelity_plus, select_edges
 from captum_goat.models import GraphClassifier
-from captum_goat.report import summarize, write_report
+from captum_goat.report import explain_smiles, summarize, write_report
 
 pytest.importorskip("networkx")
 
@@ -223,3 +224,37 @@ def test_command_line(model: GraphClassifier, tmp_path: Path, capsys: pytest.Cap
     assert data["summary"]
     assert main(["report", "--attributions", "no.pt", "--out", "page.html"]) == 1
     assert "no such file" in capsys.readouterr().err
+
+
+def test_smiles() -> None:
+    """Both directions of a bond are added up in RDKit's order; hydrogens may be there or not."""
+    chem = pytest.importorskip("rdkit.Chem")
+
+    class Sums(torch.nn.Module):  # of products of neighbours' first features, one output
+        def __init__(self) -> None:
+            super().__init__()
+            from torch_geometric.nn import SimpleConv
+
+            self.conv, self.weight = SimpleConv(), torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+            return self.weight * torch_geometric.nn.global_add_pool(self.conv(x[:, :1], edge_index), batch)
+
+    one, other = explain_smiles(Sums().eval(), ["OC=N", "CC"], target=0)
+    assert one.bond_scores.tolist() == [8 + 6, 6 + 7]  # atomic numbers of both ends
+    assert one.atom_scores.tolist() == [7, 13.5, 6.5]
+    assert other.bond_scores.tolist() == [12]
+
+    def with_hydrogens(text: str) -> Data:
+        graph = torch_geometric.utils.from_smiles(text, with_hydrogen=True)
+        graph.x = graph.x.double()
+        return graph
+
+    methane = explain_smiles(Sums().eval(), "C", with_hydrogens, target=0)
+    assert methane.bond_scores.tolist() == [7.0] * 4
+    molecule = chem.AddHs(chem.MolFromSmiles("C"))
+    assert len(methane.atom_scores) == molecule.GetNumAtoms()
+    with pytest.raises(ValueError, match="valid SMILES \\(got 'C\\(C'\\)"):
+        explain_smiles(Sums().eval(), "C(C")
+    with pytest.raises(ValueError, match="matching smiles"):
+        explain_smiles(Sums().eval(), "CCC", lambda text: with_hydrogens("CC"), target=0)

@@ -242,6 +242,7 @@ export class Page {
   // ------------------------------------------------------------------------------------------------ one graph
   open(index, scroll = false) {
     const graph = (this.graph = this.graphs[index]);
+    this.index = index;
     this.cards?.forEach((card) => card.setAttribute("aria-pressed", card.index === index));
     this.picture = parse(graph.svg);
     for (const group of this.picture.querySelectorAll("[data-e]")) {
@@ -267,6 +268,8 @@ export class Page {
     this.lines = null;
     this.select([]);
     this.show();
+    if (this.ready) this.onselect([]);
+    this.ready = true;
     if (scroll) this.root.querySelector("main").scrollIntoView();
   }
 
@@ -537,7 +540,7 @@ export class Page {
 export default {
   render({ model, el }) {
     const page = new Page(el, JSON.parse(model.get("data")), (selected) => {
-      model.set("selected", selected);
+      model.set({ selected, graph: page.index });
       model.save_changes();
     });
     model.on("change:selected", () => page.select(model.get("selected")));

@@ -6,7 +6,7 @@ import hashlib
 import json
 import platform
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from html import escape
 from importlib.metadata import version
@@ -36,22 +36,7 @@ SPARSITY, TOP_PARTS = 0.7, 6  # of the summary
 MIN_SUMMARIZED = 8  # graphs
 
 
-def write_report(
-    path: str | PathLike[str],
-    explanations: Any,
-    *,
-    model: Module | None = None,
-    title: str = "Which edges made the model say that?",
-    class_names: Sequence[str] | None = None,
-    node_labels: Callable[[Data], Any] | Sequence[object] | None = None,
-    graph_names: Sequence[object] | None = None,
-    atoms: Callable[[Data], Any] | None = None,
-    bond_types: Callable[[Data], Any] | None = None,
-    directed: bool | None = None,
-    graphs: Sequence[Data] | None = None,
-    details: Mapping[str, object] | None = None,
-    limit: int | None = None,
-) -> Path:
+def write_report(path: str | PathLike[str], explanations: Any, **options: Any) -> Path:
     """Write explanations as one HTML page, which needs no network and no other file.
 
     The page shows a graph or a gallery of graphs, its edges coloured by score, with zoom, a slider for the number of
@@ -64,20 +49,24 @@ def write_report(
             for every class), as :func:`~captum_goat.explain_dataset` and PyG's ``Explainer`` return them; the result of
             :func:`~captum_goat.explain_nodes` or :func:`~captum_goat.load_attributions`; or a dictionary of any of
             these by method, to compare methods on the same graphs.
-        model: The model, in evaluation mode, called as in :func:`~captum_goat.metrics.fidelity_plus`: the page then
-            also shows fid+ and fid- over the number of edges, beside those of random edges.
-        title: The heading of the page.
-        class_names: The names of the classes.
-        node_labels: The nodes' labels, for a single graph (or the whole graph, if nodes are explained), or a function
-            that returns them for a graph; for molecules the default is the elements.
-        graph_names: The names of the graphs; by default, their ``name``, ``smiles`` or number.
-        atoms: A function that returns the elements of a graph's nodes: ``lambda graph: one_hot_atoms(graph.x)``. Graphs
-            are drawn as molecules with it, and by default if they have ``z`` or ``smiles``.
-        bond_types: A function that returns the ``bond_types`` of :func:`~captum_goat.plot.visualize_molecule_attr`.
-        directed: Whether to show the directions of an edge separately; by default, if one has no reverse.
-        graphs: The explained graphs, for the result of ``load_attributions``, which has only their edges.
-        details: Further lines of the receipt at the end of the page, by name: where the data is from, options, ...
-        limit: The largest number of graphs, of which the first ones are taken; by default all.
+        **options: Further options, all of them optional.
+
+    The options are:
+
+    - ``model``: The model, in evaluation mode, called as in :func:`~captum_goat.metrics.fidelity_plus`: the page then
+      also shows fid+ and fid- over the number of edges, beside those of random edges.
+    - ``title``: The heading of the page.
+    - ``class_names``: The names of the classes.
+    - ``node_labels``: The nodes' labels, for a single graph (or the whole graph, if nodes are explained), or a function
+      that returns them for a graph; for molecules the default is the elements.
+    - ``graph_names``: The names of the graphs; by default, their ``name``, ``smiles`` or number.
+    - ``atoms``: A function that returns the elements of a graph's nodes: ``lambda graph: one_hot_atoms(graph.x)``.
+      Graphs are drawn as molecules with it, and by default if they have ``z`` or ``smiles``.
+    - ``bond_types``: A function that returns the ``bond_types`` of :func:`~captum_goat.plot.visualize_molecule_attr`.
+    - ``directed``: Whether to show the directions of an edge separately; by default, if one has no reverse.
+    - ``graphs``: The explained graphs, for the result of ``load_attributions``, which has only their edges.
+    - ``details``: Further lines of the receipt at the end of the page, by name: where the data is from, options, ...
+    - ``limit``: The largest number of graphs, of which the first ones are taken; by default all.
 
     Examples:
         >>> import tempfile
@@ -92,23 +81,24 @@ def write_report(
         ...     page.read_text(encoding="utf-8")[:15]
         '<!doctype html>'
     """
-    appearance = Appearance(node_labels, graph_names, atoms, bond_types, directed)
-    data = page_data(explanations, appearance, model, title, class_names, graphs, details, limit)
+    data = page_data(explanations, **options)
     Path(path).write_text(page_html(data), encoding="utf-8")
     return Path(path)
 
 
 def page_data(
     explanations: Any,
-    appearance: Appearance,
+    *,
     model: Module | None = None,
-    title: str = "",
+    title: str = "Which edges made the model say that?",
     class_names: Sequence[str] | None = None,
     graphs: Sequence[Data] | None = None,
     details: Mapping[str, object] | None = None,
     limit: int | None = None,
+    **names: Any,
 ) -> dict[str, Any]:
-    """Return all that the page shows, as plain values."""
+    """Return all that the page shows, as plain values; ``names`` are the fields of :class:`Appearance`."""
+    appearance = Appearance(**names)
     methods = explanations_by_method(explanations, graphs, limit)
     records = [
         graph_record(dict(zip(methods, same_graph, strict=True)), position, appearance)
