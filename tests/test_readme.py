@@ -34,7 +34,8 @@ def test_snippets_give_what_the_text_says(names: dict[str, Any]) -> None:
         assert names[name].shape == (num_edges,)
     assert names["x_attributions"].shape == names["data"].x.shape
     assert (names["folder"] / "explanation.png").read_bytes().startswith(b"\x89PNG")
-    assert len(names["explanations"]) == len(names["saved"]) == len(names["graphs"])
+    assert len(names["saved"]) == len(names["graphs"])
+    assert (names["folder"] / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     model, data, attributions = names["model"], names["data"], names["attributions"]
     without = model(data.x, data.edge_index[:, :0], data.batch)
     lost = (model(data.x, data.edge_index, data.batch) - without)[0, 1]
@@ -44,6 +45,11 @@ def test_snippets_give_what_the_text_says(names: dict[str, Any]) -> None:
 def test_the_first_attribution_takes_at_most_ten_lines() -> None:
     (code,) = [snippet for snippet in SNIPPETS if "explanation.png" in snippet]
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
+
+
+def test_a_page_takes_at_most_six_lines() -> None:
+    (code,) = [snippet for snippet in SNIPPETS if "report.html" in snippet]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 6
 
 
 def test_files_that_are_linked_exist() -> None:
