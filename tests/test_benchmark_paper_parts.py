@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from scipy.stats import ttest_rel
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from benchmarks.explainers import EXPLAINERS
 from benchmarks.paper import verdicts
 from benchmarks.paper.csv_files import write_csv
+from benchmarks.paper.matrix import verdict_matrix
 from benchmarks.paper.measurements import Key, Measurements, measure, searched
 from benchmarks.paper.result_cache import Cell
 from benchmarks.paper.results import Row, read_rows, rows_of
@@ -141,38 +143,92 @@ def test_rows_survive_the_file(tmp_path: Path, name: str) -> None:
     assert (tmp_path / f"other_{name}").read_bytes() == content, "the same table is the same file"
 
 
-def test_verdicts_are_by_two_standard_errors() -> None:
-    def row(name: str, difference: float) -> Row:
-        what = ("nci1", "gcn", name, "predicted", "all", "stay", "fixed", "", "area_gain")
-        return Row(*what, value=0.5 + difference, n=9, difference=difference, difference_error=0.1)
+def row_of(name: str, difference: float, error: float = 0.05, metric: str = "area_gain", **where: str) -> Row:
+    place = {"nodes": "stay", "selection": "fixed", "sparsity": "", "label": "all", "dataset": "nci1"} | where
+    what = (place["dataset"], "gcn", name, "predicted", place["label"], place["nodes"], place["selection"])
+    return Row(
+        *what, place["sparsity"], metric, value=0.5 + difference, n=9, difference=difference, difference_error=error
+    )
 
-    rows = [row("goat", 0.0), row("occlusion", 0.3), row("saliency", 0.15), row("random", -0.3)]
-    assert [verdicts.verdict(row) for row in rows] == [None, "better", "alike", "worse"]
+
+def test_holm_by_hand() -> None:
+    """Four p-values: 0.005 * 4, 0.01 * 3, 0.03 * 2 and 0.04, which must not become smaller than 0.06."""
+    assert verdicts.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert verdicts.holm([0.6, 0.9]) == [1.0, 1.0]
+    assert verdicts.holm([]) == []
+
+
+def test_p_values_are_those_of_a_paired_test() -> None:
+    values, others = torch.rand(2, 12, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    difference, error, n = mean_and_error(values - others)
+    row = replace(row_of("occlusion", difference, error), n=n)
+    assert verdicts.p_value(row) == pytest.approx(float(ttest_rel(values, others).pvalue))
+    assert verdicts.p_value(replace(row, difference_error=0.0)) == 0.0
+    assert verdicts.p_value(replace(row, difference=0.0, difference_error=0.0)) == 1.0
+    assert math.isnan(verdicts.p_value(replace(row, n=1)))
+
+
+def test_many_comparisons_are_corrected() -> None:
+    """A difference of three standard errors is decided alone (p = 0.017), and not among ten."""
+    row, others = row_of("occlusion", 0.3, 0.1), [row_of(f"other{number}", 0.0, 0.1) for number in range(9)]
+    assert verdicts.judge([row])[row] == "better"
+    assert verdicts.judge([row, *others])[row] == "alike"
+    tiny = row_of("degree", 0.0004, 0.00001)
+    assert verdicts.judge([tiny])[tiny] == "alike"
+
+
+def test_verdicts() -> None:
+    rows = [row_of("goat", 0.0), row_of("occlusion", 0.3), row_of("saliency", 0.1), row_of("random", -0.3)]
+    assert [verdicts.judge(rows).get(row) for row in rows] == [None, "better", "alike", "worse"]
     results = Results(rows)
     assert "| NCI1, GCN | 0.500 | `occlusion` (+0.300) | `saliency` | `random` |" in verdicts.by_task(results, "stay")
     best = verdicts.best_by_task(results, "stay")
-    assert "| NCI1, GCN | 0.500 | 3 of 4 | 1 / 1 / 1 | `occlusion` (+0.300 ± 0.100) |" in best
+    assert "| NCI1, GCN | 0.500 | 3 of 4 | 1 / 1 / 1 | `occlusion` (+0.300 ± 0.050) |" in best
     of_class = [replace(row, label="1", n=4 if row.explainer == "saliency" else 9) for row in rows]
     best = verdicts.best_by_task(Results([*rows, *of_class]), "stay", per_class=True)
     assert best.splitlines()[2:] == [
-        "| NCI1, GCN, class 1 | 0.500 | 2 of 3 | 1 / 1 / 1 | `occlusion` (+0.300 ± 0.100) |"
+        "| NCI1, GCN, class 1 | 0.500 | 2 of 3 | 1 / 1 / 1 | `occlusion` (+0.300 ± 0.050) |"
     ]
     lines = verdicts.by_explainer(results, ["stay"]).splitlines()[2:]
     assert lines == [
         "| `occlusion` | 1 / 0 / 0 | +0.300 | - |",
-        "| `saliency` | 0 / 1 / 0 | +0.150 | - |",
+        "| `saliency` | 0 / 1 / 0 | +0.100 | - |",
         "| **`goat`** | - | - | - |",
         "| `random` | 0 / 0 / 1 | -0.300 | - |",
     ]
-    assert verdicts.verdict(replace(row("degree", 0.0004), difference_error=0.0001)) == "alike"
-    unsure = replace(row("kernel_shap", 0.4), difference_error=0.3)
+    unsure = row_of("kernel_shap", 0.4, 0.3)
     best = verdicts.best_by_task(Results([*rows, unsure]), "stay")
-    assert "| 4 of 5 | 1 / 2 / 1 | `occlusion` (+0.300 ± 0.100) |" in best, "the best is one that is surely better"
+    assert "| 4 of 5 | 1 / 2 / 1 | `occlusion` (+0.300 ± 0.050) |" in best, "the best is one that is surely better"
     best = verdicts.best_by_task(Results([rows[0], *rows[2:]]), "stay")
     assert "| 2 of 3 | 0 / 1 / 1 | none is better |" in best
     words = verdicts.in_words(results, "stay")
     assert words.startswith("On 0 of 1 pairs")
     assert "`occlusion` on 1" in words
+
+
+def test_matrix_has_criteria_with_figures_only(tmp_path: Path) -> None:
+    rows = [row_of("goat", 0.0), row_of("occlusion", 0.3), row_of("occlusion", -0.3, dataset="mutagenicity")]
+    plain = verdict_matrix(Results(rows), tmp_path).splitlines()
+    assert plain[0] == "| explainer | [fidelity](benchmark/fidelity.md) |"
+    assert plain[2:] == ["| **`goat`** | - |", "| `occlusion` | 1 / 0 / 1 |"]
+    rows.append(row_of("occlusion", 0.2, metric="ground_truth_auc", nodes="", selection=""))
+    rows.append(row_of("goat", 1e-6, metric="largest_completeness_error", nodes="", selection=""))
+    (tmp_path / "white_box.csv").write_text("case,explainer,auc\na,goat,1.0\nb,goat,0.5\na,occlusion,0.25\n")
+    (tmp_path / "in_distribution_ba_2motifs_gin.csv").write_text(
+        "explainer,seed,metric,share,value\ngoat,0,edge_rank,,0.25\ngoat,1,edge_rank,,0.5\ngoat,0,ginx,0.1,9\n"
+    )
+    header = "explainer,weights,last_layer,target,labels,null,node_order,ignored_features,runs,noise"
+    (tmp_path / "sanity_nci1_gin.csv").write_text(f"{header}\ngoat,0.1,0.9,0,0,0,0,0,1,1\nrandom,1,1,1,1,1,1,1,0,0\n")
+    lines = verdict_matrix(Results(rows), tmp_path).splitlines()
+    assert lines[0].split(" | ")[2:] == [
+        "[ground truth, AUC](benchmark/truth.md)",
+        "[completeness error](benchmark/times.md)",
+        "[white-box AUC](white_box.md)",
+        "[sanity, nci1 gin](sanity_nci1_gin.md)",
+        "[EdgeRank, ba_2motifs gin](in_distribution_ba_2motifs_gin.md) |",
+    ]
+    assert lines[2] == "| **`goat`** | - | - | 5e-01 | 0.75 | 8 of 9 | 0.38 |"
+    assert lines[3] == "| `occlusion` | 1 / 0 / 1 | 1 / 0 / 0 | - | 0.25 | - | - |"
 
 
 def test_order_has_classes_in_turn_and_nothing_without_edges() -> None:

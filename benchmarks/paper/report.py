@@ -75,7 +75,7 @@ def write_report(options: Options, studies: Sequence[Study]) -> Path:
         if text:
             _write(folder / f"{name}.md", f"{heading}: the GOAt paper's experiments", text)
             links.append(f"- [{heading}]({FOLDER}/{name}.md): {what}")
-    text = summary_page(results, everything, links)
+    text = summary_page(results, everything, links, options.out)
     return _write(options.out / f"{FOLDER}.md", "The GOAt paper's experiments, with all explainers", text)
 
 

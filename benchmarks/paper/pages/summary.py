@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from benchmarks.markdown_tables import markdown
 from benchmarks.paper import verdicts
+from benchmarks.paper.matrix import verdict_matrix
 from benchmarks.paper.measurements import PAPER_SPARSITY
 from benchmarks.paper.pages.page import joined, of_graphs
 from benchmarks.paper.published import (
@@ -21,24 +23,40 @@ from benchmarks.paper_models import PAPER_ACCURACIES
 from captum_goat.compare.comparison import EMPTY, number, seconds
 
 
-def summary_page(results: Results, everything: Results, links: Sequence[str]) -> str:
+def summary_page(results: Results, everything: Results, links: Sequence[str], folder: Path) -> str:
     """Return the first page.
 
     Args:
         results: The rows of the paper's models and of the explainers of the main tables.
         everything: The rows of all models.
         links: Lines that tell what the other pages have.
+        folder: The folder of the report, in which other benchmarks may have left their figures.
 
     Returns:
         The page, without its heading.
     """
     return joined(
         [
+            _matrix(results, folder),
             _verdicts(results),
             _quoted(results),
             _accuracies(everything),
             "## The pages",
             "\n".join(links),
+        ]
+    )
+
+
+def _matrix(results: Results, folder: Path) -> str:
+    if REFERENCE not in results.values("explainer"):
+        return ""
+    return joined(
+        [
+            "## Explainers by criteria",
+            "Counts are pairs of dataset and model on which a method is better than GOAt / alike / worse, after Holm's "
+            "correction for all comparisons of a column; nodes without edges stay. Columns of other benchmarks are "
+            "there if they were run into the same folder.",
+            verdict_matrix(results, folder),
         ]
     )
 
@@ -52,10 +70,10 @@ def _verdicts(results: Results) -> str:
             "## Where GOAt wins and where it loses",
             "The measure is fid+ minus fid-, averaged over sparsities 0.5 to 0.9 with the same number of edges for "
             'every method; nodes without edges stay, or leave the pool as in the authors\' code. "Better" and "worse" '
-            "mean a paired difference against GOAt, on the same graphs, of more than two standard errors and of more "
-            "than 0.0005. With so many comparisons, one in twenty would be called decided where nothing differs: no "
-            "verdict is corrected for that. Times are medians over datasets and models, in batches where a method can "
-            "do that.",
+            "mean a paired difference against GOAt, on the same graphs, of more than 0.0005 and with p < 0.05 in a "
+            "t-test, after Holm's correction for all comparisons of a column of the table: with a probability of 95 % "
+            "none of them is a difference by chance. Times are medians over datasets and models, in batches where a "
+            "method can do that.",
             verdicts.in_words(results, "stay"),
             verdicts.by_explainer(results, policies),
             "By dataset and model, where nodes stay; places are among methods that explained as many graphs:",
