@@ -176,6 +176,7 @@ def train_paper_model(
     seed: int = 0,
     show_progress: bool = True,
     cache: str | PathLike[str] | None = None,
+    device: str = "cpu",
 ) -> tuple[GraphClassifier | NodeClassifier, TrainingResult]:
     """Make and train a model of the paper.
 
@@ -186,6 +187,7 @@ def train_paper_model(
         seed: Decides the weights and the training; for graphs, also the split.
         show_progress: Whether to show a progress bar (if tqdm is installed).
         cache: A folder for trained weights; ``None`` to write none.
+        device: Where the model is trained and stays; the dataset is left where it is.
 
     Returns:
         The model in evaluation mode, and how well it does.
@@ -201,10 +203,11 @@ def train_paper_model(
         True
     """
     settings = settings or PAPER_SETTINGS[dataset.info.name, gnn]
-    model = paper_model(dataset.info, gnn, settings, seed)
+    model = paper_model(dataset.info, gnn, settings, seed).to(device)
+    graphs = [graph.clone().to(device) for graph in dataset.graphs] if device != "cpu" else dataset.graphs
     result = train_once(
         model,
-        dataset.graphs if dataset.info.task_level == "graph" else dataset.graphs[0],
+        graphs if dataset.info.task_level == "graph" else graphs[0],
         cache,
         epochs=settings.epochs,
         lr=settings.lr,

@@ -128,7 +128,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
     if not path.is_file():
         return None
     try:
-        content = torch.load(path, weights_only=True)  # so that a file can hold no code
+        content = torch.load(path, map_location="cpu", weights_only=True)  # so that a file can hold no code
         return Checkpoint(content["state_dict"], content["best_epoch"], content["settings"])
     except (EOFError, KeyError, RuntimeError, UnpicklingError) as error:
         raise ValueError(f"Expected trained weights in {path} (got something else). Delete the file.") from error

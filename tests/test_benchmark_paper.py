@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import math
-from dataclasses import fields, replace
+from dataclasses import astuple, fields, replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +112,20 @@ def test_goat_is_complete_and_not_compared_with_itself(finished: Path) -> None:
         assert error.value < 1e-3
         assert results.get(dataset, "gcn", "random", "largest_completeness_error") is None
     assert all(math.isnan(row.difference) for row in results.rows if row.explainer == "goat" and row.error == row.error)
+
+
+def test_device(finished: Path, tmp_path: Path) -> None:
+    """Another name of the same device takes every step of a run on a GPU, with the same results."""
+    run(tiny(tmp_path, datasets=("ba_shapes",), device="cpu:0"))
+    expected = {row[:9]: row[9:] for row in map(astuple, without_times(finished)) if row[0] == "ba_shapes"}
+    rows = {row[:9]: row[9:] for row in map(astuple, without_times(tmp_path))}
+    assert rows.keys() == expected.keys()
+    for key, values in rows.items():
+        assert values == pytest.approx(expected[key], nan_ok=True, abs=1e-6), key
+    assert "on cpu:0" in (tmp_path / "benchmark" / "protocol.md").read_text(encoding="utf-8")
+    assert parse(["--device", "cpu"]).device == "cpu"
+    with pytest.raises(SystemExit):
+        parse(["--device", "cuda:77"])
 
 
 def test_run_goes_on_after_an_exception(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def describe_machine(options: Options) -> str:
         [
             "## Machine, versions, seed",
             "",
-            *machine_lines(),
+            *machine_lines(options.device),
             f"- seed {options.seed} for splits, weights, the order of graphs and explainers",
             f"- at most {options.limit} graphs per dataset, {options.slow_limit} for slow explainers, no further "
             f"graphs after {options.budget:g} seconds",
@@ -38,11 +38,14 @@ def describe_machine(options: Options) -> str:
     )
 
 
-def machine_lines() -> list[str]:
+def machine_lines(device: str = "cpu") -> list[str]:
     """Return the machine and the versions, as the items of a list."""
+    gpu = "no GPU used" if device == "cpu" else f"on {device}"
+    if device.startswith("cuda"):
+        gpu += f", {torch.cuda.get_device_name(device)}"
     versions = [f"{name} {version}" for name in PACKAGES if (version := _version(name))]
     return [
-        f"- {processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s) per process, no GPU used; "
+        f"- {processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s) per process, {gpu}; "
         f"{platform.system()}",
         f"- Python {platform.python_version()}; {', '.join(versions)}",
     ]

@@ -60,6 +60,11 @@ class Measurements:
     groups: dict[Key, Tensor] = field(default_factory=dict)
     selected: dict[Key, Tensor] = field(default_factory=dict)
 
+    def on_cpu(self) -> Measurements:
+        """Return the measurements on the CPU."""
+        parts = (self.values, self.embeddings, self.groups, self.selected)
+        return Measurements(*({key: tensor.cpu() for key, tensor in part.items()} for part in parts))
+
 
 def measure(task: Task, scores: Tensor, count: int, seed: int = 0) -> Measurements:
     """Measure the explanations of the first graphs of a task; of a whole dataset only which explanations are the same.
@@ -73,11 +78,11 @@ def measure(task: Task, scores: Tensor, count: int, seed: int = 0) -> Measuremen
     Returns:
         All measurements.
     """
-    batch, target = Batch.from_data_list(task.graphs[:count]), task.predicted[:count]
-    measurements = Measurements()
+    batch, target = Batch.from_data_list(task.graphs[:count]), task.predicted[:count].to(task.device)
+    scores, measurements = scores.to(task.device), Measurements()
     if not task.held_out:
         _add_explanations_at_paper_sparsity(measurements, task, batch, scores, target, task.policies[-1])
-        return measurements
+        return measurements.on_cpu()
     for nodes in task.policies:
         measurements.values.update(_curves(task, batch, scores, target, nodes))
         _add_explanations_at_paper_sparsity(measurements, task, batch, scores, target, nodes)
@@ -86,7 +91,7 @@ def measure(task: Task, scores: Tensor, count: int, seed: int = 0) -> Measuremen
     if "edge_label" in batch:
         measurements.values[Key("ground_truth_auc")] = ground_truth_auc(batch, scores)
         measurements.values[Key("precision_at_k")] = precision_at_k(batch, scores)
-    return measurements
+    return measurements.on_cpu()
 
 
 def _curves(task: Task, batch: Batch, scores: Tensor, target: Tensor, nodes: NodePolicy) -> dict[Key, Tensor]:
@@ -180,7 +185,8 @@ def _add_embeddings(measurements: Measurements, task: Task, batch: Batch, scores
 def original_embeddings(task: Task) -> Tensor:
     """Return the embeddings of a task's graphs with all their edges, ``[G, H]``."""
     batch = Batch.from_data_list(task.graphs)
-    return explanation_embeddings(task.model, batch, torch.ones(batch.num_edges, dtype=torch.bool), task.layer)
+    everything = torch.ones(batch.num_edges, dtype=torch.bool, device=task.device)
+    return explanation_embeddings(task.model, batch, everything, task.layer).cpu()
 
 
 def _robust(task: Task, batch: Batch, scores: Tensor, target: Tensor, seed: int) -> dict[Key, Tensor]:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from benchmarks.datasets import DATASETS
 from benchmarks.explainers import EXPLAINERS
 from captum_goat.cli.options import positive
@@ -45,6 +47,7 @@ class Options:
         whole: Whether the paper's example of stability is also computed on its whole dataset.
         keep_going: Whether an explainer that fails is reported, and the run goes on.
         progress: Whether to show progress bars.
+        device: The device of models and graphs: training, explaining and measuring.
         other_explainers: Names of explainers for models that are not the paper's; ``None`` for the same.
     """
 
@@ -62,12 +65,29 @@ class Options:
     whole: bool = True
     keep_going: bool = False
     progress: bool = True
+    device: str = "cpu"
     other_explainers: tuple[str, ...] | None = None
 
     def explainers_of(self, gnn: str) -> tuple[str, ...]:
         """Return the names of the explainers of a model."""
         others = self.other_explainers
         return self.explainers if others is None or gnn in GNNS else others
+
+
+def available_device(name: str) -> str:
+    """Return the name of a device; raise ``argparse.ArgumentTypeError`` if there is no such device.
+
+    Examples::
+
+        >>> from benchmarks.paper.options import available_device
+        >>> available_device("cpu")
+        'cpu'
+    """
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # unknown, or torch was built without it
+        raise argparse.ArgumentTypeError(f"expected a device such as cpu or cuda (got {name!r}: {error})") from error
+    return name
 
 
 def parse(arguments: Sequence[str] | None = None) -> Options:
@@ -103,6 +123,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         epochs=given.epochs,
         whole=not quick,
         keep_going=given.keep_going,
+        device=given.device,
         other_explainers=None if given.other_explainers is None else tuple(given.other_explainers),
     )
 
@@ -145,5 +166,6 @@ def _parser() -> argparse.ArgumentParser:
         help="seconds after which an explainer takes up no further graphs of a dataset (default: %(default)s)",
     )
     add("--epochs", type=int, help="epochs of training (default: those of each model)")
+    add("--device", type=available_device, default="cpu", help="such as cuda or cuda:1 (default: cpu)")
     add("--keep-going", action="store_true", help="report explainers that fail, and go on")
     return parser

@@ -43,8 +43,8 @@ class Store:
     """The cells of one task on disk.
 
     A file is taken only if it was written for the same model, graphs and seed, has as many graphs as are wanted, and
-    was timed with as many threads. An explainer that ran out of time is asked again when it is given more.
-    Measurements are taken only for the scores that they were made of.
+    was timed with as many threads, on the same device. An explainer that ran out of time is asked again when it is
+    given more. Measurements are taken only for the scores that they were made of.
 
     Args:
         task: The model and the graphs.
@@ -56,11 +56,12 @@ class Store:
         self.folder = options.cache / "cells" / task.dataset / name / f"seed_{options.seed}"
         self.task = fingerprint(task.model, task.graphs, {"seed": options.seed})
         self.budget = options.budget
+        self.device = options.device
 
     def read_explanation(self, explainer: str, wanted: int) -> TimedScores | None:
         """Return an explanation, or ``None`` if there is none of so many graphs, or of as many as time allows."""
         file = self._read(explainer, "explanation", EXPLANATION_FORMAT)
-        if file is None or file["threads"] != torch.get_num_threads():
+        if file is None or file["threads"] != torch.get_num_threads() or file.get("device", "cpu") != self.device:
             return None
         explanation = TimedScores(**file["content"])
         count = len(explanation.scores)
@@ -69,7 +70,7 @@ class Store:
 
     def write_explanation(self, explainer: str, timed_scores: TimedScores, wanted: int) -> None:
         """Keep an explanation, and of how many graphs it was asked for."""
-        more = {"wanted": wanted, "threads": torch.get_num_threads()}
+        more: dict[str, int | str] = {"wanted": wanted, "threads": torch.get_num_threads(), "device": self.device}
         self._write(explainer, "explanation", EXPLANATION_FORMAT, _contents(timed_scores), **more)
 
     def read_measurements(self, explainer: str, scores: Tensor) -> Measurements | None:

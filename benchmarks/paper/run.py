@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.data import Batch, Data
 
-from benchmarks.explainers import EXPLAINERS, SLOW, ExplainerSkippedError
+from benchmarks.explainers import EXPLAINERS, SLOW, EdgeExplainer, ExplainerSkippedError
 from benchmarks.paper.measurements import Measurements, measure
 from benchmarks.paper.options import Options, parse
 from benchmarks.paper.progress import bar
@@ -110,5 +115,26 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
 
 def _explained(task: Task, name: str, wanted: int, options: Options) -> TimedScores:
     with bar(f"{task.dataset} {task.gnn} {name}", wanted, "graph", options.progress) as progress:
-        explainer = make_explainer(EXPLAINERS[name], options.seed)
-        return explain(explainer, task.subject(wanted), options.budget, progress.update)
+        explainer: EdgeExplainer = make_explainer(EXPLAINERS[name], options.seed)
+        if task.device != "cpu":
+            explainer = Synchronized(explainer)
+        timed = explain(explainer, task.subject(wanted), options.budget, progress.update)
+    scores, error = [score.cpu() for score in timed.scores], timed.completeness_error.cpu()
+    return replace(timed, scores=scores, completeness_error=error)
+
+
+class Synchronized:
+    """An explainer that returns when the GPU has finished, so that times are those of the work."""
+
+    def __init__(self, explainer: EdgeExplainer) -> None:
+        self.explainer = explainer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.explainer, name)
+
+    def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
+        """Explain, and wait for the device of the scores."""
+        scores = self.explainer(model, data, target)
+        if scores.is_cuda:
+            torch.cuda.synchronize(scores.device)
+        return scores

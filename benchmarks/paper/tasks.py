@@ -37,6 +37,7 @@ class Task:
         predicted: The predicted class of each graph, ``[G]``.
         training: The accuracies.
         held_out: Whether the graphs are from the test set; else they are all graphs of the dataset.
+        device: The device of the model and the graphs; labels and predicted classes are on the CPU.
     """
 
     dataset: str
@@ -49,10 +50,11 @@ class Task:
     predicted: Tensor
     training: TrainingResult
     held_out: bool = True
+    device: str = "cpu"
 
     def subject(self, count: int) -> Subject:
         """Return the first graphs as explainers are given them, with the predicted classes as targets."""
-        return Subject(self.model, self.graphs[:count], self.training_graphs, self.predicted[:count])
+        return Subject(self.model, self.graphs[:count], self.training_graphs, self.predicted[:count].to(self.device))
 
     @property
     def correct(self) -> Tensor:
@@ -101,6 +103,10 @@ def load_task(options: Options, dataset: str, gnn: str, *, held_out: bool = True
     if not held_out:
         explained = loaded.graphs
     graphs = in_turn(explained, options.seed)[: options.limit if held_out else None]
+    labels = torch.cat([graph.y.view(-1) for graph in graphs])
+    graphs, others = (
+        [graph.to(options.device) for graph in part] for part in (graphs, in_turn(others, options.seed)[:FIT_GRAPHS])
+    )
     batch = Batch.from_data_list(graphs)
     with torch.no_grad():
         predicted = model(batch.x, batch.edge_index, batch.batch).argmax(dim=1)
@@ -110,11 +116,12 @@ def load_task(options: Options, dataset: str, gnn: str, *, held_out: bool = True
         origin=loaded.origin,
         model=model,
         graphs=graphs,
-        training_graphs=in_turn(others, options.seed)[:FIT_GRAPHS],
-        labels=batch.y.view(-1),
-        predicted=predicted,
+        training_graphs=others,
+        labels=labels,
+        predicted=predicted.cpu(),
         training=training,
         held_out=held_out,
+        device=options.device,
     )
 
 
@@ -150,7 +157,13 @@ def _trained(loaded: GraphDataset, gnn: str, options: Options) -> tuple[Module, 
         settings = replace(settings, epochs=options.epochs)
     cache = options.cache / "models"
     return train_paper_model(
-        loaded, gnn, settings=settings, seed=options.seed, cache=cache, show_progress=options.progress
+        loaded,
+        gnn,
+        settings=settings,
+        seed=options.seed,
+        cache=cache,
+        show_progress=options.progress,
+        device=options.device,
     )
 
 
