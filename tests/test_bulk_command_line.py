@@ -83,8 +83,21 @@ def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert torch.equal(each.edge_index, data.edge_index[:, edges])
     assert main(command("--nodes", **given)) == 0
     assert len(load_attributions("attributions.pt")) == data.num_nodes
+    assert main(command("--nodes", "31", "7", "--max-edges", "10", **given)) == 0
+    torch.testing.assert_close(load_attributions("attributions.pt")[1].attributions, expected[1].attributions)
     assert main(command("--nodes", "1", **given | {"data": "graphs.pt"})) == 1
     assert "Expected one graph" in capsys.readouterr().err
+    assert main(command("--nodes", "1", "--batch-size", "4", **given)) == 1
+    assert "without --undirected, --columns and --batch-size (got --batch-size)" in capsys.readouterr().err
+    assert main(command("--max-edges", "4")) == 1
+    assert "Expected --max-edges with --nodes" in capsys.readouterr().err
+
+
+def test_columns(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command("--columns", "y")) == 0
+    assert [part.columns for part in load_attributions("attributions.pt")] == [{"y": int(graph.y)} for graph in GRAPHS]
+    assert main(command("--columns", "smiles")) == 1
+    assert "(got 'smiles', missing). (In the batch of graphs 0 to 5" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -240,8 +253,7 @@ def test_errors_leave_nothing_that_blocks_the_corrected_command(
     torch.save(graphs, "wrong.pt")
     assert main(command("--batch-size", "6", data="wrong.pt")) == 1
     said = capsys.readouterr().err
-    assert "Expected graphs with an edge_index" in said
-    assert "(In the batch of graphs 0 to 5 of the dataset.)" in said
+    assert "Expected graphs with an edge_index (got Data(x=[3, 4], y=[1]) as graph 4 of the dataset)" in said
     assert said.count("\n") == 1
     assert main(command("--target", "7")) == 1
     assert not list(folder.glob("*.parts"))

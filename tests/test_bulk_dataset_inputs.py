@@ -98,7 +98,7 @@ def test_models_of_single_graphs_need_batches_of_one(graphs: list[Data]) -> None
     [
         ({"dataset": []}, "at least one graph"),
         ({"dataset": Data()}, r"Expected a dataset, a list of graphs or a DataLoader.*\(got Data\)"),
-        ({"dataset": [HeteroData()]}, r"Expected graphs that are .*Data \(got HeteroData\)"),
+        ({"dataset": [HeteroData()]}, r"Expected graphs that are .*Data \(got HeteroData as graph 0 of the dataset\)"),
         ({"dataset": [Data(x=torch.ones(2, 4))]}, "with an edge_index"),
         ({"dataset": DataLoader([Data()], shuffle=True)}, "in order.*RandomSampler"),
         ({"batch_size": 0}, "batch_size 0"),
@@ -123,5 +123,7 @@ def test_labels_are_needed_for_labels(graphs: list[Data]) -> None:
 def test_graphs_with_differing_attributes() -> None:
     graphs = numbered_graphs(4)
     graphs[2].edge_attr = torch.ones(graphs[2].num_edges, 2)
-    with pytest.raises(ValueError, match=r"Expected graphs with the same attributes .* only one of them has edge_attr"):
+    with pytest.raises(
+        ValueError, match=r"same attributes .*got graph 0 .* graph 2, .* only one of them has edge_attr"
+    ):
         explain_dataset(watched_model(), graphs, show_progress=False)

@@ -13,7 +13,6 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from captum_goat import GOAtAttribution
-from captum_goat.bulk.targets import TargetOption
 from captum_goat.nodes import NodeExplainer, explain_nodes
 
 
@@ -42,7 +41,7 @@ def test_isolated_nodes_alone() -> None:
 def test_targets() -> None:
     gcn, data = model("gcn"), graph()
     output = gcn(data.x, data.edge_index)
-    cases: list[tuple[TargetOption, Tensor]] = [
+    cases: list[tuple[Any, Tensor]] = [
         ("predicted", output.argmax(dim=1)[:5]),
         ("label", data.y[:5]),
         (2, torch.full((5,), 2)),

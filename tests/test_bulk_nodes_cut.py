@@ -13,12 +13,11 @@ from torch_geometric.nn import GraphNorm, SAGEConv
 
 import captum_goat.nodes.checked_cuts as cut_check
 from benchmarks.datasets import ba_shapes
-from captum_goat import GOAtAttribution
+from captum_goat import GOAtAttribution, UnsupportedModelError
 from captum_goat.compare import computation_graphs
+from captum_goat.nodes import NodeExplainer
 from captum_goat.nodes.checked_cuts import CheckedCuts, GraphData
-from captum_goat.nodes.cut_graphs import Direction, NeighborIndex, cut_graphs, joint_cut, surroundings
-from captum_goat.nodes.explainer import NodeExplainer
-from captum_goat.tracking import UnsupportedModelError
+from captum_goat.nodes.cut_graphs import Direction, NeighborIndex, cut_graphs
 
 
 def sparse_graph(num_nodes: int = 20_000, *, seed: int = 0) -> Data:
@@ -96,25 +95,33 @@ def test_as_many_roots_as_fit() -> None:
     assert len(cut_graphs(index, torch.arange(1, 10), 1, margin=1, max_edges=100).roots) == 1  # the hub's edges count
 
 
-def test_surroundings() -> None:
+def test_no_root_if_none_fits() -> None:
     data = sparse_graph(2000)
-    index, roots = NeighborIndex(data.edge_index, 2000), torch.tensor([5, 900])
-    around = joint_cut(index, roots, 2)
-    assert torch.equal(around.nodes[around.roots], roots)
-    assert torch.equal(around.nodes[around.edge_index], data.edge_index[:, around.edges])
-    inner = torch.cat([each.n_id for each in computation_graphs(data.update({"y": torch.zeros(2000)}), roots, 2)])
-    touching = torch.isin(data.edge_index, inner).any(dim=0)
-    assert torch.equal(around.edges, touching.nonzero().view(-1))
-    size = len(cut_graphs(index, roots[:1], 3).edges)
-    assert surroundings(index, roots[:1], 3, size) is not None
-    assert surroundings(index, roots[:1], 3, size - 1) is None
+    index, roots = NeighborIndex(data.edge_index, 2000, "both"), torch.tensor([5, 900])
+    size = int((cut_graphs(index, roots, 3).owner == 0).sum())
+    assert cut_graphs(index, roots, 3, max_edges=size // 2, at_least=0).roots.numel() == 0
+    assert cut_graphs(index, roots, 3, max_edges=size // 2).roots.numel() == 1
+    assert cut_graphs(index, roots, 3, max_edges=2 * size, at_least=0).roots.numel() >= 1
+
+
+@pytest.mark.parametrize("margin", [0, 1])
+def test_rows_of_one_root_each(margin: int) -> None:
+    data, roots = graph(), torch.tensor([3, 17, 3, 40, 8])
+    index = NeighborIndex(data.edge_index, 44)
+    shared, own = (cut_graphs(index, roots, 2, margin, shared=shared) for shared in (True, False))
+    assert torch.equal(own.edges[: len(own.owner)], shared.edges[: len(shared.owner)])
+    assert torch.equal(own.row_owner[own.edge_index[:, : len(own.owner)]], own.owner.expand(2, -1))
+    assert (shared.row_owner < 0).any()
+    degree = torch.bincount(data.edge_index[1], minlength=44)[own.nodes]
+    received = torch.bincount(own.edge_index[1], minlength=len(own.nodes))
+    assert torch.equal(received, degree.where(own.distance < 2, margin * degree))
 
 
 WAYS = {
     "gcn": ("in", 1, True),
-    "sage": ("in", 0, True),
-    "gin": ("in", 0, True),
-    "gat": ("in", 0, True),
+    "sage": ("in", 0, False),
+    "gin": ("in", 0, False),
+    "gat": ("in", 0, False),
     "appnp": ("in", 1, True),
     "against_edges": ("out", 1, True),
     "two_ways": ("both", 1, True),
@@ -148,6 +155,7 @@ class Seen(nn.Module):
 @pytest.mark.parametrize("name", [pytest.param("gcn", marks=pytest.mark.slow), "sage"])
 def test_large_graphs_are_never_run_as_a_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cut_check, "MOST_COMPARED", 10_000)
+    monkeypatch.setattr(cut_check, "_MOST_AROUND", (20_000,))
     data, seen = sparse_graph(), Seen(model(name))
     explainer = NodeExplainer(seen, data)
     assert max(seen.sizes) < data.num_nodes
@@ -205,8 +213,8 @@ def test_layers_that_cannot_be_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError
 
     expected = NodeExplainer(model("gcn"), graph())([1, 2])
-    monkeypatch.setattr(cut_check.TrimmedLayers, "_trimmed", refuse)
+    monkeypatch.setattr(cut_check, "trimmed", refuse)
     explainer = NodeExplainer(model("gcn"), graph())
     found = explainer([1, 2])
-    assert not explainer._cuts.options.trims
+    assert explainer._cuts.options[1:3] == (1, False)
     torch.testing.assert_close(found.attributions, expected.attributions)

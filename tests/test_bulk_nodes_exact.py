@@ -32,9 +32,7 @@ from torch_geometric.nn import (
 )
 from torch_geometric.utils import coalesce, degree, to_undirected
 
-from captum_goat import GOAtAttribution
-from captum_goat.nodes.explainer import explain_nodes
-from captum_goat.tracking import UnsupportedModelError
+from captum_goat import GOAtAttribution, UnsupportedModelError, explain_nodes
 
 EXACT = 1e-9
 
@@ -199,6 +197,39 @@ def test_options_of_the_method(name: str, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", [{"max_edges": 100}, {"check": False}], ids=str)
 def test_however_they_are_cut(options: dict[str, Any]) -> None:
     check_all(model("gcn"), graph(undirected=True), step=4, **options)
+
+
+FEATURES = ["gcn", "outward", "sage_max", "gat", "tag", "against_edges", "directed", "jumping", "undirected"]
+
+
+@pytest.mark.parametrize("name", slow_unless(lambda name: name in FEATURES[:2], FEATURES))
+def test_features(name: str) -> None:
+    data = graph(undirected=name == "gat")
+    data.x[::3, 1] = 0
+    if name == "undirected":
+        data.edge_index = coalesce(data.edge_index)
+    gates: Any = "proportional" if name == "sage_max" else "equal"
+    goat, nodes = GOAtAttribution(model(name), mask_type="node_and_edge", gates=gates), [0, 3, 17, 43]
+    mask = torch.ones(1, data.num_edges, dtype=torch.float64)
+    found = explain_nodes(goat, data, nodes)
+    for position, node in enumerate(nodes):
+        target = (node, int(found.targets[position]))
+        features, edges = goat.attribute((data.x.unsqueeze(0), mask), target, (data.edge_index,))
+        torch.testing.assert_close(found.node_mask(position), features[0], rtol=0, atol=EXACT)
+        torch.testing.assert_close(found.edge_mask(position), edges[0], rtol=0, atol=EXACT)
+        assert found.node_mask(position).any() or node == 43
+        part = found.subgraph(position)
+        assert torch.equal(part.node_mask, found.node_mask(position)[part.n_id])
+    every = explain_nodes(goat, data, nodes, target="all")
+    for position, target in enumerate(found.targets.tolist()):
+        torch.testing.assert_close(every.node_mask(position)[..., target], found.node_mask(position))
+
+
+def test_features_that_were_not_attributed() -> None:
+    with pytest.raises(ValueError, match=r"Expected attributions of features \(got none\)"):
+        explain_nodes(model("gcn"), graph(), [1]).node_mask(0)
+    with pytest.raises(ValueError, match=r"first argument are node features, to attribute them \(got Data\)"):
+        explain_nodes(GOAtAttribution(model("of_graph"), mask_type="node_and_edge"), graph(), [1])
 
 
 def test_edge_weights_and_attributes_are_cut_along() -> None:

@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 import torch
 from bulk_models import numbered_graphs, watched_model
+from torch_geometric.data import Data
 
 from captum_goat.bulk import explain_dataset, files, load_attributions
 
-GRAPHS = numbered_graphs(11)
+GRAPHS = [
+    Data(**graph.to_dict(), smiles=f"C{number}", sizes=torch.tensor([1.5, number]))
+    for number, graph in enumerate(numbered_graphs(11))
+]
 needs_pyarrow = pytest.mark.skipif(util.find_spec("pyarrow") is None, reason="needs pyarrow")
 
 
@@ -29,15 +33,25 @@ def test_the_same_as_in_tensors(target: Any, rows: int, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(parquet_file, "ROWS_AT_ONCE", rows)
     tensors, table = (
-        explain_dataset(watched_model(), GRAPHS, target=target, batch_size=4, show_progress=False, out=tmp_path / name)
+        explain_dataset(
+            watched_model(),
+            GRAPHS,
+            target=target,
+            batch_size=4,
+            columns=["y", "smiles", "sizes"],
+            show_progress=False,
+            out=tmp_path / name,
+        )
         for name in ("attributions.pt", "attributions.parquet")
     )
     assert sorted(file.name for file in tmp_path.iterdir()) == ["attributions.parquet", "attributions.pt"]
     assert table.meta == tensors.meta
     for each in (table, load_attributions(tmp_path / "attributions.parquet")):
-        for one, other in zip(each, tensors, strict=True):
+        for number, (one, other) in enumerate(zip(each, tensors, strict=True)):
             assert (one.target is None) == (target == "all")
-            for name in one._fields:
+            columns = {"y": int(GRAPHS[number].y), "smiles": f"C{number}", "sizes": [1.5, number]}
+            assert one.columns == other.columns == columns
+            for name in one._fields[:-1]:
                 found, expected = getattr(one, name), getattr(other, name)
                 assert found is expected or torch.equal(found, expected)
     assert torch.equal(table[-1].output, tensors[-1].output)  # back to the first row group

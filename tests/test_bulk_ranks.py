@@ -12,7 +12,6 @@ import torch
 from bulk_models import numbered_graphs, watched_model
 
 from captum_goat.bulk import explain_dataset
-from captum_goat.bulk.ranks import Ranks
 
 FIRSTS = [0, 4, 8, 12, 16, 20]  # the first graphs of the batches: every other one is for the second process
 PATIENCE = 400  # seconds; a busy machine takes long to start processes
@@ -57,13 +56,8 @@ def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "two.pt.parts").exists()
 
 
-def test_every_item_is_in_one_share() -> None:
-    shares = [Ranks(rank, 3).share(range(10)) for rank in range(3)]
-    assert sorted(item for share in shares for item in share) == list(range(10))
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
 def test_several_processes_need_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ranks, "current", classmethod(lambda cls: cls(0, 2)))
+    for name, value in {"is_initialized": True, "get_rank": 0, "get_world_size": 2}.items():
+        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
     with pytest.raises(ValueError, match=r"Expected out=\.\.\., a file"):
         explain_dataset(watched_model(), numbered_graphs(2), show_progress=False)

@@ -21,6 +21,7 @@ from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.files import file_format, load_attributions, merge
 from captum_goat.bulk.part_folder import PartFolder
 from captum_goat.bulk.ranks import Ranks
+from captum_goat.bulk.tables import joined_table, labels_of, plain_attributes
 from captum_goat.bulk.targets import TargetOption, Targets
 from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
@@ -30,8 +31,32 @@ from captum_goat.shapley import GuidedShapley
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.wrapped_model import ExplainedModel
 
-FORMAT = 4  # of parts; raised when they change, so that older ones are not used
+FORMAT = 5  # of parts; raised when they change, so that older ones are not used
 BATCH_SIZE = 128  # where neither the caller nor a DataLoader says otherwise
+
+
+class DatasetExplanations(list[Explanation]):
+    """The explanations of a dataset: a list with one :class:`torch_geometric.explain.Explanation` per graph.
+
+    Examples:
+        >>> from captum_goat.bulk import DatasetExplanations, explain_dataset
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.models import GraphClassifier
+        >>> graphs, model = ba_2motifs(4), GraphClassifier("gcn", 10, 8, 2).eval()
+        >>> explanations = explain_dataset(model, graphs, target=1, columns=["y"], show_progress=False)
+        >>> list(explanations.to_table(top_k=3).columns)
+        ['graph', 'target_class', 'y', 'edge', 'source', 'target', 'attribution']
+    """
+
+    columns: tuple[str, ...] = ()
+
+    def to_table(self, *, node_names: Sequence[Sequence[Any]] | None = None, **options: Any) -> Any:
+        """Return the attributions of all graphs as a table, as :class:`~captum_goat.bulk.SavedAttributions` do."""
+        parts = []
+        for number, graph in enumerate(self):
+            labels = labels_of("graph", number, graph.get("target"), plain_attributes(graph, self.columns))
+            parts.append((labels, graph.edge_mask, graph, None if node_names is None else node_names[number]))
+        return joined_table(parts, **options)
 
 
 def explain_dataset(
@@ -43,6 +68,7 @@ def explain_dataset(
     undirected: bool = False,
     batch_size: int | None = None,
     arguments: Callable[[Data], Any] | None = None,
+    columns: Sequence[str] = (),
     device: str | torch.device | None = None,
     show_progress: bool = True,
     resume: bool = True,
@@ -70,15 +96,17 @@ def explain_dataset(
         arguments: A function of a batch that returns the model's arguments as a tuple. By default, the model's
             parameters are looked up by name among the attributes of the graphs (``x``, ``edge_index``, ``edge_attr``,
             ``batch``, ...); a model with one parameter of another name is given the batch.
+        columns: Attributes of the graphs, such as ``("y", "smiles")``, that the file and its tables have as columns.
         device: Where to explain; the model is moved there and stays. Where the model is, if ``None``.
-        show_progress: Whether to show a progress bar (if tqdm is installed).
+        show_progress: Whether to show a progress bar.
         resume: Whether to continue an interrupted run; otherwise its parts are deleted.
 
     Returns:
-        Without ``out``, a list with one :class:`torch_geometric.explain.Explanation` per graph: the graph's own
-        attributes, ``edge_mask`` ``[E]`` with the attributions (``[E, C]`` for all classes), ``target`` ``[1]`` (not
-        for all classes), ``prediction`` ``[1, C]``, the output without a last softmax, and ``delta`` ``[1]``, the
-        convergence delta. With ``out``, the opened file, as :func:`~captum_goat.bulk.load_attributions` returns it.
+        Without ``out``, a :class:`~captum_goat.bulk.DatasetExplanations`, a list with one
+        :class:`torch_geometric.explain.Explanation` per graph: the graph's own attributes, ``edge_mask`` ``[E]`` with
+        the attributions (``[E, C]`` for all classes), ``target`` ``[1]`` (not for all classes), ``prediction``
+        ``[1, C]``, the output without a last softmax, and ``delta`` ``[1]``, the convergence delta. With ``out``, the
+        opened file, as :func:`~captum_goat.bulk.load_attributions` returns it. Both have ``to_table``.
 
     Examples:
         >>> from captum_goat.bulk import explain_dataset
@@ -91,7 +119,7 @@ def explain_dataset(
     """
     source, ranks = GraphSource(dataset, batch_size), Ranks.current()
     targets = Targets.of(target, len(source.graphs), "graph")
-    explainer = _BatchExplainer(edge_method(method), targets, undirected, arguments, device)
+    explainer = _BatchExplainer(edge_method(method), targets, undirected, arguments, tuple(columns), device)
     if device is not None:
         explainer.method.model.to(device)
     if out is None:
@@ -101,7 +129,7 @@ def explain_dataset(
     path = Path(out)
     file_format(path)  # raises before the work is done if such a file cannot be written
     record = explainer.options() | {"graphs": len(source.graphs), "batch_size": source.batch_size}
-    folder = PartFolder(path, record, source.num_batches)
+    folder = PartFolder(path, record, len(source.batches))
     with folder.claimed(ranks):
         finished = ranks.once(lambda: folder.prepare(resume=resume))
         _write_parts(explainer, source, folder, finished, ranks, show_progress)
@@ -119,10 +147,6 @@ def edge_method(method: Any) -> GOAtAttribution | GuidedShapley:
             f"{goat.mask_type!r} of {type(goat.model).__name__}). Call attribute of GOAtAttribution for other inputs."
         )
     return goat
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
 
 
 def floating_tensor(model: Module) -> Tensor:
@@ -151,28 +175,47 @@ class GraphSource:
         if self.batch_size < 1 or not len(self.graphs):
             got = f"{len(self.graphs)} graphs and batch_size {batch_size}"
             raise ValueError(f"Expected at least one graph, and one per batch (got {got}).")
-        self.num_batches = -(-len(self.graphs) // self.batch_size)
-
-    def members(self, number: int) -> range:
-        """Return the numbers of the graphs in a batch."""
-        return range(number * self.batch_size, min((number + 1) * self.batch_size, len(self.graphs)))
+        starts = range(0, len(self.graphs), self.batch_size)
+        self.batches = [range(start, min(start + self.batch_size, len(self.graphs))) for start in starts]
 
     def read(self, numbers: Sequence[int]) -> Iterator[tuple[range, list[Data], Data]]:
         """Yield batches in the given order: the numbers of their graphs, the graphs, and these collated."""
-        members = [self.members(number) for number in numbers]
+        members = [self.batches[number] for number in numbers]
         loader: DataLoader[Any] = DataLoader(
-            self.graphs,
+            range(len(self.graphs)),  # type: ignore[arg-type]
             batch_sampler=members,  # type: ignore[arg-type]
-            collate_fn=_Together(self._collate),
+            collate_fn=_Reader(self.graphs, self._collate),
             num_workers=self._num_workers,
             # From which the seeds of workers are drawn; without it, from the caller's random numbers.
             generator=torch.Generator().manual_seed(torch.initial_seed()),
         )
-        batches = iter(loader)
-        for batch_members in members:
-            with _named(batch_members):
-                graphs, batch = next(batches)
+        for batch_members, (graphs, batch) in zip(members, loader, strict=True):
             yield batch_members, graphs, batch
+
+
+class _Reader:
+    """Reads the graphs of a batch, and returns them beside it; a class, so that it can be pickled for workers."""
+
+    def __init__(self, graphs: Any, collate: Callable[[list[Data]], Data]) -> None:
+        self.graphs, self.collate = graphs, collate
+
+    def __call__(self, numbers: list[int]) -> tuple[list[Data], Data]:
+        graphs = [self.graphs[number] for number in numbers]
+        for number, graph in zip(numbers, graphs, strict=True):
+            if not isinstance(graph, Data):
+                raise TypeError(
+                    f"Expected graphs that are Data (got {type(graph).__name__} as graph {number} of the dataset). "
+                    "Explain others with GOAtAttribution."
+                )
+            if graph.edge_index is None:
+                raise ValueError(f"Expected graphs with an edge_index (got {graph} as graph {number} of the dataset).")
+            if differing := {*graph.keys()} ^ {*graphs[0].keys()}:
+                raise ValueError(
+                    f"Expected graphs with the same attributes (got graph {numbers[0]} of the dataset, {graphs[0]}, "
+                    f"and graph {number}, {graph}: only one of them has {', '.join(sorted(differing))}). Delete what "
+                    "only some graphs have."
+                )
+        return graphs, self.collate(graphs)
 
 
 @contextmanager
@@ -188,49 +231,30 @@ def _named(members: range) -> Iterator[None]:
         raise type(error)(f"{error} (In the batch of {graphs} of the dataset.)") from error
 
 
-class _Together:
-    """A function that returns graphs beside their batch; a class, so that it can be pickled for workers."""
-
-    def __init__(self, collate: Callable[[list[Data]], Data]) -> None:
-        self.collate = collate
-
-    def __call__(self, graphs: list[Data]) -> tuple[list[Data], Data]:
-        for graph in graphs:
-            if not isinstance(graph, Data):
-                raise TypeError(
-                    f"Expected graphs that are Data (got {type(graph).__name__}). Explain others with GOAtAttribution."
-                )
-            if graph.edge_index is None:
-                raise ValueError(f"Expected graphs with an edge_index (got {graph}).")
-            if differing := {*graph.keys()} ^ {*graphs[0].keys()}:
-                raise ValueError(
-                    f"Expected graphs with the same attributes (got {graphs[0]} and {graph}: only one of them has "
-                    f"{', '.join(sorted(differing))}). Delete what only some graphs have."
-                )
-        return graphs, self.collate(graphs)
-
-
 @dataclass(frozen=True)
 class _BatchExplainer:
     method: GOAtAttribution | GuidedShapley
     targets: Targets
     undirected: bool
     arguments: Callable[[Data], Any] | None
+    columns: tuple[str, ...]
     device: str | torch.device | None
 
     def options(self) -> dict[str, Any]:
         """Return what decides the attributions of a graph, as plain values; objects by their digests."""
         goat, targets = self.method, self.targets
         wrapper = ExplainedModel.of(goat.forward_func)
+        plain, options = (bool, int, float, str, type(None)), goat.options | {"arguments": self.arguments}
+        hashed = {name: digest_of({name: value}) for name, value in options.items() if not isinstance(value, plain)}
         return {
             "format": FORMAT,
             "model_class": type(goat.model).__name__,
             "model": digest_of({"model": goat.model, "finish": wrapper.finish, "metadata": wrapper.metadata}),
             "method": goat.get_name(),
-            **{name: value if _is_plain(value) else digest_of({name: value}) for name, value in goat.options.items()},
+            **options | hashed,
             "target": targets.target if targets.classes is None else digest_of({"classes": targets.classes}),
             "undirected": self.undirected,
-            "arguments": None if self.arguments is None else digest_of({"arguments": self.arguments}),
+            "columns": list(self.columns),
         }
 
     def __call__(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
@@ -265,6 +289,7 @@ class _BatchExplainer:
                 "deltas": (deltas.t() if all_classes else deltas[0]).cpu(),
                 "sizes": sizes,
                 "edge_index": _edges_of_graphs(batch, sizes),
+                "columns": [plain_attributes(graph, self.columns) for graph in graphs],
             }
 
 
@@ -276,10 +301,11 @@ def _edges_of_graphs(batch: Data, sizes: Tensor) -> Tensor:
     return (plain.cpu().long() - first).int().t().contiguous()  # without edges, an edge_index may come as floats
 
 
-def _explanations(explainer: _BatchExplainer, source: GraphSource, show_progress: bool) -> list[Explanation]:
-    explanations = []
+def _explanations(explainer: _BatchExplainer, source: GraphSource, show_progress: bool) -> DatasetExplanations:
+    explanations = DatasetExplanations()
+    explanations.columns = explainer.columns
     with progress_bar(len(source.graphs), "graph", show_progress) as advance:
-        for members, graphs, batch in source.read(range(source.num_batches)):
+        for members, graphs, batch in source.read(range(len(source.batches))):
             part = explainer(members, graphs, batch)
             masks = part["attributions"].contiguous().split(part["sizes"].tolist())
             for number, (graph, mask) in enumerate(zip(graphs, masks, strict=True)):
@@ -302,10 +328,10 @@ def _write_parts(
     show_progress: bool,
 ) -> None:
     """Explain this process's share of the batches that are not finished yet, and the first that is once more."""
-    pending = [number for number in range(source.num_batches) if number not in finished]
-    numbers = ranks.share(list(finished)) + ranks.share(pending)
-    total = sum(len(source.members(number)) for number in numbers)
-    with progress_bar(total, "graph", show_progress and ranks.is_first) as advance:
+    pending = [number for number in range(len(source.batches)) if number not in finished]
+    numbers = list(finished)[ranks.rank :: ranks.count] + pending[ranks.rank :: ranks.count]
+    total = sum(len(source.batches[number]) for number in numbers)
+    with progress_bar(total, "graph", show_progress and ranks.rank == 0) as advance:
         for number, (members, graphs, batch) in zip(numbers, source.read(numbers), strict=True):
             digest = digest_of(batch.to_dict())
             if number not in finished:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from os import PathLike
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.bulk.part_folder import PartFolder
-from captum_goat.bulk.tables import as_table, edge_rows, labels
+from captum_goat.bulk.tables import joined_table, labels_of
 from captum_goat.runs.atomic_files import UNFINISHED
 
 # The tensors of a .pt file: whether they have one entry per edge or per graph, and along which dimension.
@@ -37,7 +37,7 @@ class GraphAttributions(NamedTuple):
 
     ``target`` is ``None`` where all classes are explained or there are none; ``output`` is the model's output without a
     last softmax or sigmoid; ``delta`` is the convergence delta, one per explained class. ``edges`` has the numbers of
-    the edges in the whole graph, where a node is explained.
+    the edges in the whole graph, where a node is explained; ``columns`` the attributes that were carried along.
 
     Examples:
         >>> import torch
@@ -54,6 +54,7 @@ class GraphAttributions(NamedTuple):
     output: Tensor
     delta: Tensor
     edges: Tensor | None = None
+    columns: Mapping[str, Any] = {}
 
 
 class SavedAttributions(Sequence[GraphAttributions]):
@@ -94,20 +95,19 @@ class SavedAttributions(Sequence[GraphAttributions]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} graphs, {self.meta['edges']} edges)"
 
-    def to_table(self, *, node_names: Sequence[Sequence[Any]] | None = None, **options: Any) -> Any:
+    def to_table(self, *, node_names: Sequence[Any] | None = None, **options: Any) -> Any:
         """Return the attributions of all graphs as a table; see :func:`~captum_goat.bulk.edge_table`.
 
-        ``node_names`` has the names of the nodes, graph by graph. The columns ``graph`` (or ``node``, in a file of
-        nodes) and ``target_class`` (if one was explained) come first.
+        ``node_names`` has the names of the nodes, graph by graph; in a file of nodes, those of the whole graph. The
+        columns ``graph`` (or ``node``), ``target_class`` (if one was explained) and those of the dataset come first.
         """
-        unit, numbers = ("node", self.meta["nodes"]) if "nodes" in self.meta else ("graph", range(len(self)))
-        rows: list[dict[str, Any]] = []
+        nodes, parts = self.meta.get("nodes"), []
         for number, graph in enumerate(self):
+            unit, value = ("graph", number) if nodes is None else ("node", nodes[number])
+            names = node_names if node_names is None or nodes is not None else node_names[number]
             data = Data(edge_index=graph.edge_index, e_id=graph.edges)
-            names = None if node_names is None else node_names[number]
-            first = labels(unit, numbers[number], graph.target)
-            rows += [first | row for row in edge_rows(graph.attributions, data, node_names=names, **options)]
-        return as_table(rows)
+            parts.append((labels_of(unit, value, graph.target, graph.columns), graph.attributions, data, names))
+        return joined_table(parts, **options)
 
     @abstractmethod
     def __init__(self, path: Path) -> None: ...
@@ -176,34 +176,28 @@ def is_meta(value: Any) -> bool:
 
 
 class TensorFile(SavedAttributions):
-    """A ``.pt`` file, whose tensors stay on disk until they are used."""
-
-    attributions: Tensor  # of all graphs, [E], or [E, C] for all classes
-    edge_index: Tensor  # [2, E], with the nodes of every graph counted from 0
-    ptr: Tensor  # where the edges of each graph begin, and where the last ones end, [G + 1]
-    targets: Tensor | None
-    outputs: Tensor
-    deltas: Tensor
-    edges: Tensor | None  # numbers in the whole graph, where nodes are explained
+    """A ``.pt`` file, whose tensors stay on disk until they are used: those of ``LAYOUT``, ``ptr`` and ``columns``."""
 
     def __init__(self, path: Path) -> None:
         try:
-            content = torch.load(str(path), weights_only=True, mmap=True)
+            self._content = torch.load(str(path), weights_only=True, mmap=True)
         except (EOFError, RuntimeError, UnpicklingError) as error:
             raise ValueError(f"Expected attributions in {path} (got something else).") from error
-        if not _is_complete(content):
+        if not _is_complete(self._content):
             raise ValueError(f"Expected attributions in {path} (got something else).")
-        vars(self).update(content)
+        self.meta = self._content["meta"]
 
     def _graph(self, number: int) -> GraphAttributions:
-        start, end = self.ptr[number : number + 2].tolist()
+        content = self._content
+        own = slice(*content["ptr"][number : number + 2].tolist())
         return GraphAttributions(
-            self.attributions[start:end],
-            self.edge_index[:, start:end].long(),
-            None if self.targets is None else self.targets[number],
-            self.outputs[number],
-            self.deltas[number],
-            None if self.edges is None else self.edges[start:end],
+            content["attributions"][own],
+            content["edge_index"][:, own].long(),
+            None if content["targets"] is None else content["targets"][number],
+            content["outputs"][number],
+            content["deltas"][number],
+            None if content["edges"] is None else content["edges"][own],
+            content["columns"][number],
         )
 
     @staticmethod
@@ -213,23 +207,25 @@ class TensorFile(SavedAttributions):
         Writing to memory that is mapped to a file would be shorter, but kills the process on a full disk.
         """
         first = {name: value for name, value in folder.read(0).items() if isinstance(value, Tensor)}
+        columns: list[Any] = []
         with ExitStack() as stack:
             files = {name: stack.enter_context((folder.path / f"{name}{UNFINISHED}").open("w+b")) for name in first}
             for part in folder.read_all():
+                columns += part["columns"]
                 for name, file in files.items():
                     file.write(part[name].contiguous().view(-1).view(torch.uint8).numpy().data)
             content: dict[str, Any] = {name: _mapped(file, first[name]) for name, file in files.items()}
             sizes, content["edge_index"] = content.pop("sizes"), content["edge_index"].t()
             content["ptr"] = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
             with path.open("wb") as merged:
-                torch.save(dict.fromkeys(LAYOUT) | content | {"meta": meta}, merged)
+                torch.save(dict.fromkeys(LAYOUT) | content | {"columns": columns, "meta": meta}, merged)
 
 
 def _is_complete(content: Any) -> bool:
-    if not isinstance(content, dict) or content.keys() != {*LAYOUT, "ptr", "meta"}:
+    if not isinstance(content, dict) or content.keys() != {*LAYOUT, "ptr", "columns", "meta"}:
         return False
-    meta, ptr = content["meta"], content["ptr"]
-    if not is_meta(meta):
+    meta, ptr, columns = content["meta"], content["ptr"], content["columns"]
+    if not is_meta(meta) or not isinstance(columns, list) or len(columns) != meta["graphs"]:
         return False
     for name, (unit, dim) in LAYOUT.items():
         tensor = content[name]

@@ -1,9 +1,9 @@
 """Attributions of a dataset as one Parquet file: one row per edge.
 
 Columns: ``graph``, ``edge`` (its number in the graph), ``source``, ``target_node``, ``attribution``, and, the same in
-all rows of a graph, ``target_class`` (if one was explained), ``output`` and ``delta``; for several classes
-``attribution_0``, ... Where nodes of one graph are explained, ``graph`` counts them, ``node`` is the node, and ``edge``
-is the number in the whole graph. A graph without edges has one row, with nulls.
+all rows of a graph, ``target_class`` (if one was explained), ``output``, ``delta`` and columns of the dataset; for
+several classes ``attribution_0``, ... Where nodes of one graph are explained, ``graph`` counts them, ``node`` is the
+node, and ``edge`` is the number in the whole graph. A graph without edges has one row, with nulls.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from captum_goat.bulk.files import GraphAttributions, SavedAttributions, is_meta
 from captum_goat.bulk.part_folder import PartFolder
+from captum_goat.bulk.tables import named_columns
 
 KEY = b"captum_goat"  # of the options of the run in the file's metadata
 NUMBERS = ("graph", "edge", "source", "target_node")  # columns of integers
@@ -51,14 +52,14 @@ class ParquetFile(SavedAttributions):
         table = self._loaded[1]
         rows = table.filter(compute.equal(table["graph"], number))
         edges = rows.filter(compute.is_valid(rows["edge"]))
-        is_node = "node" in rows.column_names
         return GraphAttributions(
             _columns(edges, "attribution"),
             torch.stack([_column(edges, name).long() for name in ("source", "target_node")]),
             _column(rows, "target_class")[0] if "target_class" in rows.column_names else None,
             _columns(rows, "output")[0],
             _columns(rows, "delta")[0],
-            _column(edges, "edge").long() if is_node else None,
+            _column(edges, "edge").long() if "node" in rows.column_names else None,
+            rows.select(self.meta.get("columns", [])).slice(0, 1).to_pylist()[0],
         )
 
     @staticmethod
@@ -94,9 +95,9 @@ def _table(part: dict[str, Any], first: int, nodes: list[int] | None) -> Any:
     edge = torch.arange(len(graph)) - (rows.cumsum(0) - rows)[graph]
     real = edge < sizes[graph]
     source, target_node = part["edge_index"].unbind(1)
-    per_edge = {"source": source, "target_node": target_node, **_named("attribution", part["attributions"])}
+    per_edge = {"source": source, "target_node": target_node} | _named("attribution", part["attributions"])
     per_graph = {} if part["targets"] is None else {"target_class": part["targets"]}
-    per_graph |= {**_named("output", part["outputs"]), **_named("delta", part["deltas"])}
+    per_graph |= _named("output", part["outputs"]) | _named("delta", part["deltas"])
     missing = (~real).numpy()
     columns = {"graph": pa.array((graph + first).numpy())}
     if nodes is None:
@@ -107,13 +108,14 @@ def _table(part: dict[str, Any], first: int, nodes: list[int] | None) -> Any:
     for name, values in per_edge.items():
         spread = values.new_zeros(len(graph)).masked_scatter_(real, values)
         columns[name] = pa.array(spread.numpy(), mask=missing)
-    return pa.table(columns | {name: pa.array(values[graph].numpy()) for name, values in per_graph.items()})
+    columns |= {name: pa.array(values[graph].numpy()) for name, values in per_graph.items()}
+    extra = pa.Table.from_pylist(part["columns"]).take(pa.array(graph.numpy()))
+    return pa.table(columns | dict(zip(extra.column_names, extra.columns, strict=True)))
 
 
 def _named(name: str, values: Tensor) -> dict[str, Tensor]:
     """Return the columns of a tensor by name, in a dtype that Parquet has."""
-    plain = values if values.dtype in (torch.float32, torch.float64) else values.float()
-    return {name: plain} if plain.dim() == 1 else {f"{name}_{k}": column for k, column in enumerate(plain.unbind(1))}
+    return named_columns(name, values if values.dtype in (torch.float32, torch.float64) else values.float())
 
 
 def _columns(table: Any, name: str) -> Tensor:

@@ -8,13 +8,12 @@ import io
 import json
 import logging
 import os
-import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -28,11 +27,11 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _RUN, _LOCK = "run.json", "lock"
-_PART, _BEGINNING = re.compile(r"\d{8}\.part"), re.compile(rf"lock|run\.\d+\{UNFINISHED}")
-_UNFINISHED = re.compile(rf"[a-z\d_]+(\.\d+)?\{UNFINISHED}")
+_PARTS, _UNFINISHED = f"{'[0-9]' * 8}.part", f"*{UNFINISHED}"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_BUSY = (errno.EACCES, errno.EAGAIN)
-_locked: dict[str, object] = {}  # folders, by this process, whose threads share the locks that the system gives it
+_locks: set[TextIO] = set()
+if hasattr(os, "register_at_fork"):  # a worker that outlives a killed run must not keep its lock
+    os.register_at_fork(after_in_child=lambda: [file.close() for file in _locks])
 
 
 class DamagedPartError(ValueError):
@@ -50,26 +49,14 @@ class PartFolder:
     @contextmanager
     def claimed(self, ranks: Ranks) -> Iterator[None]:
         """Make the folder, and keep other runs out of it; called by all processes of the run."""
-
-        def claim() -> int:
-            while True:
-                self._known_record()  # raises for other folders, before a file is added
-                with full_disk_explained(self.path):
-                    self.path.mkdir(parents=True, exist_ok=True)
-                    descriptor = _lock(self.path / _LOCK)
-                if descriptor is not None:
-                    return descriptor
-
-        descriptor = ranks.once(claim)
-        try:
-            yield
-        except BaseException:
-            if ranks.count == 1 and not self._files(_PART):  # nothing that another call could go on with
-                self._remove()
-            raise
-        finally:
-            if ranks.is_first:
-                _unlock(self.path / _LOCK, descriptor)
+        with ExitStack() as stack:
+            ranks.once(lambda: stack.enter_context(self._locked()))
+            try:
+                yield
+            except BaseException:
+                if ranks.count == 1 and not self._files(_PARTS):  # nothing that another call could go on with
+                    self._remove()
+                raise
 
     def prepare(self, *, resume: bool) -> dict[int, str]:
         """Return the digests of the graphs in the finished, undamaged parts of the same run, by number.
@@ -78,8 +65,8 @@ class PartFolder:
         """
         known = self._known_record()
         if not resume:
-            self._delete(_PART)
-        if known is None or not self._files(_PART):  # nothing was finished
+            self._delete(_PARTS)
+        if known is None or not self._files(_PARTS):  # nothing was finished
             with full_disk_explained(self.path), replaced(self.path / _RUN, sync=True) as file:
                 file.write(json.dumps({"captum_goat": self.record}).encode())
         elif known != json.loads(json.dumps(self.record)):
@@ -87,7 +74,7 @@ class PartFolder:
             raise self.of_another_run(", ".join(names))
         self._delete(_UNFINISHED)
         finished = {}
-        for number in sorted(int(file.stem) for file in self._files(_PART)):
+        for number in sorted(int(file.stem) for file in self._files(_PARTS)):
             with suppress(DamagedPartError):
                 part = self.read(number)
                 if part["run"] != self._digest or number >= self.count:
@@ -138,8 +125,31 @@ class PartFolder:
             merged.replace(self.out)
         finally:
             self._delete(_UNFINISHED)
-        self._delete(_PART)
+        self._delete(_PARTS)
         self._remove()
+
+    def of_another_run(self, difference: str) -> ValueError:
+        """Return the error for parts that cannot be used."""
+        return ValueError(
+            f"Expected parts of this run in {self.path} (got parts of a run that differs in {difference}). Pass "
+            "resume=False to delete them and start again, or choose another file."
+        )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Make and lock the folder. The system releases the lock when the process ends, however it ends."""
+        file = None
+        while file is None:  # another run may just have deleted the folder
+            self._known_record()  # raises for other folders, before a file is added
+            with full_disk_explained(self.path), suppress(FileNotFoundError):
+                self.path.mkdir(parents=True, exist_ok=True)
+                file = _locked_file(self.path / _LOCK)
+        _locks.add(file)
+        try:
+            yield
+        finally:
+            _locks.remove(file)
+            file.close()
 
     def _remove(self) -> None:
         """Remove what is left in the folder when it has no parts; ``run.json`` last, since it marks it as ours."""
@@ -149,16 +159,9 @@ class PartFolder:
         with suppress(OSError):  # it has other files, or the next run has begun
             self.path.rmdir()
 
-    def of_another_run(self, difference: str) -> ValueError:
-        """Return the error for parts that cannot be used."""
-        return ValueError(
-            f"Expected parts of this run in {self.path} (got parts of a run that differs in {difference}). Pass "
-            "resume=False to delete them and start again, or choose another file."
-        )
-
     def _known_record(self) -> dict[str, Any] | None:
         """Return the options of the run that made the folder; ``None`` if it is empty or does not exist."""
-        if all(_BEGINNING.fullmatch(file.name) for file in self.path.glob("*")):
+        if all(file.name == _LOCK or file.match(_UNFINISHED) for file in self.path.glob("*")):
             return None
         try:
             known: dict[str, Any] = dict(json.loads((self.path / _RUN).read_text(encoding="utf-8"))["captum_goat"])
@@ -172,11 +175,11 @@ class PartFolder:
     def _file(self, number: int) -> Path:
         return self.path / f"{number:08d}.part"
 
-    def _files(self, names: re.Pattern[str]) -> list[Path]:
-        return [file for file in self.path.glob("*") if names.fullmatch(file.name) and file.is_file()]
+    def _files(self, pattern: str) -> list[Path]:
+        return [file for file in self.path.glob(pattern) if file.is_file()]
 
-    def _delete(self, names: re.Pattern[str]) -> None:
-        for file in self._files(names):
+    def _delete(self, pattern: str) -> None:
+        for file in self._files(pattern):
             file.unlink(missing_ok=True)
 
 
@@ -200,46 +203,25 @@ def _header(content: bytes | memoryview) -> bytes:
     return f"captum_goat part {hashlib.sha256(content).hexdigest()}\n".encode()
 
 
-def _lock(path: Path) -> int | None:
-    """Lock a file, and return its descriptor; ``None`` if another run has just deleted the file: try again.
-
-    The system releases the lock when the process ends, however it ends. Forked workers do not hold it.
-    """
-    folder, mark, descriptor, is_ours = str(path.parent.absolute()), object(), -1, False
-    if _locked.setdefault(folder, mark) is not mark:
-        raise _busy(folder, f"process {os.getpid()}, this one")
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        _lock_descriptor(descriptor, folder)
-        is_ours = os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        pass
-    finally:
-        if not is_ours:
-            _unlock(path, descriptor)
-    return descriptor if is_ours else None
-
-
-def _unlock(path: Path, descriptor: int) -> None:
-    if descriptor >= 0:
-        os.close(descriptor)
-    del _locked[str(path.parent.absolute())]
-
-
-def _lock_descriptor(descriptor: int, folder: str) -> None:
-    try:
-        if fcntl is None:
-            raise OSError(errno.ENOSYS, "no fcntl")
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in _BUSY:
-            raise _busy(folder, os.read(descriptor, 1000).decode(errors="replace") or "another process") from error
-        logging.warning(f"{folder} cannot be locked ({error}): let only one run at a time write there")
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
-
-
-def _busy(folder: str, owner: str) -> BlockingIOError:
-    return BlockingIOError(
-        f"Expected no other run that writes to {folder} (got {owner}). Wait for it, or choose another file."
-    )
+def _locked_file(path: Path) -> TextIO | None:
+    """Open and lock a file; return ``None`` if another run has just deleted it."""
+    with ExitStack() as stack:  # closes the file, unless it is returned
+        file = stack.enter_context(path.open("a+", encoding="utf-8"))
+        file.seek(0)
+        try:
+            if fcntl is None:
+                raise OSError(errno.ENOSYS, "no fcntl")
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BlockingIOError(
+                f"Expected no other run that writes to {path.parent} (got {file.read() or 'another process'}). Wait "
+                "for it, or choose another file."
+            ) from error
+        except OSError as error:  # on Windows and some network file systems
+            logging.warning(f"{path.parent} cannot be locked ({error}): let only one run at a time write there")
+        if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return None
+        file.truncate(0)
+        print(f"process {os.getpid()} on {socket.gethostname()}", end="", file=file, flush=True)
+        stack.pop_all()
+    return file

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 T = TypeVar("T")
-# How long to wait for the slowest process. If one dies, torchrun ends all of them.
-PATIENCE = timedelta(days=1)
+PATIENCE = timedelta(days=1)  # with the slowest process; if one dies, torchrun ends all of them
 
 
 @dataclass(frozen=True)
@@ -31,21 +30,12 @@ class Ranks:
             return cls(dist.get_rank(), dist.get_world_size())
         return cls()
 
-    @property
-    def is_first(self) -> bool:
-        """Whether this is the process that does what is done once."""
-        return self.rank == 0
-
-    def share(self, items: Sequence[T]) -> list[T]:
-        """Return this process's share of the items: every item is in exactly one process's share."""
-        return list(items[self.rank :: self.count])
-
     def once(self, action: Callable[[], T]) -> T:
         """Let the first process do something, and return its result, or raise its error, in all processes."""
         if self.count == 1:
             return action()
         outcome: list[Any] = [None, None]
-        if self.is_first:
+        if self.rank == 0:
             try:
                 outcome[0] = action()
             except Exception as error:  # raised below, in all processes
@@ -53,7 +43,8 @@ class Ranks:
         dist.broadcast_object_list(outcome, src=0)
         if outcome[1] is not None:
             raise outcome[1]
-        return cast(T, outcome[0])
+        result: T = outcome[0]
+        return result
 
     def wait(self) -> None:
         """Wait for all processes."""

@@ -1,18 +1,16 @@
-"""Attributions as tables: one row per edge."""
+"""Attributions as pandas tables: one row per edge."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
-from os import PathLike
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from captum_goat.inputs.feature_masks import undirected_feature_mask
+
+TAKEN = ("graph", "node", "edge", "source", "target", "target_node", "target_class", "attribution", "output", "delta")
 
 
 def edge_table(
@@ -23,14 +21,13 @@ def edge_table(
     top_k: int | None = None,
     undirected: bool = False,
 ) -> Any:
-    """Return the attributions of a graph's edges, ``[E]`` or ``[E, C]``, as a table.
+    """Return the attributions of a graph's edges, ``[E]`` or ``[E, C]``, as a :class:`pandas.DataFrame`.
 
     The columns are ``edge``, ``source``, ``target``, with ``node_names`` also ``source_name`` and ``target_name``, then
-    ``attribution``, or ``attribution_0``, ... for several classes. It is a :class:`pandas.DataFrame`, or a list of
-    dictionaries if pandas is not installed. If ``data`` is a part of a larger graph, with ``n_id`` and ``e_id``, nodes
-    and edges have the numbers of the larger graph, in ``node_names`` as well. ``top_k`` keeps only so many edges, those
-    of largest magnitude first. ``undirected`` makes one row of the directions of an edge (and of parallel edges), with
-    the sum of their attributions and the number of the first of them.
+    ``attribution``, or ``attribution_0``, ... for several classes. If ``data`` is a part of a larger graph, with
+    ``n_id`` and ``e_id``, nodes and edges have the numbers of the larger graph, in ``node_names`` as well. ``top_k``
+    keeps only so many edges, those of largest magnitude first. ``undirected`` makes one row of the directions of an
+    edge (and of parallel edges), with the sum of their attributions and the number of the first of them.
 
     Examples:
         >>> import torch
@@ -38,23 +35,23 @@ def edge_table(
         >>> from captum_goat.bulk import edge_table
         >>> data = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
         >>> scores = torch.tensor([0.25, 0.5, 1.0, -2.0])
-        >>> table = edge_table(scores, data, node_names=["C", "N", "O"], undirected=True, top_k=1)
-        >>> row = table[0] if isinstance(table, list) else table.iloc[0]
-        >>> row["source_name"], row["target_name"], float(row["attribution"])
-        ('N', 'O', -1.0)
+        >>> print(edge_table(scores, data, node_names=["C", "N", "O"], undirected=True, top_k=1).to_csv(index=False))
+        edge,source,target,source_name,target_name,attribution
+        2,1,2,N,O,-1.0
+        <BLANKLINE>
     """
-    return as_table(edge_rows(attributions, data, node_names=node_names, top_k=top_k, undirected=undirected))
+    return joined_table([({}, attributions, data, node_names)], top_k=top_k, undirected=undirected)
 
 
-def edge_rows(
+def _columns(
+    labels: Mapping[str, Any],
     attributions: Any,
     data: Any,
-    *,
     node_names: Sequence[Any] | None = None,
     top_k: int | None = None,
     undirected: bool = False,
-) -> list[dict[str, Any]]:
-    """Return the rows of :func:`edge_table`."""
+) -> dict[str, list[Any]]:
+    """Return the columns of :func:`edge_table`, after columns that have the same value in all rows."""
     scores: Tensor = torch.as_tensor(attributions).detach().cpu()
     ends: Tensor = torch.as_tensor(data.edge_index).cpu()
     if scores.dim() not in (1, 2) or len(scores) != ends.size(1):
@@ -72,55 +69,50 @@ def edge_rows(
         order = size.sort(descending=True, stable=True).indices[:top_k]
         scores, edges, ends = scores[order], edges[order], ends[:, order]
     nodes, numbers = getattr(data, "n_id", None), getattr(data, "e_id", None)
-    ends = ends if nodes is None else nodes.cpu()[ends]
+    source, target = (ends if nodes is None else nodes.cpu()[ends]).tolist()
     edges = edges if numbers is None else numbers.cpu()[edges]
-    rows = []
-    for edge, source, target, score in zip(*map(Tensor.tolist, (edges, *ends, scores)), strict=True):
-        row = {"edge": edge, "source": source, "target": target}
-        if node_names is not None:
-            row |= {"source_name": node_names[source], "target_name": node_names[target]}
-        values = {"attribution": score} if scores.dim() == 1 else {f"attribution_{k}": s for k, s in enumerate(score)}
-        rows.append(row | values)
-    return rows
+    columns = {name: [value] * len(edges) for name, value in labels.items()}
+    columns |= {"edge": edges.tolist(), "source": source, "target": target}
+    if node_names is not None:
+        columns["source_name"], columns["target_name"] = (
+            [node_names[node] for node in end] for end in (source, target)
+        )
+    return columns | {name: values.tolist() for name, values in named_columns("attribution", scores).items()}
 
 
-def labels(unit: str, number: int, target: Tensor | None) -> dict[str, int]:
-    """Return what the rows of a graph or node begin with: its number, and the explained class if there is one."""
-    return {unit: number} if target is None else {unit: number, "target_class": int(target)}
+def named_columns(name: str, values: Tensor) -> dict[str, Tensor]:
+    """Return a column as it is, and several as ``<name>_0``, ``<name>_1``, ..."""
+    return {name: values} if values.dim() == 1 else {f"{name}_{k}": column for k, column in enumerate(values.unbind(1))}
 
 
-def as_table(rows: list[dict[str, Any]]) -> Any:
-    """Return rows as a DataFrame if pandas is installed, else as they are."""
-    if find_spec("pandas") is None:
-        return rows
-    from pandas import DataFrame
+def plain_attributes(graph: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return attributes of a graph as numbers, strings or lists of numbers."""
+    plain = {}
+    for name in names:
+        value = graph.get(name)
+        value = value.squeeze().tolist() if isinstance(value, Tensor) else value
+        if name in TAKEN or not isinstance(value, bool | int | float | str | list):
+            raise ValueError(
+                f"Expected columns that are attributes of every graph, numbers or strings, with other names than "
+                f"{', '.join(TAKEN)} (got {name!r}, {'missing' if value is None else type(value).__name__})."
+            )
+        plain[name] = value
+    return plain
 
-    return DataFrame(rows)
+
+def labels_of(unit: str, number: int, target: Tensor | None, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the first columns of all edges of a graph or node: its number, the explained class, and others."""
+    return {unit: number} | ({} if target is None else {"target_class": int(target)}) | dict(extra or {})
 
 
-def write_table(table: Any, path: str | PathLike[str]) -> None:
-    r"""Write a table of :func:`edge_table` or a method ``to_table`` to a ``.csv`` or ``.parquet`` file (needs pyarrow).
-
-    Examples:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from captum_goat.bulk import write_table
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_table([{"edge": 0, "attribution": 0.5}], f"{folder}/table.csv")
-        ...     Path(f"{folder}/table.csv").read_text()
-        'edge,attribution\n0,0.5\n'
-    """
-    rows: list[Mapping[str, Any]] = table if isinstance(table, list) else table.to_dict("records")
-    columns = list(rows[0]) if rows else list(getattr(table, "columns", []))
-    if Path(path).suffix == ".csv":
-        with Path(path).open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-    elif Path(path).suffix == ".parquet":
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        parquet.write_table(pa.table({name: [row[name] for row in rows] for name in columns}), path)
-    else:
-        raise ValueError(f"Expected a file that ends in .csv or .parquet (got {Path(path).name}).")
+def joined_table(parts: Iterable[tuple[Any, ...]], **options: Any) -> Any:
+    """Return the tables of several graphs, one below the other, given the arguments of :func:`_columns` for each."""
+    try:
+        from pandas import DataFrame
+    except ImportError as error:
+        raise ImportError("Tables need pandas: pip install captum-goat[tables]") from error
+    columns: dict[str, list[Any]] = {}
+    for part in parts:
+        for name, values in _columns(*part, **options).items():
+            columns.setdefault(name, []).extend(values)
+    return DataFrame(columns)

@@ -12,7 +12,7 @@ from captum_goat.bulk.files import file_format, load_attributions
 from captum_goat.bulk.ranks import Ranks, joined
 from captum_goat.bulk.targets import NAMES
 from captum_goat.cli.options import add_choice_of_nodes, load_sources, only_graph, positive, target_type
-from captum_goat.nodes.explainer import explain_nodes
+from captum_goat.nodes.explainer import MAX_EDGES, explain_nodes
 from captum_goat.shapley import GuidedShapley
 
 EPILOG = """examples:
@@ -43,7 +43,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"what to explain: {', '.join(NAMES)}, none (one number per graph) or a class (default: predicted)",
     )
     add("--undirected", action="store_true", help="give both directions of an edge their mean")
+    add(
+        "--columns",
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="attributes of the graphs for the file, such as y smiles",
+    )
     add("--batch-size", type=positive, metavar="N", help=f"graphs explained together (default: {BATCH_SIZE})")
+    add("--max-edges", type=positive, metavar="N", help=f"for --nodes, edges at once (default: {MAX_EDGES})")
     add("--restart", action="store_true", help="do not continue an interrupted run (--nodes never does)")
     add_choice_of_nodes(parser)
 
@@ -58,28 +66,26 @@ def run(options: argparse.Namespace) -> int:
             method = GuidedShapley(model.to(device), n_samples=options.samples, at=options.at)
         else:
             method = GOAtAttribution(model.to(device), options.field, at=options.at, gates=options.gates)
-        shared = {"target": options.target, "show_progress": not options.quiet}
+        shared = {"target": options.target, "out": options.out, "show_progress": not options.quiet}
         start = time.perf_counter()
         if options.nodes is None:
-            saved = explain_dataset(
-                method,
-                graphs,
-                out=options.out,
-                undirected=options.undirected,
-                batch_size=options.batch_size,
-                device=device,
-                resume=not options.restart,
-                **shared,
-            )
+            if options.max_edges is not None:
+                raise ValueError("Expected --max-edges with --nodes (got it without). Pass --batch-size for graphs.")
+            given = {"undirected": options.undirected, "batch_size": options.batch_size, "columns": options.columns}
+            explain_dataset(method, graphs, device=device, resume=not options.restart, **given, **shared)
         else:
-            if options.undirected or Ranks.current().count > 1:
-                raise ValueError("Expected --nodes without --undirected, in one process (got one of them).")
-            data = only_graph(graphs).to(device)
-            explain_nodes(method, data, options.nodes or None, out=options.out, **shared)
-            saved = load_attributions(options.out)
+            wrong = [name for name in ("undirected", "batch_size", "columns") if getattr(options, name)]
+            if wrong or Ranks.current().count > 1:
+                got = f"--{wrong[0].replace('_', '-')}" if wrong else "several"
+                raise ValueError(
+                    f"Expected --nodes in one process, without --undirected, --columns and --batch-size (got {got}). "
+                    "Pass --max-edges to limit memory."
+                )
+            limit = options.max_edges or MAX_EDGES
+            explain_nodes(method, only_graph(graphs).to(device), options.nodes or None, max_edges=limit, **shared)
         seconds = time.perf_counter() - start
-        unit = "graphs" if options.nodes is None else "nodes"
-        if Ranks.current().is_first:
+        if Ranks.current().rank == 0:
+            saved, unit = load_attributions(options.out), "graphs" if options.nodes is None else "nodes"
             print(
                 f"{len(saved)} {unit} in {seconds:.1f} s ({len(saved) / seconds:.0f} {unit} per second), largest "
                 f"completeness error {saved.meta['largest_error']:.1e}: {options.out}"

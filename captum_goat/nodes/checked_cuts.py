@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import cache
-from itertools import count, product
+from functools import cache, partial
+from itertools import count
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +21,7 @@ from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.method.record import record
 from captum_goat.method.replay import Subject
-from captum_goat.nodes.cut_graphs import CutGraphs, Direction, NeighborIndex, cut_graphs, joint_cut, surroundings
+from captum_goat.nodes.cut_graphs import CutGraphs, Direction, NeighborIndex, cut_graphs
 from captum_goat.rules.operations import input_of
 from captum_goat.rules.registry import Rule
 from captum_goat.tracking import RowGraph, UnsupportedModelError
@@ -29,7 +29,7 @@ from captum_goat.tracking import RowGraph, UnsupportedModelError
 _LEFT_OUT = ("edge_index", "num_nodes", "ptr")  # what cut graphs have of their own, or not at all
 MOST_COMPARED = 500_000  # edges of a graph that is run as a whole, to compare
 _SAMPLES, _CANDIDATES = 8, 64  # nodes that are compared in a larger graph, and among how many they are chosen
-_MOST_AROUND = (50_000, 500_000)  # edges around such a node; the first limit is preferred
+_MOST_AROUND = (50_000, 500_000)  # edges around such nodes; the first limit is preferred
 _TIGHT, _LOOSE = 16.0, 200.0  # differences taken for rounding, in units of the machine epsilon
 
 
@@ -88,7 +88,7 @@ class CutOptions(NamedTuple):
 
     direction: Direction  # where edges are looked up
     margin: int  # how much more than the computation graph is cut, for degrees
-    trims: bool  # whether layers leave out messages that come too late
+    trims: bool  # whether layers leave out messages to the border, which come too late
     tolerance: float = _LOOSE
 
 
@@ -106,35 +106,29 @@ class CheckedCuts:
 
     Computation graphs alone are enough for models that add up, average or compare messages. Where degrees at the border
     matter, its edges are needed, too; where nodes are normalised by their outgoing edges, edges of both directions.
+    ``shared`` is whether roots may share the rows of the border.
     """
 
-    def __init__(self, graph: GraphData, check: bool | None = None) -> None:
+    def __init__(self, graph: GraphData, check: bool | None = None, *, shared: bool = True) -> None:
         edge_index, num_nodes = graph.data.edge_index, graph.data.num_nodes
-
-        @cache
-        def index(direction: Direction) -> NeighborIndex:
-            return NeighborIndex(edge_index, num_nodes, direction)
-
-        self._graph = graph
-        self._index = index
-        self._candidates = _all_options(_direction(graph), checked=check is not False)
-        self._hops_behind = self._look()
-        self.num_hops = 1 + max(self._hops_behind, default=0)
-        self._known: Tensor | None = None
-        if check or (check is None and edge_index.size(1) <= MOST_COMPARED):
+        self._graph, self._shared = graph, shared
+        self._index: Callable[[Direction], NeighborIndex] = cache(partial(NeighborIndex, edge_index, num_nodes))
+        self._candidates = _all_options(_direction(graph.model), checked=check is not False)
+        self.num_hops = self._count_hops()
+        self._known: Tensor | None = None  # the outputs in the whole graph
+        sample = None
+        if check is None and edge_index.size(1) > MOST_COMPARED:
+            sample = self._sample()
+        if sample is not None:
+            while (checked := self._cut(sample[0])) is None or not self._agree(checked.output, sample[1]):
+                self._next_options()
+        elif check is not False:
             self._known = graph.output(graph.inputs(), num_nodes)
-        elif check is None:
-            self._compare_samples()
 
     @property
     def options(self) -> CutOptions:
         """How graphs are cut: the first options that have not failed yet."""
         return self._candidates[0]
-
-    @property
-    def index(self) -> NeighborIndex:
-        """The edges at every node."""
-        return self._index(self.options.direction)
 
     def cut(self, roots: Tensor, max_edges: int | None = None) -> CheckedCut:
         """Cut the graphs of as many roots, from the first on, as have few enough edges."""
@@ -148,17 +142,18 @@ class CheckedCuts:
 
     def _cut(self, roots: Tensor, max_edges: int | None = None) -> CheckedCut | None:
         """Cut graphs and run the model; ``None`` if its layers cannot be trimmed."""
-        cut = cut_graphs(self.index, roots, self.num_hops, self.options.margin, max_edges)
+        direction, margin, trims, _ = self.options
+        cut = cut_graphs(self._index(direction), roots, self.num_hops, margin, max_edges, shared=self._shared)
         inputs = self._graph.inputs(cut)
-        if not self.options.trims:
-            return CheckedCut(cut, inputs, self._graph.output(inputs, len(cut.nodes))[cut.roots], lambda run: run())
-        trimmed = TrimmedLayers(self._graph.model, self._hops_behind, cut.distance)
+        within: Callable[[Callable[[], Any]], Any] = partial(trimmed, self._graph.model, cut.distance < self.num_hops)
+        within = within if trims else lambda run: run()
         try:
-            output = trimmed(lambda: self._graph.output(inputs, len(cut.nodes))[cut.roots])
-            return CheckedCut(cut, inputs, output, trimmed)
+            output = within(lambda: self._graph.output(inputs, len(cut.nodes))[cut.roots])
         except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-            # If trimming is not the cause, it comes again without.
-            return None
+            if trims:  # if trimming is not the cause, it comes again without
+                return None
+            raise
+        return CheckedCut(cut, inputs, output, within)
 
     def _agree(self, output: Tensor, expected: Tensor) -> bool:
         scale = float(expected.nan_to_num().abs().max()) if expected.numel() else 0.0
@@ -174,11 +169,11 @@ class CheckedCuts:
             )
         self._candidates = self._candidates[1:]
 
-    def _look(self) -> list[int]:
-        """Record a small part of the graph, and return how many hops there are behind each call of a layer."""
-        index = self.index
+    def _count_hops(self) -> int:
+        """Record a small part of the graph, and return from how far away messages may come."""
+        index = self._index(self.options.direction)
         if not index.num_edges:
-            return []
+            return 1
         nodes = torch.cat([index.source[:_CANDIDATES], index.target[:_CANDIDATES]])
         degree = index.degree(nodes)
         root = nodes[degree.masked_fill(degree == 0, index.num_edges + 1).argmin()].view(1)
@@ -186,43 +181,26 @@ class CheckedCuts:
         mask = torch.ones(inputs.edge_sets[0].size(1), device=root.device)
         pattern = record(Subject(inputs.model, lambda _: inputs(), (), inputs.edge_sets, mask))
         self._graph.left_out = pattern.left_out
-        return [] if pattern.rows is None else hops_behind(pattern.graph, pattern.rows.sources)
+        return 1 if pattern.rows is None else max(1, longest_path(pattern.graph, pattern.rows.sources))
 
-    def _compare_samples(self) -> None:
-        """Compare the outputs of a few nodes with what they are in larger parts of the graph."""
-        candidates = self._candidates
-        around: tuple[Direction, ...] = (candidates[0].direction, "both")
-        for direction in dict.fromkeys(around):
-            sample = self._sample(self._index(direction))
-            if sample is None:
-                self._candidates = candidates
-                self._known = self._graph.output(self._graph.inputs(), self.index.num_nodes)
-                return
-            roots, expected = sample
-            for number in range(len(candidates)):
-                self._candidates = candidates[number:]
-                if (checked := self._cut(roots)) is not None and self._agree(checked.output, expected):
-                    return
-        self._next_options()
-
-    def _sample(self, index: NeighborIndex) -> tuple[Tensor, Tensor] | None:
+    def _sample(self) -> tuple[Tensor, Tensor] | None:
         """Return a few nodes and their outputs in larger parts of the graph; ``None`` if such parts are too large."""
-        candidates = torch.randint(index.num_nodes, (_CANDIDATES,), generator=torch.Generator().manual_seed(0))
-        candidates = torch.unique(candidates).to(index.source.device)
-        candidates = candidates[index.degree(candidates) > 0]
-        for limit, more in product(_MOST_AROUND, (2, 1)):
-            hops = self.num_hops + more
-            fitting = [node for node in candidates if surroundings(index, node.view(1), hops, limit) is not None]
-            if fitting:
-                around = joint_cut(index, torch.stack(fitting[:_SAMPLES]), hops)
+        index = self._index("both")
+        nodes = torch.randint(index.num_nodes, (_CANDIDATES,), generator=torch.Generator().manual_seed(0))
+        nodes = torch.unique(nodes).to(index.source.device)
+        degree = index.degree(nodes)
+        nodes = nodes[degree.argsort(stable=True)][int((degree == 0).sum()) :][:_SAMPLES]
+        for limit in _MOST_AROUND:
+            around = cut_graphs(index, nodes, self.num_hops + 1, 1, limit, at_least=0)
+            if len(around.roots):
                 output = self._graph.output(self._graph.inputs(around), len(around.nodes))
-                return around.nodes[around.roots], output[around.roots]
+                return nodes[: len(around.roots)], output[around.roots]
         return None
 
 
-def _direction(graph: GraphData) -> Direction:
+def _direction(model: Module) -> Direction:
     """Return at which end of the edges a model's layers deliver messages."""
-    flows = {module.flow for module in graph.model.modules() if isinstance(module, MessagePassing)}
+    flows = {module.flow for module in model.modules() if isinstance(module, MessagePassing)}
     if len(flows) > 1:
         return "both"
     return "out" if flows == {"target_to_source"} else "in"
@@ -231,60 +209,44 @@ def _direction(graph: GraphData) -> Direction:
 def _all_options(direction: Direction, *, checked: bool) -> list[CutOptions]:
     if not checked:
         return [CutOptions(direction, 1, trims=False)]
-    trimmed = [CutOptions(direction, 0, True, _TIGHT), CutOptions(direction, 1, True)]
-    trimmed += [CutOptions("both", 1, True)] * (direction != "both")
-    return trimmed + [options._replace(trims=False) for options in trimmed]
+    wider = [CutOptions(around, 1, trims=True) for around in dict.fromkeys((direction, "both"))]
+    return [CutOptions(direction, 0, False, _TIGHT), *wider, *(options._replace(trims=False) for options in wider)]
 
 
-def hops_behind(graph: RowGraph, sources: frozenset[int]) -> list[int]:
-    """Return, for every call of a message function, how many more hops there may be between it and the output."""
-    behind = [0 if number in sources else -1 for number in range(len(graph.blocks))]
+def longest_path(graph: RowGraph, sources: frozenset[int]) -> int:
+    """Return the largest number of message functions between an input and the output, which reads ``sources``."""
+    hops = [0 if number in sources else -1 for number in range(len(graph.blocks))]
     for number in reversed(range(len(graph.blocks))):
         block = graph.blocks[number]
-        for source in block.sources if behind[number] >= 0 else ():
-            behind[source] = max(behind[source], behind[number] + block.crosses)
-    return [hops for hops, block in zip(behind, graph.blocks, strict=True) if block.crosses]
+        hops[number] += block.crosses and hops[number] >= 0
+        for source in block.sources if hops[number] >= 0 else ():
+            hops[source] = max(hops[source], hops[number])
+    return max(hops, default=0)
 
 
-class TrimmedLayers:
-    """A model whose layers leave out messages that cannot reach a root any more.
+def trimmed(model: Module, inside: Tensor, run: Callable[[], Result]) -> Result:
+    """Run a function while the model's layers leave out messages to nodes that are not inside.
 
-    A layer passes messages to a node that is d hops away from every root only if d hops or more follow. What the layer
-    computes from all edges before, such as degrees and attention, stays as it is.
+    What a layer computes from all edges before, such as degrees and attention, stays as it is.
     """
 
-    def __init__(self, model: Module, hops_behind: list[int], distance: Tensor) -> None:
-        self._model, self._hops_behind, self._distance = model, hops_behind, distance
-        self._kept: list[Tensor] = []  # the messages of each call, from the first forward pass
-        self._calls = 0
-
-    def __call__(self, run: Callable[[], Result]) -> Result:
-        """Run a function, with the model's layers trimmed."""
-        modules = list(self._model.modules())
-
-        def run_trimmed(changes: Changes) -> Result:
-            changes.hook(self._model, "_forward_pre_hooks", self._begin)
-            for module in modules:
-                if isinstance(module, MessagePassing) and module.explain is not False:
-                    changes.hook(module, "_propagate_forward_pre_hooks", self._trimmed)
-            return run()
-
-        return changed(modules, run_trimmed)
-
-    def _begin(self, model: Module, inputs: Any) -> None:
-        self._calls = 0
-
-    def _trimmed(self, layer: MessagePassing, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def trim(layer: MessagePassing, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         edges, size, arguments = inputs
-        call = self._calls
-        self._calls += 1
-        if call == len(self._kept):
-            target = edges[1 if layer.flow == "source_to_target" else 0]
-            self._kept.append((self._distance[target] <= max(self._hops_behind[call], 0)).nonzero().view(-1))
-        kept, names = self._kept[call], inspect.signature(layer.message).parameters
-        trimmed = dict(arguments)
+        kept = inside[edges[1 if layer.flow == "source_to_target" else 0]].nonzero().view(-1)
+        names = inspect.signature(layer.message).parameters
+        shorter = dict(arguments)
         for name, value in arguments.items():
             of_nodes = f"{name}_i" in names or f"{name}_j" in names or name not in names
             if not of_nodes and isinstance(value, Tensor) and value.dim() and len(value) == edges.size(1):
-                trimmed[name] = value.index_select(0, kept)
-        return edges.index_select(1, kept), size, trimmed
+                shorter[name] = value.index_select(0, kept)
+        return edges.index_select(1, kept), size, shorter
+
+    modules = list(model.modules())
+
+    def run_trimmed(changes: Changes) -> Result:
+        for module in modules:
+            if isinstance(module, MessagePassing) and module.explain is not False:
+                changes.hook(module, "_propagate_forward_pre_hooks", trim)
+        return run()
+
+    return changed(modules, run_trimmed)

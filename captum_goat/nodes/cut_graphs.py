@@ -70,32 +70,44 @@ class CutGraphs(NamedTuple):
     edge_index: Tensor  # between rows: those of computation graphs, root by root; then those for degrees only
     edges: Tensor  # the edge of the whole graph that each edge is a copy of
     owner: Tensor  # the position of the root whose computation graph each of the first edges is in
-    distance: Tensor  # hops from each row to a root; for shared rows, a lower bound
+    distance: Tensor  # hops from each row to a root
+    row_owner: Tensor  # the position of the root of each row; -1 for shared rows
 
 
 def cut_graphs(
-    index: NeighborIndex, roots: Tensor, num_hops: int, margin: int = 0, max_edges: int | None = None
+    index: NeighborIndex,
+    roots: Tensor,
+    num_hops: int,
+    margin: int = 0,
+    max_edges: int | None = None,
+    *,
+    at_least: int = 1,
+    shared: bool = True,
 ) -> CutGraphs:
     """Cut the computation graphs of as many roots, from the first on, as have at most ``max_edges`` together.
 
     Every root has its own copies of the edges that reach it in :math:`L` hops, and of the nodes at which they end.
-    Nodes :math:`L` steps away, the border, only send their inputs; one copy serves all roots. With a ``margin`` of 1
-    the border has its incoming edges, too, for the degrees. Their messages come too late to reach a root, so all but
-    self-loops come from the first root. If edges are looked up at both ends, nothing is shared: every root has all
-    edges of the nodes that are less than ``num_hops + margin`` steps away.
+    Nodes :math:`L` steps away, the border, only send their inputs; one copy serves all roots if it is ``shared``. With
+    a ``margin`` of 1 the border has its incoming edges, too, for the degrees. Their messages come too late to reach a
+    root, so all but self-loops come from the first root. If edges are looked up at both ends, nothing is shared: every
+    root has all edges of the nodes that are less than ``num_hops + margin`` steps away.
     """
-    size = max(index.num_nodes, 1)
-    shares = index.direction != "both"
-    reach = _reach(index, roots, num_hops if shares else num_hops + margin, max_edges)
+    size, one_way = max(index.num_nodes, 1), index.direction != "both"
+    reach = _reach(index, roots, num_hops if one_way else num_hops + margin, max_edges, at_least)
     roots = roots[: reach.number]
     owner, edges = reach.edges // max(index.num_edges, 1), reach.edges % max(index.num_edges, 1)
     own, distance, border = reach.nodes, reach.distance, roots[:0]
-    if shares:
-        border, inside = torch.unique(own[distance == num_hops] % size), distance < num_hops
-        own, distance = own[inside], distance[inside]
-    open_ended = border[:0] if margin == 0 else border
-    if max_edges is not None and len(roots) > 1 and int(index.degree(open_ended).sum()) > _MOST_SURPLUS * max_edges:
-        return cut_graphs(index, roots[: len(roots) // 2], num_hops, margin, max_edges)
+    is_border = (distance == num_hops) & one_way
+    if shared:
+        border, own, distance = torch.unique(own[is_border] % size), own[~is_border], distance[~is_border]
+        border_rows, border_nodes = len(own) + torch.arange(len(border), device=roots.device), border
+    else:
+        border_rows, border_nodes = is_border.nonzero().view(-1), own[is_border] % size
+    if margin == 0:
+        border_rows, border_nodes = border_rows[:0], border_nodes[:0]
+    if max_edges is not None and len(roots) > 1 and int(index.degree(border_nodes).sum()) > _MOST_SURPLUS * max_edges:
+        fewer = roots[: len(roots) // 2]
+        return cut_graphs(index, fewer, num_hops, margin, max_edges, at_least=at_least, shared=shared)
     root_rows = torch.searchsorted(own, torch.arange(len(roots), device=roots.device) * size + roots)
 
     def rows_of(nodes: Tensor) -> Tensor:
@@ -103,9 +115,9 @@ def cut_graphs(
         return place.where(is_own, len(own) + torch.searchsorted(border, nodes))
 
     between = torch.stack([rows_of(index.source[edges]), rows_of(index.target[edges])])
-    surplus = index.edges_at(open_ended)
-    here = len(own) + surplus.position
-    there = here.where(surplus.neighbor == open_ended[surplus.position], root_rows[0])
+    surplus = index.edges_at(border_nodes)
+    here = border_rows[surplus.position]
+    there = here.where(surplus.neighbor == border_nodes[surplus.position], root_rows[:1])
     around = torch.stack([here, there] if index.direction == "out" else [there, here])
     return CutGraphs(
         root_rows,
@@ -114,32 +126,8 @@ def cut_graphs(
         torch.cat([edges, surplus.edge]),
         owner,
         torch.cat([distance, torch.full_like(border, num_hops)]),
+        torch.cat([own // size, torch.full_like(border, -1)]),
     )
-
-
-def joint_cut(index: NeighborIndex, roots: Tensor, num_hops: int) -> CutGraphs:
-    """Cut one graph for all roots: the nodes that reach them in ``num_hops`` hops, and all edges at these."""
-    inner = surroundings(index, roots, num_hops)
-    near = torch.zeros(index.num_nodes, dtype=torch.bool, device=roots.device)
-    near[roots if inner is None else inner] = True
-    edges = (near[index.source] | near[index.target]).nonzero().view(-1)
-    ends = torch.stack([index.source[edges], index.target[edges]])
-    nodes, rows = torch.unique(torch.cat([roots, ends.view(-1)]), return_inverse=True)
-    return CutGraphs(rows[: len(roots)], nodes, rows[len(roots) :].view(2, -1), edges, edges[:0], nodes[:0])
-
-
-def surroundings(index: NeighborIndex, nodes: Tensor, num_hops: int, max_edges: int | None = None) -> Tensor | None:
-    """Return the nodes, sorted, that reach some nodes; ``None`` if more than ``max_edges`` edges lead there."""
-    nodes, count = torch.unique(nodes), 0
-    frontier = nodes
-    for _ in range(num_hops):
-        count += int(index.degree(frontier).sum())
-        if max_edges is not None and count > max_edges:
-            return None
-        reached = torch.unique(index.edges_at(frontier).neighbor)
-        frontier = reached[~_find(nodes, reached)[1]]
-        nodes = torch.cat([nodes, frontier]).sort().values
-    return nodes
 
 
 class _Reach(NamedTuple):
@@ -149,15 +137,16 @@ class _Reach(NamedTuple):
     edges: Tensor  # sorted keys root * num_edges + edge
 
 
-def _reach(index: NeighborIndex, roots: Tensor, num_hops: int, max_edges: int | None) -> _Reach:
+def _reach(index: NeighborIndex, roots: Tensor, num_hops: int, max_edges: int | None, at_least: int) -> _Reach:
     size, num_edges = max(index.num_nodes, 1), max(index.num_edges, 1)
     number = len(roots)
     frontier = torch.arange(number, device=roots.device) * size + roots
     nodes, distance, edges = frontier, torch.zeros_like(frontier), frontier[:0]
     for hop in range(num_hops):
-        fitting = number if max_edges is None else _fitting(index, number, frontier, edges, max_edges)
-        if fitting < number:
-            number = fitting
+        if max_edges is not None:  # keep the first roots that have few enough edges after this hop
+            counts = torch.bincount(edges // num_edges, minlength=number)
+            counts.index_add_(0, frontier // size, index.degree(frontier % size))
+            number = min(number, max(at_least, int((counts.cumsum(0) <= max_edges).sum())))
             frontier, edges = frontier[frontier < number * size], edges[edges < number * num_edges]
             nodes, distance = nodes[nodes < number * size], distance[nodes < number * size]
         incoming = index.edges_at(frontier % size)
@@ -169,15 +158,6 @@ def _reach(index: NeighborIndex, roots: Tensor, num_hops: int, max_edges: int | 
         distance = torch.cat([distance, torch.full_like(frontier, hop + 1)])[order]
     edges = torch.unique(edges) if index.direction == "both" else edges.sort().values
     return _Reach(number, nodes, distance, edges)
-
-
-def _fitting(index: NeighborIndex, number: int, frontier: Tensor, edges: Tensor, max_edges: int) -> int:
-    """Return how many of the first roots have at most ``max_edges`` edges after one more hop; at least one."""
-    size, num_edges = max(index.num_nodes, 1), max(index.num_edges, 1)
-    more = torch.zeros(number, dtype=torch.long, device=frontier.device)
-    more.index_add_(0, frontier // size, index.degree(frontier % size))
-    total = (torch.bincount(edges // num_edges, minlength=number) + more).cumsum(0)
-    return max(1, int((total <= max_edges).sum()))
 
 
 def _find(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:

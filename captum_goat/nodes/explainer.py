@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,10 @@ from captum_goat.inputs.targets import Choice, Target
 from captum_goat.method.explain import GraphExplanation
 from captum_goat.method.spread import Fields
 from captum_goat.nodes.checked_cuts import CheckedCut, CheckedCuts, GraphData
-from captum_goat.nodes.results import NodeExplanations, save_nodes
+from captum_goat.nodes.results import FeatureAttributions, NodeExplanations
 from captum_goat.nodes.shapley import shapley_of_nodes
 from captum_goat.runs.progress import progress_bar
 from captum_goat.shapley import GuidedShapley
-from captum_goat.tracking import RowGraph
 from captum_goat.wrapped_model import ExplainedModel
 
 MAX_EDGES = 250_000  # of the computation graphs that are explained together
@@ -53,7 +51,8 @@ def explain_nodes(
     the whole graph, as with norms over all nodes, raise UnsupportedModelError.
 
     Args:
-        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges with ``at="message"``; or a
+        method: A :class:`~captum_goat.GOAtAttribution` with ``at="message"`` that attributes edges, or with
+            ``mask_type="node_and_edge"`` also the features, the model's first argument; or a
             :class:`~captum_goat.GuidedShapley`, whose players are the edges around a node, one hop further than
             messages come from; or a model, for GOAt with its default options. The model is in evaluation mode and
             returns one row per node.
@@ -67,8 +66,8 @@ def explain_nodes(
             by default they are looked up by name, as for :func:`~captum_goat.bulk.explain_dataset`.
         max_edges: How many edges the computation graphs that are explained together may have.
         out: A file to write as well, ``.pt`` or ``.parquet`` (needs pyarrow), which
-            :func:`~captum_goat.bulk.load_attributions` opens.
-        show_progress: Whether to show a progress bar (if tqdm is installed).
+            :func:`~captum_goat.bulk.load_attributions` opens; it has the attributions of edges.
+        show_progress: Whether to show a progress bar.
 
     Examples:
         >>> import torch
@@ -88,7 +87,7 @@ def explain_nodes(
     explanations = explainer(nodes, target, max_edges=max_edges, show_progress=show_progress)
     if out is not None:
         known = target if isinstance(target, str | int) else None
-        save_nodes(explanations, Path(out), {"target": known, "field": explainer.method.field})
+        explanations.save(Path(out), {"target": known, "field": explainer.method.field})
     return explanations
 
 
@@ -113,7 +112,8 @@ class NodeExplainer:
     def __init__(
         self, method: Any, data: Data, *, check: bool | None = None, arguments: Callable[[Data], Any] | None = None
     ) -> None:
-        self.method = edge_method(method)
+        self._features = isinstance(method, GOAtAttribution) and method.mask_type == "node_and_edge"
+        self.method = method if self._features else edge_method(method)
         explained = ExplainedModel.of(self.method.forward_func)
         explained.check_evaluating()
         if explained.finish is not None or explained.metadata is not None:
@@ -128,7 +128,7 @@ class NodeExplainer:
         graph = GraphData(explained.model, data, arguments)
         with outside_inference_mode():
             switch_off_autocast(data.edge_index.device)
-            self._cuts = CheckedCuts(graph, check)
+            self._cuts = CheckedCuts(graph, check, shared=not self._features)  # features have one owner
         self.num_hops = self._cuts.num_hops
 
     def __call__(
@@ -148,12 +148,9 @@ class NodeExplainer:
             target = integer_labels(self._data.y, self._data.num_nodes, "node")[chosen]
         targets = Targets.of(target, len(chosen), "node")
         if isinstance(self.method, GuidedShapley):
-            options: dict[str, Any] = {
-                "arguments": self._arguments,
-                "max_edges": max_edges,
-                "show_progress": show_progress,
-            }
-            return shapley_of_nodes(self.method, self._data, chosen, targets, self.num_hops, **options)
+            limits: dict[str, Any] = {"max_edges": max_edges, "show_progress": show_progress}
+            given = self._data, chosen, targets, self.num_hops
+            return shapley_of_nodes(self.method, *given, arguments=self._arguments, **limits)
         parts: list[dict[str, Tensor]] = []
         begin, at_once = 0, _FIRST
         with progress_bar(len(chosen), "node", show_progress) as advance:
@@ -163,11 +160,14 @@ class NodeExplainer:
                 begin, at_once = begin + explained, 2 * explained
                 advance(explained)
         joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        sizes = joined.pop("sizes")
-        ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        ptr = _starts(joined.pop("sizes"))
+        features = None
+        if "rows" in joined:
+            rows = _starts(joined.pop("row_sizes")), joined.pop("rows"), joined.pop("features")
+            features = FeatureAttributions(*rows)
         known = targets.known(range(len(chosen)), None, chosen.device)
         classes = targets.explained(joined["outputs"], known)
-        return NodeExplanations(self._data, chosen, classes, ptr=ptr, **joined)
+        return NodeExplanations(self._data, chosen, classes, ptr=ptr, features=features, **joined)
 
     @restores_state
     def _explain(self, nodes: Tensor, begin: int, targets: Targets, max_edges: int) -> dict[str, Tensor]:
@@ -178,51 +178,45 @@ class NodeExplainer:
             cut, goat = checked.cut, self.method.options
             known = targets.known(range(begin, begin + len(cut.roots)), None, nodes.device)
             options = {"repeated": goat["field"] == "repeated", "proportional": goat["gates"] == "proportional"}
-            explanation = CutExplanation(checked, targets.choice(known), **options)
+            explanation = CutExplanation(checked, targets.choice(known), features=self._features, **options)
             results = checked.within(lambda: explanation.record().attribute())
-        attributions = torch.stack([result.edges[: len(cut.owner)] for result in results], dim=-1)
-        deltas = torch.stack([result.delta for result in results], dim=-1)
-        all_classes = targets.target == "all"
-        return {
+
+        def joined(tensors: Sequence[Tensor]) -> Tensor:
+            return torch.stack(list(tensors), dim=-1) if targets.target == "all" else tensors[0]
+
+        part = {
             "sizes": torch.bincount(cut.owner, minlength=len(cut.roots)),
             "outputs": explanation.output,
-            "deltas": deltas if all_classes else deltas.squeeze(-1),
+            "deltas": joined([result.delta for result in results]),
             "edges": cut.edges[: len(cut.owner)],
-            "attributions": attributions if all_classes else attributions.squeeze(-1),
+            "attributions": joined([result.edges[: len(cut.owner)] for result in results]),
         }
+        if self._features:
+            part["row_sizes"] = torch.bincount(cut.row_owner, minlength=len(cut.roots))
+            part |= {"rows": cut.nodes, "features": joined([result.features[0] for result in results])}
+        return part
+
+
+def _starts(sizes: Tensor) -> Tensor:
+    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
 class CutExplanation(GraphExplanation):
     """The explanation of one number per root, or of several; which edges belong to which root is known beforehand."""
 
-    def __init__(self, checked: CheckedCut, choice: Choice, **options: Any) -> None:
-        cut = checked.cut
+    def __init__(self, checked: CheckedCut, choice: Choice, *, features: bool, **options: Any) -> None:
+        cut, arguments = checked.cut, list(checked.inputs.arguments.values())
         mask = torch.ones(cut.edge_index.size(1), dtype=checked.output.dtype, device=cut.edge_index.device)
-        self._owner = torch.cat([cut.owner, cut.owner.new_full((len(mask) - len(cut.owner),), -1)])
+        owners = [cut.owner, cut.owner.new_full((len(mask) - len(cut.owner),), -1)]
+        if features:
+            if not isinstance(arguments[0], Tensor) or len(arguments[0]) != len(cut.nodes):
+                raise ValueError(
+                    f"Expected a model whose first argument are node features, to attribute them (got "
+                    f"{type(arguments[0]).__name__}). Pass such arguments by arguments=..., or mask_type='edge'."
+                )
+            owners, options = [*owners, cut.row_owner], options | {"features": arguments[:1]}
+        self._owner = torch.cat(owners)
         super().__init__(checked.inputs, choice, mask=mask, finish=lambda output: output[cut.roots], **options)
-
-    def _find_fields(self, repeated: bool) -> list[Fields]:
-        if self.pattern.rows is not None:
-            rows = _reaching(self.pattern.graph, self.pattern.rows.ids.reshape(-1))
-            self.pattern = replace(self.pattern, graph=rows)
-        return super()._find_fields(repeated)
 
     def _find_owners(self, target: Target, fields: Sequence[Fields], copies: int | None) -> Tensor:
         return self._owner
-
-
-def _reaching(graph: RowGraph, rows: Tensor) -> RowGraph:
-    """Return the row graph without what does not reach some rows (ids; -1 for none): others read nothing."""
-    matters = torch.zeros(graph.num_rows, dtype=torch.bool, device=rows.device)
-    matters[rows[rows >= 0]] = True
-    reduced = RowGraph()
-    reduced.num_rows = graph.num_rows
-    for block in reversed(graph.blocks):  # a block reads only blocks made before it
-        here = matters[block.offset : block.offset + block.size]
-        kept = here[block.child]
-        child, parent = block.child[kept], block.parent[kept]
-        matters[parent] = True
-        element = None if block.element is None else block.element.where(here, -1)
-        reduced.blocks.append(block._replace(child=child, parent=parent, element=element))
-    reduced.blocks.reverse()
-    return reduced

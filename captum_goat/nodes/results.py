@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from torch_geometric.explain import Explanation
 from captum_goat.bulk.files import merge
 from captum_goat.bulk.part_folder import PartFolder
 from captum_goat.bulk.ranks import Ranks
-from captum_goat.bulk.tables import as_table, edge_rows, labels
+from captum_goat.bulk.tables import joined_table, labels_of
 
 
 class NodeAttributions(NamedTuple):
@@ -32,6 +33,14 @@ class NodeAttributions(NamedTuple):
     attributions: Tensor
 
 
+class FeatureAttributions(NamedTuple):
+    """Attributions of the features of the nodes in computation graphs, one root's after another's."""
+
+    ptr: Tensor  # where those of each root begin, and where the last ones end, [K + 1]
+    nodes: Tensor  # of the whole graph, [M]
+    attributions: Tensor  # [M, F], or [M, F, C] for all classes
+
+
 @dataclass(frozen=True)
 class NodeExplanations:
     """The explanations of some nodes of one graph: ``explanations[k]`` is that of ``nodes[k]``.
@@ -39,7 +48,8 @@ class NodeExplanations:
     ``targets`` has their explained classes, ``[K]``, or is ``None``; ``outputs`` the model's outputs without a last
     softmax or sigmoid, and ``deltas`` the convergence deltas. Only the edges of computation graphs are kept, as no
     other edge has an attribution: ``edges``, as numbers in the whole graph, and their ``attributions``, ``[M]`` or
-    ``[M, C]``, of node k from ``ptr[k]`` to ``ptr[k + 1]``.
+    ``[M, C]``, of node k from ``ptr[k]`` to ``ptr[k + 1]``. ``features`` has the attributions of node features, if the
+    method attributes these as well.
 
     Examples:
         >>> import torch
@@ -64,6 +74,7 @@ class NodeExplanations:
     ptr: Tensor
     edges: Tensor
     attributions: Tensor
+    features: FeatureAttributions | None = None
 
     def __len__(self) -> int:
         return self.nodes.numel()
@@ -82,6 +93,21 @@ class NodeExplanations:
         edges, attributions = self[position]
         mask = attributions.new_zeros(self.data.edge_index.size(1), *attributions.shape[1:])
         return mask.index_copy_(0, edges, attributions)
+
+    def node_mask(self, position: int) -> Tensor:
+        """Return one node's attributions of the features of all nodes, ``[N, F]`` or ``[N, F, C]``.
+
+        Raises:
+            ValueError: If features were not attributed.
+        """
+        if self.features is None:
+            raise ValueError(
+                "Expected attributions of features (got none). Explain GOAtAttribution(model, mask_type='node_and_edge')."
+            )
+        ptr, nodes, attributions = self.features
+        own = slice(*ptr[position % len(self) :][:2].tolist())
+        mask = attributions.new_zeros(self.data.num_nodes, *attributions.shape[1:])
+        return mask.index_copy_(0, nodes[own], attributions[own])
 
     def explanation(self, position: int) -> Explanation:
         """Return one node's explanation on the whole graph, with ``edge_mask``, ``index`` (the node) and ``target``."""
@@ -106,36 +132,37 @@ class NodeExplanations:
             explanation.x = self.data.x[nodes]
         return self._labelled(explanation, position)
 
-    def to_table(self, **options: Any) -> Any:
+    def to_table(self, *, node_names: Sequence[Any] | None = None, **options: Any) -> Any:
         """Return the attributions of all nodes as a table; see :func:`~captum_goat.bulk.edge_table`.
 
         The columns ``node`` and ``target_class`` (if one was explained) come first.
         """
-        rows: list[dict[str, Any]] = []
+        parts = []
         for position, node in enumerate(self.nodes.tolist()):
             edges, attributions = self[position]
-            part = Data(edge_index=self.data.edge_index[:, edges], e_id=edges)
-            first = labels("node", node, None if self.targets is None else self.targets[position])
-            rows += [first | row for row in edge_rows(attributions, part, **options)]
-        return as_table(rows)
+            labels = labels_of("node", node, None if self.targets is None else self.targets[position])
+            data = Data(edge_index=self.data.edge_index[:, edges], e_id=edges)
+            parts.append((labels, attributions, data, node_names))
+        return joined_table(parts, **options)
+
+    def save(self, path: Path, options: dict[str, Any]) -> None:
+        """Write the edges' attributions to a file, as those of graphs are, with ``options`` in its ``meta``."""
+        folder = PartFolder(path, {**options, "graphs": len(self), "nodes": self.nodes.tolist()}, count=1)
+        names = ("attributions", "targets", "outputs", "deltas", "edges")
+        part = {name: None if (value := getattr(self, name)) is None else value.cpu() for name in names}
+        edges = self.data.edge_index.cpu()[:, self.edges.cpu()].int().t()
+        with folder.claimed(Ranks()):
+            folder.prepare(resume=False)
+            folder.write(0, part | {"edge_index": edges, "sizes": self.ptr.cpu().diff(), "columns": [{}] * len(self)})
+            merge(folder)
 
     def _labelled(self, explanation: Explanation, position: int) -> Explanation:
-        explanation.index = 0 if "n_id" in explanation else int(self.nodes[position])
+        nodes = explanation.get("n_id")
+        explanation.index = int(self.nodes[position]) if nodes is None else 0
         explanation.prediction = self.outputs[position].unsqueeze(0)
         explanation.delta = self.deltas[position].unsqueeze(0)
         if self.targets is not None:
             explanation.target = self.targets[position].view(1)
+        if self.features is not None:
+            explanation.node_mask = self.node_mask(position) if nodes is None else self.node_mask(position)[nodes]
         return explanation
-
-
-def save_nodes(explanations: NodeExplanations, path: Path, options: dict[str, Any]) -> None:
-    """Write the attributions of nodes to a file, in the form of those of graphs, with ``options`` in its ``meta``."""
-    record = {**options, "graphs": len(explanations), "nodes": explanations.nodes.tolist()}
-    folder = PartFolder(path, record, count=1)
-    names = ("attributions", "targets", "outputs", "deltas", "edges")
-    part = {name: None if (value := getattr(explanations, name)) is None else value.cpu() for name in names}
-    edges = explanations.data.edge_index.cpu()[:, explanations.edges.cpu()].int()
-    with folder.claimed(Ranks()):
-        folder.prepare(resume=False)
-        folder.write(0, {**part, "edge_index": edges.t(), "sizes": explanations.ptr.cpu().diff()})
-        merge(folder)

@@ -1,9 +1,11 @@
-"""Progress bars, if tqdm is installed."""
+"""Progress bars."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from tqdm import tqdm
 
 _DELAY = 3.0  # seconds before a bar that was not asked for appears
 
@@ -12,15 +14,7 @@ _DELAY = 3.0  # seconds before a bar that was not asked for appears
 def progress_bar(
     total: int, unit: str, shown: bool | None, title: str = "explaining"
 ) -> Iterator[Callable[[int], object]]:
-    """Show a progress bar if tqdm is installed, and yield a function that advances it by a number of units.
-
-    If ``shown`` is ``None``, it appears in a terminal after a few seconds.
-    """
-    try:
-        from tqdm import tqdm
-    except ImportError:  # tqdm is optional
-        yield lambda count: None
-        return
+    """Show a progress bar, and yield a function that advances it; ``None``: in a terminal, after a few seconds."""
     delay, disable = (_DELAY, None) if shown is None else (0.0, not shown)  # disable=None: unless it is a terminal
     with tqdm(total=total, desc=title, unit=unit, disable=disable, delay=delay) as bar:
         yield bar.update
