@@ -173,7 +173,7 @@ def train_model(
         epochs: The number of epochs.
         lr: Adam's learning rate.
         seed: The seed of the split, the order of the graphs and dropout. The global random state does not change.
-        show_progress: Whether to show a progress bar (if tqdm is installed).
+        show_progress: Whether to show a progress bar.
 
     Examples:
         >>> from captum_goat.datasets import ba_2motifs

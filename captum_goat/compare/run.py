@@ -63,7 +63,7 @@ def compare(
         reference: The name of the explainer that the others are compared with; without it, there are no differences.
         budget: The seconds after which an explainer starts no further graphs; infinity for no limit.
         seed: The seed of explainers and metrics.
-        show_progress: Whether to show a progress bar (if tqdm is installed).
+        show_progress: Whether to show a progress bar.
 
     Examples:
         >>> from captum_goat.compare import compare

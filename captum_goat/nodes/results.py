@@ -34,9 +34,17 @@ class NodeAttributions(NamedTuple):
 
 
 class FeatureAttributions(NamedTuple):
-    """Attributions of the features of the nodes in computation graphs, one root's after another's."""
+    """Attributions of the features of the nodes in computation graphs, one explained node's after another's.
 
-    ptr: Tensor  # where those of each root begin, and where the last ones end, [K + 1]
+    Examples:
+        >>> import torch
+        >>> from captum_goat.nodes import FeatureAttributions
+        >>> ptr, nodes = torch.tensor([0, 2, 3]), torch.tensor([4, 7, 7])  # of two explained nodes
+        >>> FeatureAttributions(ptr, nodes, torch.zeros(3, 5)).nodes[ptr[0] : ptr[1]]
+        tensor([4, 7])
+    """
+
+    ptr: Tensor  # where those of each explained node begin, and where the last ones end, [K + 1]
     nodes: Tensor  # of the whole graph, [M]
     attributions: Tensor  # [M, F], or [M, F, C] for all classes
 
