@@ -107,12 +107,17 @@ def labels_of(unit: str, number: int, target: Tensor | None, extra: Mapping[str,
 
 def joined_table(parts: Iterable[tuple[Any, ...]], **options: Any) -> Any:
     """Return the tables of several graphs, one below the other, given the arguments of :func:`_columns` for each."""
-    try:
-        from pandas import DataFrame
-    except ImportError as error:
-        raise ImportError("Tables need pandas: pip install captum-goat[tables]") from error
     columns: dict[str, list[Any]] = {}
     for part in parts:
         for name, values in _columns(*part, **options).items():
             columns.setdefault(name, []).extend(values)
-    return DataFrame(columns)
+    return as_table(columns)
+
+
+def as_table(rows: Any) -> Any:
+    """Return rows, or columns, as a DataFrame."""
+    try:
+        from pandas import DataFrame
+    except ImportError as error:
+        raise ImportError("Tables need pandas: pip install captum-goat[tables]") from error
+    return DataFrame(rows)

@@ -109,9 +109,8 @@ class NodeExplanations:
             ValueError: If features were not attributed.
         """
         if self.features is None:
-            raise ValueError(
-                "Expected attributions of features (got none). Explain GOAtAttribution(model, mask_type='node_and_edge')."
-            )
+            advice = "Explain with GOAtAttribution(model, mask_type='node_and_edge')."
+            raise ValueError(f"Expected attributions of features (got none). {advice}")
         ptr, nodes, attributions = self.features
         own = slice(*ptr[position % len(self) :][:2].tolist())
         mask = attributions.new_zeros(self.data.num_nodes, *attributions.shape[1:])

@@ -62,8 +62,7 @@ def summarize(
         graphs: The ``graphs`` of :func:`write_report`.
 
     Returns:
-        A :class:`pandas.DataFrame`, or a list of dictionaries if pandas is not installed, the most frequent first, by
-        ``target_class`` and ``sign``: ``pattern``, the labels of its edges; ``count``, how many of the class's
+        A :class:`pandas.DataFrame`, the most frequent first, by ``target_class`` and ``sign``: ``pattern``, the labels of its edges; ``count``, how many of the class's
         ``graphs`` have it; ``mean_share``, the sum of its scores as a share of the graph's summed magnitudes;
         ``coverage``, the share of the class's graphs that have it or one before it; ``examples``, positions of graphs.
 
@@ -74,7 +73,7 @@ def summarize(
         >>> path = torch.tensor([[0, 1, 2], [1, 2, 3]])
         >>> explanations = [Explanation(edge_index=path, edge_mask=torch.tensor([2.0, 1.0, -1.0]), num_nodes=4)] * 5
         >>> table = summarize(explanations, sparsity=0.3, node_labels=lambda graph: "CNOH")
-        >>> row = table[0] if isinstance(table, list) else table.iloc[0]
+        >>> row = table.iloc[0]
         >>> row["pattern"], int(row["count"]), float(row["mean_share"])
         ('C-N, N-O', 5, 0.75)
     """

@@ -112,7 +112,7 @@ class EdgeSetSearch(EdgeAttribution):
             target: The class, as for :class:`~captum_goat.GuidedShapley`.
             additional_forward_args: The model's other arguments, as there.
             feature_mask: Which edges come and go together, as there.
-            show_progress: Whether to show a progress bar (if tqdm is installed).
+            show_progress: Whether to show a progress bar.
             return_sets: Whether to return what was measured of the sets, too.
 
         Returns:
