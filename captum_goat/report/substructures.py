@@ -62,9 +62,10 @@ def summarize(
         graphs: The ``graphs`` of :func:`write_report`.
 
     Returns:
-        A :class:`pandas.DataFrame`, the most frequent first, by ``target_class`` and ``sign``: ``pattern``, the labels of its edges; ``count``, how many of the class's
-        ``graphs`` have it; ``mean_share``, the sum of its scores as a share of the graph's summed magnitudes;
-        ``coverage``, the share of the class's graphs that have it or one before it; ``examples``, positions of graphs.
+        A :class:`pandas.DataFrame`, the most frequent first, by ``target_class`` and ``sign``: ``pattern``, the labels
+        of its edges; ``count``, how many of the class's ``graphs`` have it; ``mean_share``, the sum of its scores as a
+        share of the graph's summed magnitudes; ``coverage``, the share of the class's graphs that have it or one before
+        it; ``examples``, positions of graphs.
 
     Examples:
         >>> import torch
