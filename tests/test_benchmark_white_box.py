@@ -103,6 +103,25 @@ def test_redundant_bonds_by_hand() -> None:
     assert of_bonds(EXPLAINERS["occlusion"]()(model, graph, target)) == pytest.approx([0, 0, 0, 0], abs=1e-9)
 
 
+@pytest.mark.parametrize("name", ["goat", "goat_proportional"])
+def test_goat_spreads_a_saturated_presence_over_all_edges(name: str) -> None:
+    """min(count, 1) = relu(count) - relu(count - 1), and both gates are on: what edges have of one is what they lose by
+    the other. All that is left, 2, is the second gate's bias, and a gate behind the pool belongs to every edge.
+    """
+    case = CASES["bond_presence"]
+    graph = case.graph(0)
+    for form in case.forms:
+        scores = EXPLAINERS[name]()(case.model(form), graph, torch.tensor([1]))
+        torch.testing.assert_close(scores, torch.full_like(scores, 2 / graph.num_edges))
+
+
+def test_proportional_gates_leave_decoys_out() -> None:
+    """Decoys have nothing of their own, so that they get nothing of a gate that is shared in proportion."""
+    graph = molecule([NITROGEN, OXYGEN, CARBON, CARBON], [(0, 1), (0, 2), (0, 3)], {(0, 1)})
+    scores = EXPLAINERS["goat_proportional"]()(CASES["bond_count"].model("sage"), graph, torch.tensor([1]))
+    assert of_bonds(scores) == pytest.approx([2.0, 0.0, 0.0])
+
+
 def test_completeness_error_is_caught() -> None:
     case, target = CASES["functional_group"], torch.tensor([1, 1])
     model, batch = case.model("sage"), Batch.from_data_list([case.graph(0), case.graph(1)])

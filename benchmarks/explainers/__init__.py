@@ -32,6 +32,7 @@ from benchmarks.explainers.counterfactual import CFGNNExplainer
 from benchmarks.explainers.degree import DEGREE
 from benchmarks.explainers.edge_weights import WeightIntegratedGradients
 from benchmarks.explainers.eig_search import EiGSearch
+from benchmarks.explainers.goat_options import ProportionalGOAt, RepeatedGOAt
 from benchmarks.explainers.gradients import Deconvolution, GradientShap, GuidedBackprop, InputXGradient
 from benchmarks.explainers.peeled import (
     LeaningUpperHalfGradients,
@@ -43,7 +44,6 @@ from benchmarks.explainers.pgm import PGMExplainerOfPyG
 from benchmarks.explainers.pyg import AttentionOfPyG, GraphMaskOfPyG, PGExplainerOfPyG
 from benchmarks.explainers.reinforced import RGExplainer
 from benchmarks.explainers.relevance import GNNLRP
-from benchmarks.explainers.repeated import RepeatedGOAt
 from benchmarks.explainers.robust_counterfactual import RCExplainer
 from benchmarks.explainers.sampling import KernelShap, ShapleyValueSampling
 from benchmarks.explainers.search import EdgeSets, LongEdgeSets, RandomEdgeSets
@@ -67,6 +67,7 @@ SLOW = frozenset(kind.name for kind in (ShapleyValueSampling, KernelShap, GraphM
 _CLASSES: tuple[type[Explainer], ...] = (
     GOAt,
     RepeatedGOAt,
+    ProportionalGOAt,
     AdjacencyGOAt,
     ProportionalAdjacencyGOAt,
     PeeledGOAt,

@@ -1,4 +1,4 @@
-"""GOAt with the receptive fields of the authors' code."""
+"""GOAt with other ways to share what lands on gates."""
 
 from __future__ import annotations
 
@@ -16,3 +16,13 @@ class RepeatedGOAt(GOAt):
     def method(self, model: Module) -> GOAtAttribution:
         """Return GOAt with repeated receptive fields."""
         return GOAtAttribution(model, "repeated")
+
+
+class ProportionalGOAt(GOAt):
+    """GOAt that shares a gate in proportion to what its edges have already, not equally."""
+
+    name = "goat_proportional"
+
+    def method(self, model: Module) -> GOAtAttribution:
+        """Return GOAt with proportional shares of gates."""
+        return GOAtAttribution(model, gates="proportional")
