@@ -14,6 +14,7 @@ from torch.nn import Module
 from captum_goat.adjacency.mask_entry import ENTRIES
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.inputs.attributed_inputs import flattened, restored
+from captum_goat.inputs.graph_inputs import Selector
 from captum_goat.inputs.targets import Choice
 from captum_goat.method.explain import recorded_explanations
 from captum_goat.method.record import KnownModel
@@ -100,6 +101,8 @@ class GOAtAttribution(Attribution):
         gates: ``"equal"`` shares a gate equally among its edges, as the paper does; ``"proportional"`` in proportion to
             the absolute values of the edges' own shares. Measured by fidelity, the latter did mostly better on
             BA-2Motifs and on normalised GCNs with ``at="adjacency"``, and worse on other models of molecules.
+        output: The part of the model's output that is explained, if that is no tensor: a position in a tuple or list, a
+            key of a dictionary, the name of an attribute, a tuple of these, or a function of the output.
 
     Examples:
         >>> import torch
@@ -125,10 +128,11 @@ class GOAtAttribution(Attribution):
         mask_type: Literal["edge", "node", "node_and_edge"] | None = None,
         at: Literal["message", "adjacency"] | None = None,
         gates: Literal["equal", "proportional"] = "equal",
+        output: Selector = None,
     ) -> None:
         check_options(field, gates)
         super().__init__(forward_func)
-        self._explained = ExplainedModel.of(forward_func, mask_type, at)
+        self._explained = ExplainedModel.of(forward_func, mask_type, at, output)
         self.field = field
         self.gates = gates
         self._checked = False

@@ -13,7 +13,7 @@ from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
 from captum_goat.hooks.global_state import restores_state
 from captum_goat.inputs.arguments import number_of_masks
 from captum_goat.inputs.edge_masks import check_masks, copies_agree, fallback_to_single_runs
-from captum_goat.inputs.graph_inputs import GraphInputs
+from captum_goat.inputs.graph_inputs import GraphInputs, Selector
 from captum_goat.tracking.program import Program, ProgramStore
 
 
@@ -39,6 +39,9 @@ class EdgeMaskedModel(Module):
         at: ``"message"`` or ``"adjacency"``: where the mask enters.
         data: The graph, if it is always the same: a :class:`~torch_geometric.data.Data`, ``HeteroData`` or ``Batch``,
             or a tuple of the model's own arguments. Then the mask is the only argument of calls.
+        output: The part of the model's output that counts, if that is no tensor: a position in a tuple or list, a key
+            of a dictionary, the name of an attribute, a tuple of these that leads further inside, or a function of the
+            output.
 
     Examples:
         >>> import torch
@@ -71,6 +74,7 @@ class EdgeMaskedModel(Module):
         model: Module,
         at: Literal["message", "adjacency"] = "message",
         data: BaseData | tuple[Any, ...] | None = None,
+        output: Selector = None,
     ) -> None:
         check_at(at)
         if data is not None and not isinstance(data, BaseData | tuple):
@@ -79,8 +83,9 @@ class EdgeMaskedModel(Module):
                 f"(got {type(data).__name__})."
             )
         super().__init__()
-        self.model = model
+        self.model = getattr(model, "_orig_mod", model)  # the module behind torch.compile
         self.at = at
+        self.output = output
         self.bound = data if isinstance(data, tuple) or data is None else (data,)
         self._checked = False
         self._programs = ProgramStore[Program]()
@@ -113,7 +118,7 @@ class EdgeMaskedModel(Module):
         sizes = [mask.size(-1) for mask in masks]
         names = dict(zip(edge_mask, sizes, strict=True)) if isinstance(edge_mask, dict) else None
         count = len(masks[0]) if masks[0].dim() == 2 else 1
-        graph = GraphInputs.of(self.model, args, kwargs, names or sizes, count=count)
+        graph = GraphInputs.of(self.model, args, kwargs, names or sizes, count=count, output=self.output)
         if not self._checked:
             self._checked = ENTRIES[self.at].check_deletion(graph)
         if masks[0].dim() == 1:

@@ -12,6 +12,7 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat.hooks.model_state import modules_of
 from captum_goat.inputs.attributed_inputs import Metadata
+from captum_goat.inputs.graph_inputs import Selector
 from captum_goat.inputs.request import Request
 from captum_goat.masked_model import EdgeMaskedModel, check_at, with_bound
 
@@ -27,9 +28,12 @@ class ExplainedModel(NamedTuple):
     metadata: Metadata | None = None  # the types in whose order inputs are given; None where the arguments must tell
     at: str = "message"  # where an edge mask enters: "message" or "adjacency"
     bound: tuple[Any, ...] | None = None  # the model's arguments, if the graph was bound beforehand
+    output: Selector = None  # which part of the model's output is explained
 
     @classmethod
-    def of(cls, forward_func: Any, mask_type: str | None = None, at: str | None = None) -> ExplainedModel:
+    def of(
+        cls, forward_func: Any, mask_type: str | None = None, at: str | None = None, output: Selector = None
+    ) -> ExplainedModel:
         """Look behind the wrappers that make a model a function of an edge mask."""
         if at is not None:
             check_at(at)
@@ -47,6 +51,7 @@ class ExplainedModel(NamedTuple):
         elif isinstance(forward_func, EdgeMaskedModel):
             if at not in (None, forward_func.at):
                 raise ValueError(f"Expected at='{forward_func.at}', as that of the EdgeMaskedModel (got {at!r}).")
+            output = forward_func.output if output is None else output
             forward_func, own, at, bound = forward_func.model, "edge", forward_func.at, forward_func.bound
         if None not in (own, mask_type) and own != mask_type:
             raise ValueError(f"Expected mask_type '{own}', as that of the wrapped model (got {mask_type!r}).")
@@ -60,14 +65,15 @@ class ExplainedModel(NamedTuple):
         kind = own or mask_type or ("edge" if has_messages else None)
         if at == "adjacency" and kind not in ("edge", "node_and_edge"):
             raise ValueError(f"Expected at='message' where no edges are attributed (got {at!r}).")
-        return cls(model, kind, finish, metadata, at or "message", bound)
+        return cls(model, kind, finish, metadata, at or "message", bound, output)
 
     def request(self, inputs: Any, arguments: Any) -> Request:
         """Read the arguments of ``attribute``."""
         self.check_evaluating()
         arguments = arguments if isinstance(arguments, tuple) else () if arguments is None else (arguments,)
         arguments = with_bound(self.bound, arguments)
-        return Request.of(self.model, inputs, arguments, self.mask_type, self.metadata, self.finish, self.at)
+        options = self.mask_type, self.metadata, self.finish, self.at, self.output
+        return Request.of(self.model, inputs, arguments, *options)
 
     def check_evaluating(self) -> None:
         """Raise ValueError if the model is in training mode."""

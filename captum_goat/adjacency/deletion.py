@@ -63,7 +63,12 @@ def with_edges(graph: GraphInputs, kept: Tensor) -> GraphInputs:
     """Return a graph with some of its edges only, bool ``[E]``, and what belongs to them."""
     arguments = dict(graph.arguments)
     sizes = [edge_index.size(1) for edge_index in graph.edge_sets]
-    for (place, key), keep in zip(graph.edges, kept.split(sizes), strict=True):
+    for (place, key, inside), keep in zip(graph.edges, kept.split(sizes), strict=True):
+        if inside:
+            raise UnsupportedModelError(
+                f"The edges are inside of a list or dictionary, the argument '{place}', from which they cannot be "
+                f"deleted. Use at='message', or call a model whose argument they are."
+            )
         value = arguments[place]
         if isinstance(value, BaseData):
             arguments[place] = _data_with(value, key, keep)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,7 +16,15 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import BaseData
 
-from captum_goat.inputs.edge_sets import EdgeSet, candidate_sets, describe, is_edge_dict, is_edge_index
+from captum_goat.inputs.edge_sets import (
+    EdgeSet,
+    candidate_sets,
+    describe,
+    has_edges,
+    is_edge_dict,
+    is_edge_index,
+    tensors_of,
+)
 
 # What the arguments of a model are taken to be when its `forward` does not name them.
 _USUAL_NAMES = ("x", "edge_index", "batch")
@@ -43,7 +51,7 @@ def named_arguments(
     """
     if args and all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in args):
         args = (Data.from_dict(dict(args)),)  # some methods of Captum take a Data object for a sequence
-    named = _unpacked(model, args[0]) if len(args) == 1 and isinstance(args[0], BaseData) else {}
+    named = _unpacked(model, args[0], leading) if len(args) == 1 and isinstance(args[0], BaseData) else {}
     positional = leading if named else leading + len(args)
     names = _argument_names(model, positional)
     named = named or dict(zip(names[leading:], args, strict=True))
@@ -102,20 +110,25 @@ def attributes_for(model: Module, data: Data) -> list[str]:
 
 def fresh(value: Any) -> Any:
     """Return an argument that a model may put other tensors into without changing the original."""
+    return copy.copy(value) if isinstance(value, BaseData) else _mapped(value, lambda tensor: tensor)
+
+
+def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Return a value with the tensors changed that it is or contains, in new lists, tuples and dictionaries."""
+    if isinstance(value, Tensor):
+        return change(value)
     if isinstance(value, dict):
-        return dict(value)
-    return copy.copy(value) if isinstance(value, BaseData) else value
+        return {key: _mapped(entry, change) for key, entry in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    entries = [_mapped(entry, change) for entry in value]
+    return type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
 
 
 def tensors_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     """Return all tensors among arguments, with the arguments' names."""
     for name, value in arguments.items():
-        inside = [value]
-        if isinstance(value, dict):
-            inside = list(value.values())
-        elif isinstance(value, BaseData):
-            inside = [entry for store in value.stores for entry in store.values()]
-        yield from ((name, entry) for entry in inside if isinstance(entry, Tensor))
+        yield from ((name, tensor) for _, tensor in tensors_of(value))
 
 
 def _argument_names(model: Module, count: int) -> list[str]:
@@ -135,10 +148,10 @@ def _argument_names(model: Module, count: int) -> list[str]:
     return names[:count]
 
 
-def _unpacked(model: Module, data: BaseData) -> dict[str, Any]:
+def _unpacked(model: Module, data: BaseData, leading: int) -> dict[str, Any]:
     """Return what a model's forward takes of a graph by name; nothing if it takes the graph itself.
 
-    Of a heterogeneous graph ``x_dict`` is the dictionary of every node type's ``x``; and so is ``x`` for a model, made
+    A model takes the graph itself if its only argument is not edges, whatever that is called: ``forward(batch)``. Of a heterogeneous graph ``x_dict`` is the dictionary of every node type's ``x``; and so is ``x`` for a model, made
     by PyG's ``to_hetero``, that calls its dictionaries as a homogeneous model calls its tensors.
     """
     names = list(signature_of(model).parameters)
@@ -150,7 +163,9 @@ def _unpacked(model: Module, data: BaseData) -> dict[str, Any]:
             values[name] = shared[name]
         elif isinstance(data, HeteroData) and (name.endswith("_dict") or not dictionaries):
             values[name] = data.collect(name.removesuffix("_dict"), allow_empty=True) or None
-    return {name: value for name, value in values.items() if value is not None}
+    values = {name: value for name, value in values.items() if value is not None}
+    whole = leading == 0 and len(values) == 1 == len(names) and not has_edges(list(values.values()))
+    return {} if whole else values
 
 
 def _plain(name: str, value: Any, known: dict[int, Any]) -> Any:
@@ -159,8 +174,8 @@ def _plain(name: str, value: Any, known: dict[int, Any]) -> Any:
         if id(value) not in known:
             known[id(value)] = _plain_tensor(value)
         return known[id(value)]
-    if isinstance(value, dict):
-        value = {key: _plain(name, entry, known) for key, entry in value.items()}
+    if isinstance(value, dict | list | tuple):
+        value = _mapped(value, lambda tensor: _plain(name, tensor, known))
         return _one_tensor_each(value) if is_edge_dict(name, value) else value
     if isinstance(value, HeteroData):
         edges = {key: _plain_tensor(entry) for key, entry in value.collect("edge_index", allow_empty=True).items()}
@@ -193,7 +208,7 @@ def without_expansion(arguments: dict[str, Any], edges: EdgeSet | None, count: i
     """Return the arguments, with ``edges`` among them, as they were before Captum repeated them for ``count`` masks."""
     if edges is None:
         return arguments
-    if edges.key is None:
+    if edges.key is None and not edges.inside:
         times = arguments[edges.name].size(0) // 2
         return _repeated_once(arguments, times) if times > 1 else arguments
     # Captum leaves graphs and dictionaries as they are, but not the tensors beside them.

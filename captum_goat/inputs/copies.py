@@ -28,6 +28,8 @@ def side_by_side(model: Module, arguments: dict[str, Any], edges: Sequence[EdgeS
     """
     if not edges:
         raise ValueError(f"Expected an integer tensor [2, num_edges] for the model (got {describe(arguments)}).")
+    if any(edge_set.inside for edge_set in edges):
+        raise ValueError("Expected edges that are an argument of the model, to copy them (got some inside of a list).")
     if isinstance(data := arguments[edges[0].name], BaseData):
         graphs = data.to_data_list() if isinstance(data, Batch) else [data]
         return arguments | {edges[0].name: Batch.from_data_list(graphs * count)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -19,18 +19,22 @@ class EdgeSet(NamedTuple):
     """The place of one set of edges among the arguments of a model."""
 
     name: str  # of the argument
-    key: Any = None  # an edge type, or an attribute of a Data; None if the argument is the tensor of edges itself
+    key: Any = None  # an edge type, or an attribute of a Data; None if the argument is no such container
+    inside: tuple[Any, ...] = ()  # the keys and positions in dictionaries and lists that lead to the tensor
 
     @property
     def label(self) -> Any:
         """What the user calls the set: its edge type, or its name."""
-        return self.name if self.key is None else self.key
+        label = self.name if self.key is None else self.key
+        return label + "".join(f"[{step!r}]" for step in self.inside) if self.inside else label
 
     def of(self, arguments: Mapping[str, Any]) -> Tensor:
         """Return the edges, ``[2, E]``."""
         value = arguments[self.name]
         if self.key is not None:
             value = value[self.key].edge_index if isinstance(value, HeteroData) else value[self.key]
+        for step in self.inside:
+            value = value[step]
         edge_index: Tensor = value
         return edge_index
 
@@ -92,13 +96,28 @@ def is_edge_dict(name: str, value: Any) -> bool:
 
 
 def has_edges(arguments: Sequence[Any]) -> bool:
-    """Return whether some argument, its name not known, looks like edges."""
+    """Return whether some argument, its name not known, is or contains what looks like edges."""
     return any(
-        is_edge_dict("", value)
-        or isinstance(value, HeteroData)
-        or (isinstance(value, Tensor) and value.dtype == torch.long and value.dim() == 2 and value.size(0) == 2)
+        isinstance(value, HeteroData)
+        or any(tensor.dtype == torch.long and tensor.dim() == 2 == tensor.size(0) for _, tensor in tensors_of(value))
         for value in arguments
     )
+
+
+def tensors_of(value: Any) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
+    """Return the tensors that a value is or contains, with the keys and positions that lead to them."""
+    if isinstance(value, Tensor):
+        yield (), value
+        return
+    entries: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, BaseData):
+        entries = (((store._key, key), entry) for store in value.stores for key, entry in store.items())
+    elif isinstance(value, dict):
+        entries = value.items()
+    elif isinstance(value, list | tuple):
+        entries = enumerate(value)
+    for key, entry in entries:
+        yield from (((key, *path), tensor) for path, tensor in tensors_of(entry))
 
 
 def describe(arguments: Mapping[str, Any]) -> str:
@@ -153,18 +172,19 @@ def _candidates(arguments: Mapping[str, Any]) -> list[EdgeSet]:
     """Return what may be edges in the arguments of a model for homogeneous graphs, every tensor once."""
     by_tensor: dict[int, EdgeSet] = {}
     for name, value in arguments.items():
-        if isinstance(value, BaseData):
-            for key, entry in value.stores[0].items():  # in the order in which they were put in
-                if "edge_index" in key and is_edge_index(entry):
-                    by_tensor.setdefault(id(entry), EdgeSet(name, key))
-        elif is_edge_index(value):
-            by_tensor.setdefault(id(value), EdgeSet(name))
+        for path, tensor in tensors_of(value):
+            if isinstance(value, BaseData):
+                (_, key), *inside = path
+                if is_edge_index(tensor) and (inside or "edge_index" in key):
+                    by_tensor.setdefault(id(tensor), EdgeSet(name, key, tuple(inside)))
+            elif is_edge_index(tensor):
+                by_tensor.setdefault(id(tensor), EdgeSet(name, None, path))
     return list(by_tensor.values())
 
 
 def _preferred(candidates: list[EdgeSet]) -> list[EdgeSet]:
     """Return the candidate called ``edge_index``, if there is one, else all."""
-    return [edges for edges in candidates if edges.label == "edge_index"] or candidates
+    return [edges for edges in candidates if "edge_index" in (edges.label, *edges.inside[-1:])] or candidates
 
 
 def _single(arguments: Mapping[str, Any], size: int) -> EdgeSet:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor
 from torch.nn import Module
@@ -16,6 +16,9 @@ from captum_goat.inputs.edge_sets import EdgeSet, MaskSizes, find_edge_sets
 from captum_goat.tracking import UnsupportedModelError
 
 
+Selector: TypeAlias = int | str | tuple[int | str, ...] | Callable[[Any], Any] | None
+
+
 @dataclass(frozen=True)
 class GraphInputs:
     """One graph, or one batch of graphs, as the arguments of a model; or the arguments of a model without a graph."""
@@ -25,6 +28,7 @@ class GraphInputs:
     positional: int  # how many of them are passed by position
     edges: tuple[EdgeSet, ...]  # where the edges are among the arguments, one place per mask
     node_types: tuple[str, ...] | None = None  # of attributed features that are in a dictionary, the first argument
+    output: Selector = None  # which part of the model's output is explained
 
     @classmethod
     def of(
@@ -36,6 +40,7 @@ class GraphInputs:
         *,
         leading: int | tuple[str, ...] = 0,
         count: int = 1,
+        output: Selector = None,
     ) -> GraphInputs:
         """Name the arguments of a call of the model and find the edges among them.
 
@@ -47,13 +52,14 @@ class GraphInputs:
             leading: How many first arguments ``args`` lacks, because they come with every call; or the node types of
                 a dictionary that is the first argument and comes with every call.
             count: How many masks of the graph there are.
+            output: Which part of the model's output is explained, see :func:`selected`.
         """
         node_types = None if isinstance(leading, int) else leading
         missing = leading if isinstance(leading, int) else 1
         arguments, positional = named_arguments(model, args, kwargs or {}, missing)
         edges = find_edge_sets(arguments, num_edges)
         arguments = without_expansion(arguments, edges[0] if edges else None, count)
-        return cls(model, arguments, positional, edges, node_types)
+        return cls(model, arguments, positional, edges, node_types, output)
 
     @property
     def edge_sets(self) -> tuple[Tensor, ...]:
@@ -87,7 +93,7 @@ class GraphInputs:
                     f"The model changes its argument '{name}' in place, so the next call would see other values. Let "
                     f"its forward work on a copy."
                 )
-        return output
+        return selected(output, self.output)
 
     def output_rows(self, leading: Sequence[Tensor] = ()) -> Any:
         """Call the model, with its first arguments replaced; an output of one number is one row."""
@@ -131,11 +137,53 @@ def _names_in(value: Any) -> Hashable:
     return value is None
 
 
+def selected(output: Any, selector: Selector) -> Any:
+    """Return the part of a model's output that is explained.
+
+    Args:
+        output: The output.
+        selector: A position in a tuple or list, a key of a dictionary, the name of an attribute, a tuple of these that
+            leads further inside, or a function of the output; ``None`` for the output itself.
+
+    Raises:
+        ValueError: If the output has no such part.
+    """
+    if selector is None or callable(selector):
+        return output if selector is None else selector(output)
+    part = output
+    for step in selector if isinstance(selector, tuple) else (selector,):
+        try:
+            part = getattr(part, step) if isinstance(step, str) and hasattr(part, step) else part[step]
+        except (LookupError, TypeError) as error:
+            raise ValueError(f"Expected output={selector!r} to be a part of the model's output ({_parts(output)}).") from error
+    return part
+
+
 def tensor_output(output: Any) -> Tensor:
-    """Return the model's output if it is one tensor of numbers."""
+    """Return the model's output if it is one tensor of numbers.
+
+    Raises:
+        ValueError: If it is not.
+    """
     if not isinstance(output, Tensor) or not output.is_floating_point():
-        kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
-        raise TypeError(
-            f"Expected a model that returns one floating point tensor (got {kind}). Wrap it in one that does."
+        raise ValueError(
+            f"Expected a model that returns one floating point tensor ({_parts(output)}). Choose a part of its output "
+            f"with output=: a position, a key, or a function of the output."
         )
     return output
+
+
+def _parts(output: Any) -> str:
+    """Return what a model's output consists of, for messages."""
+
+    def kind(part: Any) -> str:
+        return f"{part.dtype} {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
+
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(output, dict):
+        parts = output.items()
+    elif isinstance(output, list | tuple):
+        parts = enumerate(output)
+    elif hasattr(output, "__dict__") and not isinstance(output, Tensor):
+        parts = vars(output).items()
+    return f"got {kind(output)}" + "".join(f", {key!r}: {kind(part)}" for key, part in parts)

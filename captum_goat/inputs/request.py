@@ -13,7 +13,7 @@ from torch.nn import Module
 from captum_goat.inputs.attributed_inputs import AttributedInputs, Metadata
 from captum_goat.inputs.edge_sets import has_edges
 from captum_goat.inputs.feature_masks import sum_features
-from captum_goat.inputs.graph_inputs import GraphInputs
+from captum_goat.inputs.graph_inputs import GraphInputs, Selector
 
 # The mask ``[E]``, one set of edges after the other (``None`` if edges are constants), and the attributed features.
 Part = tuple[Tensor | None, tuple[Tensor, ...]]
@@ -40,13 +40,15 @@ class Request:
         metadata: Metadata | None,
         finish: Callable[[Any], Any] | None,
         at: str,
+        output: Selector = None,
     ) -> Request:
         """Read the arguments of ``attribute``, which tell ``mask_type`` and ``metadata`` where these are ``None``."""
         plain = mask_type is None and not has_edges(arguments)
         attributed = AttributedInputs.of(mask_type or ("input" if plain else "edge"), inputs, arguments, metadata)
         count = None if plain else attributed.count
         leading = len(attributed.features) if attributed.node_types is None else attributed.node_types
-        graph = GraphInputs.of(model, arguments, num_edges=attributed.num_edges, leading=leading, count=count or 1)
+        options: dict[str, Any] = {"leading": leading, "count": count or 1, "output": output}
+        graph = GraphInputs.of(model, arguments, num_edges=attributed.num_edges, **options)
         return cls(graph, attributed, count, plain, finish, at)
 
     @property
