@@ -14,7 +14,7 @@ from conftest import make_gnn, random_edges, randomize
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.explain.algorithm.utils import set_masks
-from torch_geometric.nn import GIN, GCNConv, GraphConv, SGConv
+from torch_geometric.nn import GIN, GCNConv, GraphConv
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
 
@@ -94,20 +94,47 @@ class Exponential(nn.Module):
 
 
 REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
-    "a product with its own sign": (lambda x: x * (x > 0), "gt"),
     "an exponential": (torch.exp, "exp"),
     "softmax by hand": (lambda x: x.exp() / x.exp().sum(-1, keepdim=True), "exp"),
     "log-softmax": (lambda x: x.log_softmax(-1), "_log_softmax"),
-    "division by a value": (lambda x: x / (1 + x.abs()), "div"),
-    "a norm as a value": (lambda x: torch.cat([x[:, :5], x.norm(dim=-1, keepdim=True)], dim=-1), "linalg_vector_norm"),
-    "a standard deviation as a value": (lambda x: x.std(-1, keepdim=True).expand(-1, 6), "std"),
+    "another norm as a value": (lambda x: x.norm(p=3, dim=-1, keepdim=True).expand(-1, 6), "linalg_vector_norm"),
     "a bound that is a value": (lambda x: torch.clamp(x, min=x.flip(0)), "clamp"),
-    "sorting": (lambda x: x.sort(dim=0).values, "sort"),
-    "an index of a value": (lambda x: x[x.argmax(dim=0)[0].view(1)].expand(6, -1), "argmax"),
+    "a running maximum": (lambda x: x.cummax(dim=0).values, "cummax"),
     "dropout in training": (lambda x: F.dropout(x, 0.5, training=True), "dropout|bernoulli"),
     "a random slope": (lambda x: F.rrelu(x, training=True), "rrelu"),
-    "a recurrent cell": (nn.GRUCell(6, 6).double().eval(), "sigmoid"),
 }
+FROZEN: dict[str, Callable[[Tensor], Tensor]] = {
+    "a product with its own sign": lambda x: x * (x > 0),
+    "division by a value": lambda x: x / (1 + x.abs()),
+    "division by a value in place": lambda x: (2 * x).div_(1 + x.abs()),
+    "a choice by a value": lambda x: torch.where(x > 0.1, x, 0.5 * x),
+    "a choice by a value in place": lambda x: (2 * x).masked_fill_(x < 0, 0.3),
+    "a matrix product with exponentials": lambda x: x.exp() @ (x.t() @ x) / x.exp().sum(),
+    "an equation with exponentials": lambda x: torch.einsum("nd,ne,n->nd", x, x.exp(), x[:, 0].cosh().log()),
+    "a norm as a value": lambda x: torch.cat([x[:, :5], x.norm(dim=-1, keepdim=True)], dim=-1),
+    "a vector norm as a value": lambda x: torch.linalg.vector_norm(x, dim=0).expand(6, -1),
+    "a standard deviation as a value": lambda x: x.std(-1, keepdim=True).expand(-1, 6),
+    "a variance as a value": lambda x: x.var(0, unbiased=False).expand(6, -1),
+    "two roots as values": lambda x: (1 + x.square()).sqrt() + (1 + x.square()).pow(0.7),
+    "sorting": lambda x: x.sort(dim=0).values,
+    "the largest rows": lambda x: torch.cat([x[x.sum(1).topk(4).indices], x[:2]]),
+    "an index of a value": lambda x: x[x.argmax(dim=0)[0].view(1)].expand(6, -1),
+    "rows above a bound": lambda x: x[(x[:, 0] > x[:, 0].min()).nonzero().view(-1)].sum(0).expand(6, -1),
+    "distances as factors": lambda x: torch.cdist(x, x) @ x,
+    "a recurrent cell": nn.GRUCell(6, 6).double().eval(),
+}
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_factors_divisors_roots_and_cells_are_exact(name: str) -> None:
+    model = randomize(Activated(FROZEN[name]).double(), seed=1)
+    arguments = X, EDGES
+    attributions, delta = GOAtAttribution(model).attribute(MASK, (2, 1), arguments, return_convergence_delta=True)
+    masked = EdgeMaskedModel(model)
+    with torch.no_grad():
+        difference = masked(MASK, *arguments)[2, 1] - masked(torch.zeros_like(MASK), *arguments)[2, 1]
+    assert float(delta.abs()) < 1e-10
+    torch.testing.assert_close(attributions.sum(), difference, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -234,10 +261,6 @@ def test_the_users_hooks_still_run() -> None:
 
 
 def test_layers_that_cannot_be_masked_are_refused() -> None:
-    cached = nn.ModuleList([SGConv(4, 2, cached=True)])
-    cached.forward = lambda x, edge_index: cached[0](x, edge_index)
-    with pytest.raises(UnsupportedModelError, match=r"'0' \(SGConv\).*`cached` to False"):
-        GOAtAttribution(cached.double().eval()).attribute(MASK, (0, 0), (X, EDGES))
     masked = GCNConv(4, 2).double().eval()
     set_masks(masked, MASK, EDGES)
     with pytest.raises(UnsupportedModelError, match="clear_masks"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from conftest import randomize
 from row_rule_models import CHANNELS, EDGES, MASK, Model, X
 from torch import Tensor
@@ -33,12 +34,18 @@ def test_models_that_take_other_steps_the_next_time_are_refused() -> None:
         GOAtAttribution(model).attribute(MASK, 1, (X, EDGES))
 
 
-def test_what_a_layer_has_cached_is_refused() -> None:
+def test_layers_run_without_their_caches_and_keep_them(caplog: pytest.LogCaptureFixture) -> None:
+    plain = SGConv(CHANNELS, 2).double().eval()
+    expected = GOAtAttribution(plain).attribute(MASK, (0, 1), (X, EDGES))
     conv = SGConv(CHANNELS, 2, cached=True).double().eval()
+    conv.load_state_dict(plain.state_dict())
     conv(X, EDGES)
-    conv.cached = False
-    with pytest.raises(UnsupportedModelError, match="`_cached_x` to None"):
-        GOAtAttribution(conv).attribute(MASK, (0, 1), (X, EDGES))
+    cache = conv._cached_x
+    with caplog.at_level("INFO"):
+        torch.testing.assert_close(GOAtAttribution(conv).attribute(MASK, (0, 1), (X, EDGES)), expected)
+    assert "SGConv" in caplog.text
+    assert conv._cached_x is cache
+    assert conv.cached
 
 
 def test_models_that_change_their_arguments_are_refused() -> None:

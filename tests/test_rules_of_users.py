@@ -38,15 +38,16 @@ def forgets() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("layer", "register"), [(Snake, rules.gate), (SoftNorm, rules.scale), (Attention, rules.freeze)]
-)
+)  # without a rule, the latter two are factors of others
 def test_a_rule_for_a_module_of_the_users(layer: type[nn.Module], register: Callable[..., None]) -> None:
     model = Model(layer(), torch.relu)
     if layer is Attention:
         model = Model(torch.relu, lambda x: x * model.attention(x))
         model.attention = layer()
     model = randomize(model.double(), seed=1)
-    with pytest.raises(UnsupportedModelError, match=rf"\({layer.__name__}\).*captum_goat.rules.gate"):
-        GOAtAttribution(model).attribute(MASK, [1, 2], (X, EDGES, BATCH))
+    if layer is Snake:
+        with pytest.raises(UnsupportedModelError, match=r"\(Snake\).*captum_goat.rules.gate"):
+            GOAtAttribution(model).attribute(MASK, [1, 2], (X, EDGES, BATCH))
     register(layer)
     check_complete(model)
 

@@ -352,8 +352,8 @@ def _followed_output(
     steps = None if on_program is None else ProgramRecorder(graph.tensors, tracker)
     hooks = {"on_call": on_call, **masks.hooks()}
     output = tensor_output(intercepted(graph, graph.model, tracker=tracker, steps=steps, **hooks))
-    masks.sites()
     tracker.check_by_layers(output)
+    masks.sites()
     copies.check(output)
     if steps is not None and on_program is not None:
         on_program(steps.program())

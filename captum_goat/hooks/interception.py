@@ -5,22 +5,23 @@ Everything that is put on the user's model comes off again, whether the model su
 
 from __future__ import annotations
 
-import inspect
+import logging
 import os
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Iterator
+from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint as checkpoints
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.models.rev_gnn import InvertibleModule
 
 from captum_goat.hooks.global_state import DispatchFlags, ThreadState, close_interrupted
 from captum_goat.hooks.model_state import ModelState, modules_of
@@ -38,8 +39,10 @@ OnMessage = Callable[[MessagePassing, Any, Tensor], Tensor]
 # Called with a function that sums values at positions of an index, and its arguments; returns the result.
 OnSum = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
+_logger = logging.getLogger(__name__)
+_CHECKPOINT = "_checkpoint_without_reentrant_generator"
+_CheckpointFunction, _checkpoint_generator = checkpoints.CheckpointFunction, vars(checkpoints)[_CHECKPOINT]
 _functorch: Any = torch._C._functorch
-_CHECKPOINT = inspect.unwrap(checkpoint).__code__
 
 # Functions that return properties of a tensor, not its values. Models call them more often than others.
 _QUESTIONS: frozenset[Any] = frozenset(
@@ -87,6 +90,7 @@ def intercepted(
         for name, module in modules.items():
             if isinstance(module, MessagePassing):
                 _hook_layer(changes, name, module, mode, on_message, on_layer, around_propagate)
+        _make_plain(changes, modules)
         if on_call is not None:
             for module in modules.values():
                 if (rule := find(type(module))) is not None:
@@ -131,7 +135,13 @@ def changed(modules: list[Module], run: Callable[[Changes], Result]) -> Result:
 
 def unchanged(model: Module, run: Callable[[], Result]) -> Result:
     """Run a function that calls a model, and restore the model's state."""
-    return changed(list(model.modules()), lambda _: run())
+
+    def run_plainly(changes: Changes) -> Result:
+        _make_plain(changes, modules)
+        return run()
+
+    modules = modules_of(model)
+    return changed(list(modules.values()), run_plainly)
 
 
 class Changes:
@@ -159,7 +169,7 @@ class Changes:
         if with_kwargs:
             self.set(module, f"{kind}_with_kwargs", vars(module)[f"{kind}_with_kwargs"] | OrderedDict({guarded: True}))
 
-    def set(self, module: Module, name: str, value: Any) -> None:
+    def set(self, module: Module | ModuleType, name: str, value: Any) -> None:
         """Set an attribute of a module. The change is noted first, so that it can be undone at any moment."""
         attributes = vars(module)
         self._set.append((attributes, name, attributes[name], value))
@@ -199,21 +209,47 @@ def _remove_leftovers() -> None:
         _unfinished.remove(changes)
 
 
+def _make_plain(changes: Changes, modules: dict[str, Module]) -> None:
+    """Let a model do everything in one pass: without caches, checkpoints and layers that compute their inputs again."""
+    changes.set(checkpoints, "CheckpointFunction", _NoCheckpoint)
+    changes.set(checkpoints, _CHECKPOINT, _no_checkpoint)
+    for name, module in modules.items():
+        if isinstance(module, InvertibleModule):
+            changes.set(module, "disable", True)
+        if not isinstance(module, MessagePassing):
+            continue
+        caches = [key for key in vars(module) if key == "cached" or key.startswith("_cached")]
+        if any(vars(module)[key] not in (None, False) for key in caches):
+            _logger.info("'%s' (%s) keeps edges for the next call; it runs without.", name, type(module).__name__)
+            for key in caches:
+                changes.set(module, key, False if key == "cached" else None)
+
+
+class _NoCheckpoint:
+    """Runs what a model wants to run again later, unless another thread asks."""
+
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+        here = _lock._is_owned()  # type: ignore[attr-defined]
+        return function(*args) if here else _CheckpointFunction.apply(function, preserve, *args)
+
+
+def _no_checkpoint(*args: Any, **kwargs: Any) -> Iterator[None]:
+    """Do the same for the other kind of checkpoints, whose body runs between the steps of a generator."""
+    if _lock._is_owned():  # type: ignore[attr-defined]
+        yield
+    else:
+        yield from _checkpoint_generator(*args, **kwargs)
+
+
 def _check(modules: dict[str, Module]) -> None:
-    """Raise UnsupportedModelError if a module cannot be watched or has caches or masks."""
+    """Raise UnsupportedModelError if a module cannot be watched or has masks."""
     for name, module in modules.items():
         where = f"'{name}'" if name else "the model"
         if isinstance(module, torch.jit.ScriptModule):
             raise UnsupportedModelError(f"TorchScript hides the operations of {where}. Explain the original module.")
         if not isinstance(module, MessagePassing):
             continue
-        values = vars(module).items()
-        caches = [f"`{key}`" for key, value in values if key.startswith("_cached") and value is not None]
-        if getattr(module, "cached", False) or caches:
-            raise UnsupportedModelError(
-                f"{where} ({type(module).__name__}) keeps the edges of one call for the next, so they cannot be "
-                f"masked. Set its `cached` to False and {', '.join(caches) or 'its cache'} to None."
-            )
         if module.explain:
             raise UnsupportedModelError(
                 f"An explainer of torch_geometric has left its edge mask on {where}. Remove it with "
@@ -226,11 +262,6 @@ def check_context(device: str, *, differentiable: bool = False) -> None:
     reason = None
     if torch.is_autocast_enabled(device):
         reason = "torch.autocast, whose rounding hides the shares"
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and reason is None:
-        if frame.f_code is _CHECKPOINT:
-            reason = "torch.utils.checkpoint, which runs parts of it again where they cannot be watched"
-        frame = frame.f_back
     if reason is None and differentiable and not torch.is_grad_enabled():
         reason = "torch.no_grad, so that no gradients can be taken"
     if reason is not None:

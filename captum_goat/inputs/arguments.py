@@ -151,7 +151,9 @@ def _argument_names(model: Module, count: int) -> list[str]:
 def _unpacked(model: Module, data: BaseData, leading: int) -> dict[str, Any]:
     """Return what a model's forward takes of a graph by name; nothing if it takes the graph itself.
 
-    A model takes the graph itself if its only argument is not edges, whatever that is called: ``forward(batch)``. Of a heterogeneous graph ``x_dict`` is the dictionary of every node type's ``x``; and so is ``x`` for a model, made
+    A model takes the graph itself if its only argument is not edges, whatever that is called: ``forward(batch)``.
+
+    Of a heterogeneous graph ``x_dict`` is the dictionary of every node type's ``x``; and so is ``x`` for a model, made
     by PyG's ``to_hetero``, that calls its dictionaries as a homogeneous model calls its tensors.
     """
     names = list(signature_of(model).parameters)

@@ -15,7 +15,6 @@ from captum_goat.inputs.copies import side_by_side
 from captum_goat.inputs.edge_sets import EdgeSet, MaskSizes, find_edge_sets
 from captum_goat.tracking import UnsupportedModelError
 
-
 Selector: TypeAlias = int | str | tuple[int | str, ...] | Callable[[Any], Any] | None
 
 
@@ -155,7 +154,9 @@ def selected(output: Any, selector: Selector) -> Any:
         try:
             part = getattr(part, step) if isinstance(step, str) and hasattr(part, step) else part[step]
         except (LookupError, TypeError) as error:
-            raise ValueError(f"Expected output={selector!r} to be a part of the model's output ({_parts(output)}).") from error
+            raise ValueError(
+                f"Expected output={selector!r} to be a part of the model's output ({_parts(output)})."
+            ) from error
     return part
 
 

@@ -19,7 +19,15 @@ from captum_goat.inputs.request import Request
 from captum_goat.inputs.targets import Choice, Target, find_target
 from captum_goat.method.record import KnownModel, ReplicaRecorder, record
 from captum_goat.method.replay import ActivationPattern, Subject
-from captum_goat.method.share import MOST_NUMBERS, Shares, contributions, fits_replicas, replicas_of, share_in_replicas
+from captum_goat.method.share import (
+    MOST_NUMBERS,
+    Shares,
+    contributions,
+    fits_replicas,
+    is_exact,
+    replicas_of,
+    share_in_replicas,
+)
 from captum_goat.method.spread import Attributions, Fields, SharedEdgesError, Spreading, find_fields, find_owners, sums
 from captum_goat.rules.registry import version as rules_version
 from captum_goat.tracking import UnsupportedModelError
@@ -73,6 +81,7 @@ class GraphExplanation:
         self._fields: Fields
         self._owners: list[Tensor] = []
         self._shares: Shares | None = None
+        self._start: tuple[ActivationPattern, Fields] | None = None  # the pattern without edges, if it has its own rows
 
     def record(self) -> GraphExplanation:
         """Run the model, and find the targets and the edges and gates that reach them.
@@ -115,7 +124,7 @@ class GraphExplanation:
         Raises:
             UnsupportedModelError: If the attributions do not add up.
         """
-        if not self.pattern.sites.is_polynomial:
+        if not self.pattern.sites.is_polynomial or not is_exact(self.pattern.rows):
             return self._attribute_smoothly()
         shares = self._shares
         if shares is None and fits_replicas(self.pattern):
@@ -125,15 +134,17 @@ class GraphExplanation:
             own = contributions(self.pattern, self.targets)
             calibrations = contributions(base, self.targets, inputs=False)
             shares = Shares(self.output, base.output, self.targets, own, calibrations)
-        self.pattern = replace(self.pattern, output=shares.output)
+        if not self.pattern.chooses:
+            self.pattern = replace(self.pattern, output=shares.output)
         return self._spread(shares)
 
     def _attribute_smoothly(self) -> list[Attributions]:
         """Attribute with as many points as it takes until the attributions add up."""
-        pattern, base = self.pattern.with_starts(), self._base()
-        calibrations = contributions(base, self.targets, inputs=False)
+        base, polynomial = self._base(), self.pattern.sites.is_polynomial
+        pattern = self.pattern if polynomial else self.pattern.with_starts()
         for count in SMOOTH_POINTS:
-            own = contributions(pattern, self.targets, smooth=count)
+            calibrations = contributions(base, self.targets, inputs=False, most=count)
+            own = contributions(pattern, self.targets, smooth=None if polynomial else count, most=count)
             shares = Shares(self.output, base.output, self.targets, own, calibrations)
             with suppress(UnsupportedModelError):
                 return self._spread(shares, strictness=0.75)
@@ -141,7 +152,7 @@ class GraphExplanation:
 
     def _spread(self, shares: Shares, strictness: float = 0.5) -> list[Attributions]:
         """Give the gates' shares, minus their shares without edges, to edges and features."""
-        spread = Spreading(self._graph, self.pattern, self._fields, self._proportional)
+        spread = Spreading(self._graph, self.pattern, self._fields, self._proportional, self._start)
         parts = zip(self.targets, self._owners, shares.contributions, shares.calibrations, strict=True)
         return [spread(*part, shares.base, strictness) for part in parts]
 
@@ -151,7 +162,7 @@ class GraphExplanation:
         Raises:
             UnsupportedModelError: If masks count in degrees, and the output is not that of the graph without edges.
         """
-        base = self.pattern.at_zero()
+        base = self._recorded_at_zero() if self.pattern.chooses else self.pattern.at_zero()
         subject = base.subject._replace(features=(), edge_sets=())
 
         def output_of(graph: GraphInputs) -> Tensor:
@@ -159,6 +170,18 @@ class GraphExplanation:
 
         graph = self._graph.with_leading(base.subject.features)
         subject.entry.check_base(graph, base.output, self.output, output_of)
+        return base
+
+    def _recorded_at_zero(self) -> ActivationPattern:
+        """Return the pattern without edges of a model that chooses rows: it may choose other ones."""
+        subject = self._subject
+        features = tuple(torch.zeros_like(feature) for feature in subject.features)
+        base = record(subject._replace(mask=torch.zeros_like(subject.mask), features=features))
+        fields = find_fields(replace(base, subject=subject), repeated=self._repeated)[-1]
+        if features:
+            weights = fields.row_weights(base.gate_blocks)
+            base = base.with_variable(lambda gates: gates.variable & (weights[gates.rows.ids] > 0))
+        self._start = base, fields
         return base
 
     def _choose(self, output: Tensor) -> list[Target]:

@@ -20,9 +20,17 @@ from captum_goat.method.share import Contributions, Replicas, Shares
 from captum_goat.rules.activations import relu_as
 from captum_goat.rules.frozen_calls import FrozenCall
 from captum_goat.rules.operations import input_of, operation_name
-from captum_goat.rules.recorded_calls import Factors, RecordedCall
+from captum_goat.rules.recorded_calls import Chosen, Factors, Kept, RecordedCall
 from captum_goat.rules.registry import Rewrite, Rule
-from captum_goat.tracking import Messages, Rows, RowTracker, Unsupported, UnsupportedModelError
+from captum_goat.tracking import (
+    Messages,
+    NoPolynomialError,
+    Rows,
+    RowTracker,
+    Unsupported,
+    UnsupportedModelError,
+    unseen,
+)
 from captum_goat.tracking.program import GivenRows, Program, ProgramRecorder, ProgramRun
 
 
@@ -33,7 +41,14 @@ def record(subject: Subject, arguments: Sequence[Tensor] | None = None) -> Activ
     Raises:
         UnsupportedModelError: If the model does something that cannot be explained exactly.
     """
-    return _Recorder(subject, arguments).record()
+    values: frozenset[int] = frozenset()
+    while True:
+        try:
+            return _Recorder(subject, arguments, values=values).record()
+        except NoPolynomialError as error:  # a root that is a value, not a factor of others
+            if error.call is None or error.call in values:
+                raise
+            values, arguments = values | {error.call}, None
 
 
 class _MaskWatcher:
@@ -71,9 +86,14 @@ class _Recorder:
     """One recording: its callbacks and what they have seen."""
 
     def __init__(
-        self, subject: Subject, arguments: Sequence[Tensor] | None = None, left_out: int | None = None
+        self,
+        subject: Subject,
+        arguments: Sequence[Tensor] | None = None,
+        left_out: int | None = None,
+        values: frozenset[int] = frozenset(),
     ) -> None:
         self.subject = subject
+        self.values = values  # calls of roots and powers whose results are values, not factors of others
         self.no_relus: set[int] = set()  # calls of operations other than ReLU at which values are frozen
         self.left_out = left_out
         self.tracker = RowTracker({module: name for name, module in subject.model.named_modules()})
@@ -82,7 +102,7 @@ class _Recorder:
         if subject.edge_sets:
             self.masks = subject.entry(self.tracker, subject.edge_sets, subject.mask, _MaskWatcher(self.tracker))
         self.calls: list[FrozenCall | None] = []
-        self.kept: list[Factors | None] = []  # of the call that is being rewritten
+        self.kept: list[Kept] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
         self.squashes: dict[int, _Squash] = {}
         # A gate that only features of value 0 reach is a constant, though its rows are variables.
@@ -106,7 +126,8 @@ class _Recorder:
 
         output, last = intercepted(run, subject.model, steps=self.steps, tracker=tracker, **hooks)
         if last is not None and self.left_out is None:  # the output is a part of the result of that call
-            return _Recorder(subject, left_out=last).record()
+            return _Recorder(subject, left_out=last, values=self.values).record()
+        tracker.check_by_layers(output)
         sites = MessageSites() if self.masks is None else self.masks.sites()
         rows = tracker.rows(output)
         if rows is not None and rows.degree == 0 and rows.frozen > 0:
@@ -145,7 +166,8 @@ class _Recorder:
         self.calls.append(None)
         if number == self.left_out:
             return input_of(args, kwargs).clone()
-        call = RecordedCall(func, args, kwargs, self.tracker, over_edges, self.suspects)
+        as_value = number in self.values
+        call = RecordedCall(func, args, kwargs, self.tracker, over_edges, self.suspects, number, as_value)
         rewrite = rule.rewrite_for(call)
         if rewrite is None:
             out = func(*args, **kwargs)
@@ -183,10 +205,20 @@ class _Recorder:
         return out
 
     def keep(
-        self, values: Callable[[], Tensor], *, gate: bool = False, reads: Callable[[], Tensor] | None = None
+        self,
+        values: Callable[[], Tensor],
+        *,
+        gate: bool = False,
+        reads: Callable[[], Tensor] | None = None,
+        index: bool = False,
     ) -> Tensor:
         """Freeze values, and note the rows that reach them (see :class:`captum_goat.rules.Keep`)."""
         tracker = self.tracker
+        if index:
+            with tracker.paused():
+                chosen = values().clone()
+            self.kept.append(Chosen(chosen))
+            return chosen
         if reads is None:
             computed = followed = values()
         else:
@@ -203,6 +235,7 @@ class _Recorder:
             variable = rows.ids >= 0
             everywhere = -1 if variable.all() and not self.zero_rows else 0
             rows = rows._replace(degree=int(gate), gates=int(gate), frozen=everywhere if gate else 1, broken=None)
+            rows = rows if gate else rows._replace(marks=unseen.without_sums(rows.marks))  # as in a normalisation
             self.kept.append(Factors(frozen, rows, variable, gate))
         tracker.set(frozen, rows)
         return frozen
@@ -226,8 +259,8 @@ class KnownModel(NamedTuple):
         empty, rows = pattern.output.new_empty(0), pattern.rows._replace(ids=pattern.rows.ids.new_empty(0))
 
         def without_numbers(call: FrozenCall) -> FrozenCall:
-            bare = (kept and kept._replace(values=empty, rows=rows, variable=rows.ids) for kept in call.kept)
-            return call._replace(kept=tuple(bare))
+            gates = [kept and Factors(empty, rows, rows.ids, gates=True) for kept in call.kept]
+            return call._replace(kept=tuple(gates))
 
         calls = [call and without_numbers(call) for call in pattern.calls]
         sizes = [factors.values.numel() for factors in pattern.factors]

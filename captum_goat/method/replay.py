@@ -21,7 +21,7 @@ from captum_goat.hooks.interception import check_context, intercepted
 from captum_goat.inputs.graph_inputs import tensor_output
 from captum_goat.rules.activations import FrozenGates
 from captum_goat.rules.frozen_calls import FrozenCall, OnGate, OnKeep, ReplayedCalls
-from captum_goat.rules.recorded_calls import Factors
+from captum_goat.rules.recorded_calls import Chosen, Factors
 from captum_goat.tracking import RowGraph, Rows
 from captum_goat.tracking.program import Program
 
@@ -78,7 +78,12 @@ class ActivationPattern:
     @property
     def factors(self) -> list[Factors]:
         """The frozen values that variables reach."""
-        return [factors for call in self.calls if call is not None for factors in call.kept if factors is not None]
+        return [kept for call in self.calls if call is not None for kept in call.kept if isinstance(kept, Factors)]
+
+    @property
+    def chooses(self) -> bool:
+        """Whether indices are frozen, which may be other ones without edges."""
+        return any(isinstance(kept, Chosen) for call in self.calls if call is not None for kept in call.kept)
 
     @property
     def gate_blocks(self) -> frozenset[int]:
@@ -102,6 +107,11 @@ class ActivationPattern:
         calls = [call and call._replace(kept=tuple(next(remaining) for _ in call.kept)) for call in self.calls]
         return replace(self, subject=self.subject._replace(mask=mask, features=features), calls=calls, output=output)
 
+    @torch.no_grad()
+    def constants(self) -> Tensor:
+        """Return the sum of the products without variables and without frozen factors."""
+        return self.replay(0.0, inputs=False, frozen=0.0).output.detach()
+
     def with_variable(self, variable: Callable[[Factors], Tensor]) -> ActivationPattern:
         """Return the pattern with other rows as variables."""
 
@@ -110,7 +120,7 @@ class ActivationPattern:
             return factors._replace(variable=variable(factors), rows=rows)
 
         calls = [
-            call and call._replace(kept=tuple(factors and changed(factors) for factors in call.kept))
+            call and call._replace(kept=tuple(changed(one) if isinstance(one, Factors) else one for one in call.kept))
             for call in self.calls
         ]
         return replace(self, calls=calls)

@@ -9,8 +9,9 @@ becomes :math:`z\,t^{c(z)}`, so
 The integrand is a polynomial of degree D - 1, D the largest c(z), and Gauss-Legendre quadrature with
 :math:`\lceil D/2 \rceil` points integrates it without error: no product is ever written down.
 
-Where masks count in degrees (:mod:`captum_goat.adjacency.presence`), the integrand is smooth but not a polynomial, and
-the number of points is increased until the shares add up.
+Recurrent networks have products of hundreds of gates, of which those with many factors hardly count. There, and where
+masks count in degrees (:mod:`captum_goat.adjacency.presence`), so
+that the integrand is smooth but not a polynomial, the number of points is increased until the shares add up.
 
 Frozen factors that are not gates (the scale of a norm, attention) are constants. Only a product of such factors without
 any variable is shared among them, in the same way, because it changes with the edges through these factors.
@@ -44,6 +45,8 @@ _logger = logging.getLogger(__name__)
 
 MOST_NUMBERS = 2**15  # entries in the largest frozen tensor of all replicas; with more, single points are faster
 
+EXACT_POINTS = 16  # with more points, for recurrent networks, they are doubled until the shares add up
+
 # The number of explanations since replicas of a model failed, counted from 1.
 _since_failure: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
 
@@ -56,11 +59,19 @@ class Point(NamedTuple):
     weight: float  # the point's weight
 
 
-def quadrature(rows: Rows, *, inputs: bool, smooth: int | None = None) -> list[Point]:
-    """Return the points for an output; ``smooth`` is their number if it is not a polynomial of its variables."""
-    pairs = gauss_legendre(rows.degree if inputs else rows.gates) if smooth is None else squares(smooth)
+def quadrature(rows: Rows, *, inputs: bool, smooth: int | None = None, most: int = EXACT_POINTS) -> list[Point]:
+    """Return the points for an output.
+
+    There are ``smooth`` of them if it is not a polynomial of its variables, else as many as are exact, or ``most``.
+    """
+    pairs = gauss_legendre(min(rows.degree if inputs else rows.gates, 2 * most)) if smooth is None else squares(smooth)
     of_variables = [Point(t, None, weight) for t, weight in pairs]
-    return of_variables + [Point(0.0, s, weight) for s, weight in gauss_legendre(max(rows.frozen, 0))]
+    return of_variables + [Point(0.0, s, weight) for s, weight in gauss_legendre(min(max(rows.frozen, 0), 2 * most))]
+
+
+def is_exact(rows: Rows | None) -> bool:
+    """Return whether no more than :data:`EXACT_POINTS` points are exact for an output."""
+    return rows is None or max(rows.degree, rows.gates, rows.frozen) <= 2 * EXACT_POINTS
 
 
 @cache
@@ -114,12 +125,13 @@ def contributions(
     *,
     inputs: bool = True,
     smooth: int | None = None,
+    most: int = EXACT_POINTS,
 ) -> list[Contributions]:
     """Return the shares of edges, features and gates in each selected part of the output, by the same replays."""
     totals = [Contributions.zeros(pattern) for _ in selects]
     if pattern.rows is None:
         return totals
-    for point in quadrature(pattern.rows, inputs=inputs, smooth=smooth):
+    for point in quadrature(pattern.rows, inputs=inputs, smooth=smooth, most=most):
         replay = pattern.replay(point.t, inputs=inputs and point.frozen is None, frozen=point.frozen)
         _add_point(pattern, selects, replay, point.weight, to=totals)
     for total in totals:
@@ -297,7 +309,9 @@ def _add_totals(gradient: Tensor | None, weights: Tensor, places: Tensor, to: Te
 
 def fits_replicas(pattern: ActivationPattern) -> bool:
     """Return whether to run all points of a pattern in one pass."""
-    if pattern.rows is None or not pattern.subject.entry.can_batch:
+    if pattern.rows is None or not pattern.subject.entry.can_batch or not is_exact(pattern.rows):
+        return False
+    if pattern.chooses:
         return False
     if torch.finfo(pattern.output.dtype).bits < 32:  # batched operations round differently, which flips gates
         return False

@@ -44,6 +44,11 @@ def find_fields(pattern: ActivationPattern, *, repeated: bool) -> list[Fields]:
     counts = (_row_sums(feature != 0) for feature in subject.features)
     elements = Elements(subject.mask.numel(), torch.cat([torch.ones_like(subject.mask, dtype=torch.long), *counts]))
     both = bool(subject.features) and bool(subject.edge_sets)
+    if pattern.graph.renumbered and (both or repeated):
+        raise UnsupportedModelError(
+            "The model gives its nodes new numbers, as pooling that selects nodes does, so it is not known which node "
+            "a gate belongs to. Use field='distinct', and mask_type 'edge' or 'node'."
+        )
     wanted = pattern.gate_blocks | (frozenset() if rows is None else rows.sources)
     if not repeated and not both and SmallFields.fits(pattern.graph, elements.weights):
         return [SmallFields(pattern.graph, elements.weights)]
@@ -90,6 +95,7 @@ class Spreading:
     pattern: ActivationPattern  # what was recorded
     fields: Fields  # the receptive fields of gates
     proportional: bool  # whether gates are shared in proportion to the own shares of edges and features, else equally
+    start: tuple[ActivationPattern, Fields] | None = None  # what was recorded without edges, if it has its own rows
 
     def __call__(
         self,
@@ -112,7 +118,13 @@ class Spreading:
             least = math.sqrt(torch.finfo(shares.rows.dtype).tiny)  # among edges without a share of their own: equally
             sizes = [share.abs() + least * size for share, size in zip(shares.features, sizes, strict=True)]
             weights = torch.cat([shares.edges.abs() + least, *map(_row_sums, sizes)]).to(shares.rows.dtype)
-        spread = self.fields.spread(shares.rows - calibration.rows, self.pattern.gate_blocks, weights)
+        if self.start is None:
+            spread = self.fields.spread(shares.rows - calibration.rows, self.pattern.gate_blocks, weights)
+        else:
+            pattern, fields = self.start
+            spread = self.fields.spread(shares.rows, self.pattern.gate_blocks, weights)
+            spread = spread - fields.spread(calibration.rows, pattern.gate_blocks, weights)
+            spread = spread + self._of_constants(target, owner, pattern, sizes, num_edges)
         edges = shares.edges + spread[:num_edges].to(shares.edges.dtype)
         features = _with_gates(shares.features, sizes, spread[num_edges:])
         value, start = (target(output).to(edges.dtype) for output in (self.pattern.output, base))
@@ -127,6 +139,19 @@ class Spreading:
         size = (value.abs() + start.abs()) * many + eps**strictness * magnitude
         self._check(delta, size + min(100 * eps, most) * rounding + 16 * eps)
         return Attributions(edges, features, delta)
+
+    def _of_constants(
+        self, target: Target, owner: Tensor, start: ActivationPattern, sizes: list[Tensor], num_edges: int
+    ) -> Tensor:
+        """Return the shares in what rows that no edge reaches contribute by being chosen, or not, with the edges.
+
+        All edges and features that reach the explained number share in that equally.
+        """
+        change = target(self.pattern.constants()) - target(start.constants())
+        weights = torch.cat([change.new_ones(num_edges), *(_row_sums(size).to(change.dtype) for size in sizes)])
+        weights, owner = weights * (owner >= 0), owner.clamp(min=0)
+        total = change.new_zeros(change.numel()).index_add_(0, owner, weights)
+        return weights * torch.where(total > 0, change / total, 0.0)[owner]
 
     def _check(self, delta: Tensor, rounding: Tensor) -> None:
         """Raise UnsupportedModelError if the attributions miss the output by more than what rounding explains."""

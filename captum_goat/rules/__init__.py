@@ -33,7 +33,7 @@ of its inputs and of numbers that it keeps::
     >>> rules.forget(CentredNorm)
 """
 
-from captum_goat.rules import maxima, products  # noqa: F401 (registers the rules of torch and torch_geometric)
+from captum_goat.rules import products, recurrent, selection  # noqa: F401 (registers the rules of torch)
 from captum_goat.rules.activations import gate
 from captum_goat.rules.attention import freeze
 from captum_goat.rules.norms import scale

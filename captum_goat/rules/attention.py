@@ -16,7 +16,7 @@ from torch_geometric.utils import softmax
 
 from captum_goat.rules.operations import Arguments, Keywords, spellings
 from captum_goat.rules.products import PRODUCTS
-from captum_goat.rules.recorded_calls import Factors, RecordedCall
+from captum_goat.rules.recorded_calls import Factors, Kept, RecordedCall
 from captum_goat.rules.registry import Keep, Rewrite, Rule, find, register, rule
 from captum_goat.tracking import Broken, Rows, Unsupported
 
@@ -103,12 +103,13 @@ class _PresentExponential(Rule):
     def rewrite_for(self, call: RecordedCall) -> Rewrite | None:
         return super().rewrite_for(call) if call.over_edges else None
 
-    def settle(self, call: RecordedCall, out: Any, kept: list[Factors | None]) -> list[Factors | None]:
+    def settle(self, call: RecordedCall, out: Any, kept: list[Kept]) -> list[Kept]:
         """Make the exponentials constants, of which only the quotient can be used."""
         rows = call.tracker.get(out)
         if kept and isinstance(rows, Rows):
-            call.tracker.set(out, rows._replace(broken=Broken("exp", call.tracker.place(), scale=False)))
-        return [factors and factors._replace(variable=torch.zeros_like(factors.variable)) for factors in kept]
+            call.tracker.set(out, rows._replace(broken=Broken("exp", call.tracker.place())))
+        factors = [one for one in kept if isinstance(one, Factors)]
+        return [one._replace(variable=torch.zeros_like(one.variable)) for one in factors]
 
 
 class _PresentQuotient(Rule):
@@ -119,7 +120,7 @@ class _PresentQuotient(Rule):
     def rewrite_for(self, call: RecordedCall) -> Rewrite | None:
         return None if call.over_edges else super().rewrite_for(call)
 
-    def settle(self, call: RecordedCall, out: Any, kept: list[Factors | None]) -> list[Factors | None]:
+    def settle(self, call: RecordedCall, out: Any, kept: list[Kept]) -> list[Kept]:
         """Take attention over edges for a factor that depends on their presence alone: the rest of it is frozen."""
         trace = call.tracker.get(out)
         if not kept and isinstance(trace, Rows | Unsupported):

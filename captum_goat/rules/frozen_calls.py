@@ -10,7 +10,7 @@ from torch import Tensor
 
 from captum_goat.rules.activations import relu_as
 from captum_goat.rules.operations import Arguments, Keywords, input_of
-from captum_goat.rules.recorded_calls import Factors
+from captum_goat.rules.recorded_calls import Chosen, Factors, Kept
 from captum_goat.rules.registry import Rewrite, Rule
 from captum_goat.tracking import UnsupportedModelError
 
@@ -21,7 +21,7 @@ class FrozenCall(NamedTuple):
     operation: str
     rule: Rule
     rewrite: Rewrite  # what the rule has chosen to rewrite the call
-    kept: tuple[Factors | None, ...]  # in the order in which the rule asks for them; None if no variable reaches them
+    kept: tuple[Kept, ...]  # in the order in which the rule asks for them
 
 
 # Called with numbers of the recorded pass (``None``: constants) and what computes them anew.
@@ -52,12 +52,13 @@ class ReplayedCalls:
             return func(*args, **kwargs)
         if rule is not call.rule:
             raise changed_steps("other operations")
-        if rule.is_relu and self._gate is not None and (gates := call.kept[0]) is not None:
+        if rule.is_relu and self._gate is not None and isinstance(gates := call.kept[0], Factors):
             return relu_as(partial(self._gate, gates), func, args, kwargs)
         kept = iter(call.kept)
 
         def keep(values: Callable[[], Tensor], **_: Any) -> Tensor:
-            return self._keep(next(kept), values)
+            known = next(kept)
+            return known.values if isinstance(known, Chosen) else self._keep(known, values)
 
         return call.rewrite(keep, func, args, kwargs)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.rules.operations import Arguments, Keywords, is_inplace, spellings
+from captum_goat.rules.operations import Arguments, Keywords, bind, is_inplace, spellings
 from captum_goat.rules.registry import Keep, Rule, register
 
 # Values that differ by less than this many units in the last place are equal: sums in another order differ by that.
@@ -23,7 +23,9 @@ def _wins(value: Tensor, best: Tensor, largest: bool) -> Tensor:
     return reached.to(value.dtype)
 
 
-def _extreme(keep: Keep, value: Tensor, dims: list[int], keepdim: bool, largest: bool) -> Tensor:
+def extreme(keep: Keep, value: Tensor, dims: list[int], keepdim: bool, largest: bool) -> Tensor:
+    """Return the largest or smallest entries along dimensions, with the winners frozen."""
+
     def winners() -> Tensor:
         best = (torch.amax if largest else torch.amin)(value, dims, keepdim=True)
         wins = _wins(value, best, largest)
@@ -32,26 +34,22 @@ def _extreme(keep: Keep, value: Tensor, dims: list[int], keepdim: bool, largest:
     return (value * keep(winners)).sum(dims, keepdim=keepdim)
 
 
-def _bind(names: tuple[str, ...], args: Arguments, kwargs: Keywords) -> Keywords:
-    return dict(zip(names, args, strict=False)) | kwargs
-
-
 def _max(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
     """Rewrite `max` and `min` in their three forms."""
     largest = func.__name__.startswith("max")
-    given = _bind(("input", "other", "keepdim"), args, kwargs)
+    given = bind(("input", "other", "keepdim"), args, kwargs)
     value, other = given["input"], given.get("other", given.get("dim"))
     if isinstance(other, Tensor):
         return _between(keep, value, other, largest)
     if other is None:
-        return _extreme(keep, value, list(range(value.dim())), False, largest)
+        return extreme(keep, value, list(range(value.dim())), False, largest)
     kind = torch.return_types.max if largest else torch.return_types.min
-    best = _extreme(keep, value, [other], bool(given.get("keepdim", False)), largest)
+    best = extreme(keep, value, [other], bool(given.get("keepdim", False)), largest)
     return kind((best, func(*args, **kwargs).indices))
 
 
 def _maximum(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
-    given = _bind(("input", "other"), args, kwargs)
+    given = bind(("input", "other"), args, kwargs)
     return _between(keep, given["input"], given["other"], func.__name__ in ("maximum", "fmax"))
 
 
@@ -64,14 +62,14 @@ def _between(keep: Keep, first: Tensor, second: Tensor, largest: bool) -> Tensor
 
 
 def _amax(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
-    given = _bind(("input", "dim", "keepdim"), args, kwargs)
+    given = bind(("input", "dim", "keepdim"), args, kwargs)
     value, dim = given["input"], given.get("dim", ())
     dims = [dim] if isinstance(dim, int) else list(dim) or list(range(value.dim()))
-    return _extreme(keep, value, dims, bool(given.get("keepdim", False)), func.__name__ == "amax")
+    return extreme(keep, value, dims, bool(given.get("keepdim", False)), func.__name__ == "amax")
 
 
 def _scatter_reduce(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
-    given = _bind(("input", "dim", "index", "src", "reduce"), args, kwargs)
+    given = bind(("input", "dim", "index", "src", "reduce"), args, kwargs)
     target, dim, index, source = (given[name] for name in ("input", "dim", "index", "src"))
     base = target.clone() if is_inplace(func, args, kwargs) else target
     if given["reduce"] not in ("amax", "amin"):

@@ -56,6 +56,11 @@ def _find_inplace(func: Callable[..., Any]) -> int | None:
     return names.index("inplace") if "inplace" in names else None
 
 
+def bind(names: tuple[str, ...], args: Arguments, kwargs: Keywords) -> Keywords:
+    """Return the arguments of a call by name."""
+    return dict(zip(names, args, strict=False)) | kwargs
+
+
 def ratio(out: Tensor, value: Tensor) -> Tensor:
     """Return out / value, and 0 where value is 0."""
     return torch.where(value == 0, 0.0, out / value)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from captum_goat.rules.operations import Arguments, Keywords
 from captum_goat.tracking import Rows, RowTracker, Unmasked, Unsupported, by_hand
+from captum_goat.tracking.registry import tensors_in
 
 
 class Factors(NamedTuple):
@@ -30,6 +31,15 @@ class Factors(NamedTuple):
         return torch.ones_like(self.variable, dtype=self.values.dtype).masked_fill_(self.variable, t)
 
 
+class Chosen(NamedTuple):
+    """Indices of the recorded pass that are frozen in a replay."""
+
+    values: Tensor
+
+
+Kept = Factors | Chosen | None  # what is kept at a call; ``None`` for values that no variable reaches
+
+
 class RecordedCall(NamedTuple):
     """A call of an operation with a rule while the model is recorded."""
 
@@ -39,10 +49,12 @@ class RecordedCall(NamedTuple):
     tracker: RowTracker  # knows which rows reach a tensor
     over_edges: bool  # whether the presence of edges entered the last sum before the call
     suspects: list[str]  # where to note what may be the reason if attributions do not add up
+    number: int  # the number of the call
+    as_value: bool  # whether the result of a root or power is a value, not a factor or divisor of others
 
     def is_reached(self, *, cuts: bool, unary: bool) -> bool:
         """Return whether variables reach the arguments, in a way that a rule (see :class:`Rule`) can rewrite."""
-        traces = [self.tracker.get(argument) for argument in (*self.args, *self.kwargs.values())]
+        traces = [self.tracker.get(argument) for argument in tensors_in((*self.args, *self.kwargs.values()))]
         reached = [trace for trace in traces if isinstance(trace, Rows)]
         structure = any(isinstance(trace, Unmasked) and trace.kind == "structure" for trace in traces)
         if structure and not unary and reached:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from captum_goat.rules.operations import Arguments, Keywords
-from captum_goat.rules.recorded_calls import Factors, RecordedCall
+from captum_goat.rules.recorded_calls import Kept, RecordedCall
 
 
 class Keep(Protocol):
@@ -26,15 +26,21 @@ class Keep(Protocol):
     """
 
     def __call__(
-        self, values: Callable[[], Tensor], *, gate: bool = False, reads: Callable[[], Tensor] | None = None
+        self,
+        values: Callable[[], Tensor],
+        *,
+        gate: bool = False,
+        reads: Callable[[], Tensor] | None = None,
+        index: bool = False,
     ) -> Tensor:
-        """Return frozen numbers, by which something must be multiplied.
+        """Return frozen numbers, by which something must be multiplied, or an index.
 
         Args:
             values: Computes them; not called in replays.
             gate: Whether they are gates, else constants.
             reads: Computes a tensor that broadcasts to the values and depends on the same inputs, where that is cheaper
                 to follow; ``None`` to follow ``values``.
+            index: Whether they are an index, and no factors.
         """
 
 
@@ -75,7 +81,7 @@ class Rule(NamedTuple):
             return None
         return self.rewrite if call.is_reached(cuts=self.cuts, unary=self.unary) else None
 
-    def settle(self, call: RecordedCall, out: Any, kept: list[Factors | None]) -> list[Factors | None]:
+    def settle(self, call: RecordedCall, out: Any, kept: list[Kept]) -> list[Kept]:
         """Say more of the result of a recorded call, if there is more to say, and return what was kept at it."""
         return kept
 

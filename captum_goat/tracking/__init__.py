@@ -7,7 +7,7 @@ output that depends on an operation without a rule is refused.
 
 from captum_goat.tracking import linear, moves, nonlinear  # noqa: F401  (they register their rules)
 from captum_goat.tracking.edge_tracker import EdgeTracker, Messages
-from captum_goat.tracking.errors import UnsupportedModelError, by_hand
+from captum_goat.tracking.errors import NoPolynomialError, UnsupportedModelError, by_hand
 from captum_goat.tracking.row_graph import Block, Broken, Edges, RowGraph, Rows, Unmasked, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker
 
@@ -17,6 +17,7 @@ __all__ = [
     "EdgeTracker",
     "Edges",
     "Messages",
+    "NoPolynomialError",
     "RowGraph",
     "RowTracker",
     "Rows",

@@ -46,6 +46,7 @@ class EdgeTracker:
         self._source, target = ends.unbind()
         edges = torch.arange(ends.size(1), device=ends.device)  # the edges of all sets are numbered consecutively
         self._given_loops = self._loops = edges[self._source == target]
+        self._loop_nodes = self._source[self._loops]  # the node of each given loop, as the current layer counts nodes
         self._set_of = torch.cat([torch.full_like(edge_set[0], number) for number, edge_set in enumerate(edge_sets)])
         for edge_index, ids in zip(edge_sets, edges.split([edge_set.size(1) for edge_set in edge_sets]), strict=True):
             tracker.set(edge_index, Edges(ids.view(1, -1), ends))
@@ -75,6 +76,7 @@ class EdgeTracker:
                     f"row per edge, or set `explain=False` on the layer."
                 )
             self._seen = True
+            self._tracker.graph.renumbered |= self._is_renumbered(edge_index)
             shape = [1] * values.dim()
             shape[layer.node_dim] = -1
             return Messages(self._with_kept_loops(edges, edge_index), shape, values.dtype)
@@ -90,7 +92,18 @@ class EdgeTracker:
             indices = [value for value in arguments if isinstance(value, Tensor) and value.dim() == 2 == value.size(0)]
             edges = [(index, ids) for index in indices if (ids := self._tracker.edges(index)) is not None]
             if given := [self._loops_in(index, ids) for index, ids in edges]:
-                self._given_loops = self._loops[torch.stack(given).any(dim=0)]
+                present = torch.stack(given).any(dim=0)
+                self._given_loops, self._loop_nodes = self._loops[present], self._source[self._loops][present]
+                for index, ids in edges:
+                    if self._is_renumbered(index):
+                        column = torch.full_like(self._source, NO_ROW)
+                        column[ids[ids >= 0]] = torch.nonzero(ids >= 0).view(-1)
+                        here = column[self._given_loops]
+                        self._loop_nodes = torch.where(here >= 0, index[0][here], self._loop_nodes)
+
+    def _is_renumbered(self, edge_index: Tensor) -> bool:
+        trace = self._tracker.get(edge_index)
+        return isinstance(trace, Edges) and trace.renumbered
 
     def _loops_in(self, edge_index: Tensor, edges: Tensor) -> Tensor:
         """Return for each of the user's self-loops whether it, or one in its place, is in an ``edge_index``."""
@@ -100,6 +113,8 @@ class EdgeTracker:
         sets = torch.zeros(self._num_sets, dtype=torch.bool, device=edges.device)
         sets[self._set_of[own]] = True
         ours = sets[self._set_of[self._loops]] | (self._num_sets == 1)
+        if self._is_renumbered(edge_index):
+            return self._present(own)[self._loops]
         return self._present(own)[self._loops] | (ours & torch.isin(self._source[self._loops], loops))
 
     def _present(self, edges: Tensor) -> Tensor:
@@ -108,10 +123,16 @@ class EdgeTracker:
     def check_seen(self) -> None:
         """Raise UnsupportedModelError if the model has run without any message passing."""
         if not self._seen:
+            own = [
+                f"'{name}' ({type(layer).__name__})"
+                for layer, name in self._tracker.names.items()
+                if isinstance(layer, MessagePassing) and type(layer).propagate is not MessagePassing.propagate
+            ]
+            overridden = f"; its own `propagate` hides the messages of {', '.join(own)}" if own else ""
             raise UnsupportedModelError(
-                "Expected a model that calls torch_geometric's message passing, where edges are masked (got one that "
-                "called none). Use layers that derive from torch_geometric.nn.MessagePassing, without `explain=False` "
-                "on all of them."
+                f"Expected a model that calls torch_geometric's message passing, where edges are masked (got one that "
+                f"called none{overridden}). Use layers that derive from torch_geometric.nn.MessagePassing, without "
+                f"`explain=False` on all of them and without a `propagate` of their own."
             )
 
     def _with_kept_loops(self, edges: Tensor, edge_index: Tensor) -> Tensor:
@@ -130,12 +151,13 @@ class EdgeTracker:
                 f"{self._tracker.place()} passes messages over edges that are neither in the given edge_index nor "
                 f"self-loops. Set `explain=False` on the layer to treat all its edges as constants."
             )
-        lost = self._given_loops[~self._present(edges[edges >= 0])[self._given_loops]]
+        is_lost = ~self._present(edges[edges >= 0])[self._given_loops]
+        lost, nodes = self._given_loops[is_lost], self._loop_nodes[is_lost]
         if lost.numel() == 0:
             return edges
-        num_nodes = 1 + max(int(edge_index.max()), int(self._source.max()))
+        num_nodes = 1 + max(int(edge_index.max()), int(nodes.max()))
         loop_at = torch.full((num_nodes,), NO_ROW, device=edges.device)
-        loop_at.scatter_reduce_(0, self._source[lost], lost, "amax")
+        loop_at.scatter_reduce_(0, nodes, lost, "amax")
         edges = edges.clone()
         edges[foreign] = loop_at[source]
         return edges

@@ -19,14 +19,17 @@ class UnsupportedModelError(RuntimeError):
     """
 
 
-def no_rule(operation: str, place: str) -> UnsupportedModelError:
-    """Return the error for an output that depends on an operation without a rule."""
-    return UnsupportedModelError(
-        f"'{operation}' in {place} is applied to values that depend on what is attributed, and there is no rule for "
-        f"it: it is nonlinear, random or unknown. If it is an activation, a norm or attention, give its module or "
-        f"function a rule in one line: captum_goat.rules.gate, .scale or .freeze. Otherwise replace it; docs/rules.md "
-        f"lists the supported operations."
-    )
+class NoPolynomialError(UnsupportedModelError):
+    """The output depends on an operation without a rule; ``call`` is its number if it can be rewritten all the same."""
+
+    def __init__(self, operation: str, place: str, call: int | None = None) -> None:
+        super().__init__(
+            f"'{operation}' in {place} is applied to values that depend on what is attributed, and there is no rule "
+            f"for it: it is nonlinear, random or unknown. If it is an activation, a norm or attention, give its module "
+            f"or function a rule in one line: captum_goat.rules.gate, .scale or .freeze. Otherwise replace it; "
+            f"docs/rules.md lists the supported operations."
+        )
+        self.call = call
 
 
 def by_hand(what: str, place: str) -> UnsupportedModelError:

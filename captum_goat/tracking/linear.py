@@ -64,7 +64,12 @@ def _choose(call: Call) -> Result:
 def _convolution(call: Call) -> Result:
     """Map every row of the batch, dimension 0, on its own: only its channels and pixels are mixed."""
     rows = call.rows(call.args[0])
-    if rows is None or any(size != 1 for size in rows.ids.shape[1:]) or any(map(call.rows, call.args[1:3])):
+    if rows is None or any(map(call.rows, call.args[1:3])):
+        return REFUSED
+    convolves = call.operation.packet is aten.convolution
+    if convolves and call.args[1].shape[2:].numel() == 1 and call.args[0].shape[2:] == call.out.shape[2:]:
+        return with_constants(sum_rows(call.graph, rows, {1}, keepdim=True))  # it mixes channels alone
+    if any(size != 1 for size in rows.ids.shape[1:]):
         return REFUSED
     return with_constants(rows._replace(ids=rows.ids.view([-1] + [1] * (call.out.dim() - 1))))
 

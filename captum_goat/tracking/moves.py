@@ -129,6 +129,8 @@ def _merged_edges(before: Tensor, edges: Edges, moved: Tensor) -> Tensor:
     key = before * (before.max() + 1) + before.flip(0)  # columns may be sorted by their first entries or their second
     if not (key[:, 1:] >= key[:, :-1]).all(dim=1).any():
         return moved
+    if edges.renumbered:  # it is not known which of the merged edges has the direction of the result
+        return torch.full_like(moved, NO_ROW)
     ids, other = edges.ids.expand(before.shape)
     known = (ids == other) & (ids >= 0)
     turned = known & (before != edges.ends[:, ids]).any(dim=0)
@@ -196,4 +198,5 @@ def _cat(call: Call) -> Result:
     together = torch.cat(pieces, dim)
     if rows := [t for t in traces if isinstance(t, Rows)]:
         return Rows.joined(rows, together, constants=len(rows) < len(traces))
-    return next(trace._replace(ids=together) for trace in traces if isinstance(trace, Edges))
+    edges = [trace for trace in traces if isinstance(trace, Edges)]
+    return edges[0]._replace(ids=together, renumbered=any(trace.renumbered for trace in edges))

@@ -11,22 +11,7 @@ from torch import Tensor
 from captum_goat.tracking.linear import combine, scatter_rows, sum_rows
 from captum_goat.tracking.operations import aten, named
 from captum_goat.tracking.registry import REFUSED, Call, Result, depends
-
-# Scales: what norms divide by. Their results may be frozen where other values are multiplied or divided by them.
-SCALES = named("sqrt rsqrt linalg_vector_norm norm std var")
-# A scale is still one after these.
-_STILL_SCALES = {aten.maximum, aten.reciprocal, aten.where, aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge}
-_STILL_SCALES |= {aten.isinf, aten.isnan, *named("clamp clamp_min div masked_fill")}
-
-
-def is_scale(call: Call) -> bool:
-    """Return whether the result of a nonlinear operation is a scale."""
-    operation = call.operation.packet
-    if operation in (aten.pow, aten.pow_):
-        return isinstance(call.args[1], float) and call.args[1] in (0.5, -0.5)
-    broken = [rows.broken for argument in call.args if (rows := call.rows(argument)) is not None]
-    all_scales = all(reason is not None and reason.scale for reason in broken)
-    return operation in SCALES or (operation in _STILL_SCALES and all_scales)
+from captum_goat.tracking.row_graph import with_dims
 
 
 @depends(aten.masked_fill_)
@@ -41,6 +26,17 @@ def _reduce(call: Call, dim: int | list[int] | None, keepdim: bool = True) -> Re
     dims = [dim] if isinstance(dim, int) else list(dim or range(rows.ids.dim()))
     reduced = sum_rows(call.graph, rows, {d % max(rows.ids.dim(), 1) for d in dims}, keepdim=bool(keepdim))
     return reduced if isinstance(call.out, Tensor) else [reduced] * len(call.out)
+
+
+@depends(*named("_cdist_forward"))
+def _distances(call: Call) -> Result:
+    """Return what the distances of all pairs of rows depend on."""
+    ends = [(call.rows(end), end.dim() - 1) for end in call.args[:2]]
+    of_ends = [rows and sum_rows(call.graph, rows, {last}, keepdim=True) for rows, last in ends]
+    if (second := of_ends[1]) is not None:
+        of_ends[1] = second._replace(ids=second.ids.transpose(-1, -2))
+    known = [rows._replace(ids=with_dims(rows.ids, call.out.dim())) for rows in of_ends if rows is not None]
+    return call.graph.merge(known, multiply=True) if known else REFUSED
 
 
 depends(aten.scatter_reduce, aten.scatter_reduce_)(scatter_rows)

@@ -22,6 +22,7 @@ class Edges(NamedTuple):
 
     ids: Tensor  # the edge of each column (-1: none), broadcastable to the tensor
     ends: Tensor  # the user's edges, ``[2, E]``: source and target of each
+    renumbered: bool = False  # whether nodes have other numbers than in the user's edges
 
 
 class Broken(NamedTuple):
@@ -29,7 +30,7 @@ class Broken(NamedTuple):
 
     operation: str  # the first nonlinear operation
     place: str  # the module in which it ran
-    scale: bool  # whether it is a norm or standard deviation, which is frozen where others are scaled by it
+    call: int | None = None  # the number of its call, if it can be a polynomial with a frozen factor
 
 
 class Rows(NamedTuple):
@@ -131,6 +132,7 @@ class RowGraph:
         self.blocks: list[Block] = []
         self.num_rows = 0
         self.propagating = 0  # depth of nested `propagate` calls: sums inside of them stand for nodes
+        self.renumbered = False  # whether messages were passed between nodes with other numbers than the user's
         self.by_values = False  # whether values of tensors that are no indices have decided which rows are read
         self._full: dict[int, Tensor] = {}  # tensors of ids without any -1, by the id() of the tensor
 
@@ -231,13 +233,8 @@ class RowGraph:
 
 
 def broken_of(traces: Iterable[Rows]) -> Broken | None:
-    """Return why a result of several tensors is not a polynomial; it is a scale if all of them are."""
-    broken = [rows.broken for rows in traces]
-    reasons = [reason for reason in broken if reason is not None]
-    if not reasons:
-        return None
-    worst = min(reasons, key=lambda reason: reason.scale)
-    return worst if len(reasons) == len(broken) else worst._replace(scale=False)
+    """Return why a result of several tensors is not a polynomial."""
+    return next((rows.broken for rows in traces if rows.broken is not None), None)
 
 
 def _common_shape(*tensors: Tensor) -> torch.Size:

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking import nonlinear, unseen
-from captum_goat.tracking.errors import by_hand, no_rule
+from captum_goat.tracking.errors import NoPolynomialError, by_hand
 from captum_goat.tracking.operations import Operation, aten, operation_of
 from captum_goat.tracking.registry import DEPENDS, MOVES, REFUSED, RULES, Call, Result, edges_of_pointwise, tensors_in
 from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Traces, Unmasked, Unsupported
@@ -129,10 +129,9 @@ class RowTracker(TorchDispatchMode):
         results = [rows for rows in (result if isinstance(result, list) else [result]) if isinstance(rows, Rows)]
         if len(results) != (len(result) if isinstance(result, list) else 1):
             return Unsupported(packet.__name__, self.place())
-        scale, broken = nonlinear.is_scale(call), list[Trace | None]()
-        for rows in results:
-            reason = rows.broken or Broken(packet.__name__, self.place(), scale)
-            broken.append(rows._replace(broken=reason._replace(scale=reason.scale and scale)))
+        broken: list[Trace | None] = [
+            rows._replace(broken=rows.broken or Broken(packet.__name__, self.place())) for rows in results
+        ]
         return broken if isinstance(result, list) else broken[0]
 
     def _assign(self, out: Any, result: Result) -> None:
@@ -194,18 +193,23 @@ class RowTracker(TorchDispatchMode):
         trace = self.get(tensor)
         reason = trace.broken if isinstance(trace, Rows) else trace
         if isinstance(reason, Unsupported | Broken):
-            raise no_rule(reason.operation, reason.place)
+            raise NoPolynomialError(reason.operation, reason.place, getattr(reason, "call", None))
         return trace if isinstance(trace, Rows) else None
 
     def check_by_layers(self, tensor: Tensor) -> None:
-        """Raise UnsupportedModelError if a tensor depends on messages that were passed outside of layers."""
+        """Raise UnsupportedModelError if a tensor depends on messages that were passed outside of layers.
+
+        Messages may depend on sums in their own layer: on the mean of edge features, say, at the loops that it adds.
+        """
         trace = self.get(tensor)
+        if self.graph.propagating and unseen.is_summed_in(trace, self._layer()):
+            return
         if isinstance(trace, Unsupported) and trace.by_hand:
             raise by_hand(trace.operation, trace.place)
         if isinstance(trace, Rows) and unseen.is_summed(trace):
             raise by_hand("a sum over the edges outside of message passing", self.place())
         if isinstance(trace, Unmasked) and trace.kind == unseen.SUMMED:
-            raise by_hand(f"{trace.operation} over the edges outside of message passing", self.place())
+            raise by_hand("a sum over the edges outside of message passing", trace.layer or self.place())
 
     def edges(self, edge_index: Tensor) -> Tensor | None:
         """Return the edge of each column of an ``edge_index`` (-1: none); ``None`` if that is unknown."""

@@ -8,18 +8,23 @@ degree normalisation and softmax do that.
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch_geometric.utils import loop
 
+from captum_goat.tracking.operations import aten
 from captum_goat.tracking.registry import RULES, Call, Result, tensors_in
 from captum_goat.tracking.row_graph import Edges, Rows, Trace, Unmasked
 
 GATHERED, SUMMED, STRUCTURE, MASKED = "gathered", "summed", "structure", "masked"
 BY_RULE = Unmasked("", "")
+_LOOPS = (inspect.unwrap(loop.compute_loop_attr).__code__,)
 
 
 def misuse(call: Call, layer: Callable[[], str]) -> str | None:
@@ -32,9 +37,19 @@ def misuse(call: Call, layer: Callable[[], str]) -> str | None:
     if by_matrix or ((operation.masks or operation.adds) and _masks_by_edges(call) and not layer()):
         return f"{operation.packet.__name__} with a matrix that is made of the edges"
     by_index = operation.scatters and _index_is_edges(call) and _sums_by_hand(call, layer())
+    if by_index and _makes_loops():
+        return None
     if by_index or (operation.reduces and not call.graph.propagating and _reduces_edges(call) and not layer()):
         return f"{operation.packet.__name__} over the edges outside of message passing"
     return None
+
+
+def _makes_loops() -> bool:
+    """Return whether torch_geometric computes the features of self-loops from those of edges, as layers let it do."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code not in _LOOPS:
+        frame = frame.f_back
+    return frame.f_code in _LOOPS
 
 
 def _multiplies_edges(call: Call) -> bool:
@@ -93,7 +108,7 @@ def _reduces_edges(call: Call) -> bool:
     return any(d % value.dim() == 0 for d in dims)
 
 
-def infer(call: Call, layer: Callable[[], str]) -> Unmasked | None:
+def infer(call: Call, layer: Callable[[], str]) -> Unmasked | Edges | None:
     """Return the trace of a result that no variable reaches; :data:`BY_RULE` if the rules for edges apply."""
     operation, out = call.operation, call.out
     kinds = {_kind(call, tensor) for tensor in _tensors(call)}
@@ -101,6 +116,8 @@ def infer(call: Call, layer: Callable[[], str]) -> Unmasked | None:
     if operation.gathers and _gathers_at_edges(call):
         if isinstance(call.trace(call.args[0]), Edges):
             return BY_RULE
+        if (edges := _renumbered(call)) is not None:
+            return edges
         foreign = _kind(call, call.args[0]) == SUMMED and layer() not in _layers(call)
         kind = (SUMMED if foreign else GATHERED) if out.is_floating_point() else None
     elif operation.scatters and _index_is_edges(call):
@@ -123,6 +140,17 @@ def infer(call: Call, layer: Callable[[], str]) -> Unmasked | None:
         return None
     earlier = _layers(call) if kind == SUMMED else []
     return Unmasked(kind, operation.packet.__name__, earlier[0] if earlier else layer() if kind == SUMMED else "")
+
+
+def _renumbered(call: Call) -> Edges | None:
+    """Return the edges of a table of integers that is looked up at the ends of edges: their nodes get new numbers."""
+    table, out = call.args[0], call.out
+    indices = [tensor for tensor in _tensors(call) if tensor is not table]
+    if table.is_floating_point() or table.dtype == torch.bool or table.dim() != 1 or len(indices) != 1:
+        return None
+    trace = call.trace(indices[0])
+    same = isinstance(trace, Edges) and indices[0].shape == out.shape and indices[0].dtype != torch.bool
+    return trace._replace(renumbered=True) if same and isinstance(trace, Edges) else None
 
 
 def _gathers_at_edges(call: Call) -> bool:
@@ -173,8 +201,23 @@ def is_summed(rows: Rows) -> bool:
     return any(mark.startswith(SUMMED) for mark in rows.marks)
 
 
+def is_summed_in(trace: Trace | None, layer: str) -> bool:
+    """Return whether all sums over edges that were not masked are those of one layer."""
+    if isinstance(trace, Unmasked):
+        return trace.kind == SUMMED and trace.layer == layer
+    return isinstance(trace, Rows) and trace.marks - without_sums(trace.marks) == {SUMMED + layer}
+
+
+def without_sums(marks: frozenset[str]) -> frozenset[str]:
+    """Return the marks but those of sums over edges."""
+    return frozenset(mark for mark in marks if not mark.startswith(SUMMED))
+
+
 def _tensors(call: Call) -> list[Tensor]:
-    return tensors_in((*call.args, *call.kwargs.values()))
+    """Return the tensors among arguments, without a divisor that is summed over edges: that is a normalisation."""
+    tensors = tensors_in((*call.args, *call.kwargs.values()))
+    divides = call.operation.packet in (aten.div, aten.div_) and len(tensors) == 2
+    return tensors[:1] if divides and _kind(call, tensors[1]) == SUMMED else tensors
 
 
 def _is_matrix(tensor: Tensor) -> bool:

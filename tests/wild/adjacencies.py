@@ -95,9 +95,5 @@ CASES = [
     Wild(CachedGCN, **_NODES),
     Wild(CachedSGC, **_NODES),
     Wild(CachedPageRank, **_NODES),
-    Wild(lambda: Transposed(GraphConv), lambda g: (g.x, _csr(g).double()), target=(3, 1)),
-    Wild(lambda: Transposed(GCNConv), lambda g: (g.x, _coo(g)), target=(3, 1)),
-    Wild(lambda: Transposed(SAGEConv), lambda g: (g.x, _csr(g).double()), target=(3, 1)),
-    Wild(TransposedInData, lambda g: (Data(x=g.x, adj_t=_csr(g).double(), batch=g.batch),)),
     Wild(Indexed, lambda g: (g.x, EdgeIndex(g.edge_index, sparse_size=(10, 10)), g.batch)),
 ]

@@ -7,7 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, GraphConv, MessagePassing, MetaLayer, global_add_pool
+from torch_geometric.nn import (
+    GATConv,
+    GCNConv,
+    GINConv,
+    GINEConv,
+    GraphConv,
+    MessagePassing,
+    MetaLayer,
+    global_add_pool,
+)
 from torch_geometric.utils import scatter
 
 from tests.wild.cases import CHANNELS as C
@@ -249,10 +258,10 @@ _POSITIONS = {"arguments": lambda g: (g.x, g.pos, g.edge_index), "target": (3, 1
 CASES = [
     Wild(DirectedMPNN, lambda g: (g.x, g.edge_index, g.edge_attr, g.batch), refused="by hand"),
     Wild(Equivariant, lambda g: (g.x, g.pos, g.edge_index, g.batch), refused="by hand"),
-    Wild(DenseAdjacency, **_NODES, refused="message passing"),
-    Wild(SparseProduct, **_NODES, refused="message passing"),
-    Wild(Meta, lambda g: (g.x, g.edge_index, g.edge_attr), target=(3, 1), refused="message passing"),
-    Wild(OwnPropagate, **_NODES, refused="propagate"),
+    Wild(DenseAdjacency, **_NODES, refused="by hand"),
+    Wild(SparseProduct, **_NODES, refused="by hand"),
+    Wild(Meta, lambda g: (g.x, g.edge_index, g.edge_attr), target=(3, 1), refused="by hand"),
+    Wild(OwnPropagate, **_NODES, refused="by hand .*_OwnPropagate"),
     Wild(NearestNeighbors, **_POSITIONS, refused="edges"),
     Wild(OnlyNearest, **_NODES, refused="edges"),
     Wild(lambda: Checkpointed(True), deletes=True),

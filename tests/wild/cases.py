@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -25,9 +26,7 @@ class Graph(NamedTuple):
     def without(self, edge: int) -> Graph:
         """Return the graph without one edge."""
         kept = torch.arange(self.edge_index.size(1)) != edge
-        return self._replace(
-            edge_index=self.edge_index[:, kept], edge_attr=self.edge_attr[kept], bond=self.bond[kept]
-        )
+        return self._replace(edge_index=self.edge_index[:, kept], edge_attr=self.edge_attr[kept], bond=self.bond[kept])
 
 
 def graph() -> Graph:
@@ -83,7 +82,5 @@ def randomized(model: nn.Module) -> nn.Module:
 
 def mlp(*sizes: int) -> nn.Sequential:
     """Return linear layers with ReLUs between them."""
-    layers: Iterator[nn.Module] = (
-        layer for a, b in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(a, b), nn.ReLU())
-    )
+    layers: Iterator[nn.Module] = (layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU()))
     return nn.Sequential(*list(layers)[:-1])

@@ -120,7 +120,7 @@ class GraphGRU(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        names = ("update", "reset", "new")
+        names = ("to_update", "to_reset", "to_new")
         self.of_input = nn.ModuleDict({name: GraphConv(C // 2, C) for name in names})
         self.of_state = nn.ModuleDict({name: GraphConv(C, C) for name in names})
         self.head = nn.Linear(C, CLASSES)
@@ -130,10 +130,10 @@ class GraphGRU(nn.Module):
         for now in x.split(C // 2, dim=1):
             parts = {
                 name: (self.of_input[name](now, edge_index), self.of_state[name](state, edge_index))
-                for name in ("update", "reset")
+                for name in ("to_update", "to_reset")
             }
             update, reset = (torch.sigmoid(a + b) for a, b in parts.values())
-            new = self.of_input["new"](now, edge_index) + self.of_state["new"](state * reset, edge_index)
+            new = self.of_input["to_new"](now, edge_index) + self.of_state["to_new"](state * reset, edge_index)
             state = update * state + (1 - update) * new.tanh()
         return self.head(state.relu())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,19 @@ from tests.wild.cases import Wild, graph, randomized
 
 TOPICS = [outputs, containers, pooling, recurrent, factors, adjacencies, by_hand]
 NEAR = 1e-9
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad"),  # checkpoints without gradients
+    pytest.mark.filterwarnings("ignore:.*[Ss]parse"),  # torch and PyG have advice on sparse matrices
+]
+
+
+@pytest.fixture(autouse=True)
+def double() -> Iterator[None]:
+    """Let models make tensors of their own in double precision."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
 
 
 def _cases(*, refused: bool) -> list[Any]:
