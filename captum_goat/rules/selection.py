@@ -59,8 +59,8 @@ def _sort_aggregation(
 
     chosen = keep(order, index=True)
     taken: Tensor = dense.gather(1, chosen.unsqueeze(-1).expand(-1, -1, dense.size(-1)))
-    padded: Tensor = F.pad(taken, (0, 0, 0, module.k - taken.size(1))).flatten(1)
-    return padded
+    padded: Tensor = F.pad(taken, (0, 0, 0, module.k - taken.size(1)))
+    return padded.flatten(1)
 
 
 _MOVES = {"stride": 1, "padding": 0, "dilation": 1}  # how windows move, by default

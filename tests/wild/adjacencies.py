@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, GCNConv, GINConv, GraphConv, SAGEConv, SGConv, global_add_pool
+from torch_geometric.nn import APPNP, GCNConv, GINConv, GraphConv, SGConv, global_add_pool
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csr_tensor
 
 from tests.wild.cases import CHANNELS as C
