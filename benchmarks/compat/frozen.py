@@ -7,6 +7,7 @@ from torch import nn
 from benchmarks.compat.graphs import Example
 from captum_goat.inputs.targets import Choice
 from captum_goat.method.explain import recorded_explanations
+from captum_goat.rules.recorded_calls import Factors
 from captum_goat.wrapped_model import ExplainedModel
 
 
@@ -16,8 +17,10 @@ def describe(model: nn.Module, example: Example) -> str:
     request = ExplainedModel.of(model).request(inputs, example.args)
     gates, frozen = set[str](), set[str]()
     for call in filter(None, recorded_explanations(request, Choice([0]))[0].pattern.calls):
-        for kept in filter(None, call.kept):
-            (gates if kept.gates else frozen).add(call.operation.strip("_").lower())
+        for kept in call.kept:
+            if kept is not None:
+                is_gate = isinstance(kept, Factors) and kept.gates
+                (gates if is_gate else frozen).add(call.operation.strip("_").lower())
     parts = [
         f"{what} {', '.join(sorted(operations))}"
         for what, operations in (("gates:", gates), ("frozen:", frozen))

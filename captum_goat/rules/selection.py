@@ -55,7 +55,8 @@ def _sort_aggregation(
 
     def order() -> Tensor:
         last = dense[..., -1].masked_fill(~mask, -torch.inf)
-        return last.sort(dim=-1, descending=True).indices[:, : module.k]
+        indices: Tensor = last.sort(dim=-1, descending=True).indices
+        return indices[:, : module.k]
 
     chosen = keep(order, index=True)
     taken: Tensor = dense.gather(1, chosen.unsqueeze(-1).expand(-1, -1, dense.size(-1)))
