@@ -65,6 +65,7 @@ DIFFERENT: dict[str, tuple[Any, Any]] = {
     "types of numbers": (1, 1.0),
     "strings and names": ("None", None),
     "nesting": ([[1], [2]], [[1, 2]]),
+    "bytes": ([b"a", b"b"], [b"ab"]),
     "tuples and lists": ((1, 2), [1, 2]),
     "keys": ({"a": 1}, {"b": 1}),
     "order": (OrderedDict(a=1, b=2), OrderedDict(b=2, a=1)),

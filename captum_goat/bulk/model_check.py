@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch.nn import Module
@@ -17,16 +17,14 @@ from captum_goat.bulk.dataset import edge_method, floating_tensor
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.tracking import UnsupportedModelError
 
-Place: TypeAlias = Literal["message", "adjacency"]
-PLACES: tuple[Place, ...] = ("message", "adjacency")
+PLACES: tuple[Literal["message", "adjacency"], ...] = ("message", "adjacency")
 WIDTH = 100  # of the lines that are printed
 
 
-@dataclass(frozen=True)
-class _MaskCheck:
+class _MaskCheck(NamedTuple):
     """Whether a model can be explained with one value of ``at``, and what that takes."""
 
-    at: Place
+    at: str
     reason: str = ""  # which module and operation is unsupported and what to do; empty if the attributions are exact
     total: float = float("nan")  # of the attributions
     delta: float = float("nan")  # the largest convergence delta
@@ -46,7 +44,7 @@ class ModelCheck:
         >>> print(ModelCheck("GIN", "prediction for 1 graph(s)", ()))
         GIN, prediction for 1 graph(s)
         <BLANKLINE>
-        at  result  convergence delta  sum  forward passes  backward passes
+        at         result       convergence delta  sum        forward passes  backward passes
     """
 
     model: str
@@ -64,17 +62,16 @@ class ModelCheck:
         return "message" in self.supported_at
 
     def __str__(self) -> str:
-        rows = [("at", "result", "convergence delta", "sum", "forward passes", "backward passes")]
-        for mask in self.masks:
-            passes = str(mask.forward_passes), str(mask.backward_passes)
-            numbers = ("exact", f"{mask.delta:.1e}", f"{mask.total:.4g}", *passes)
-            rows.append((mask.at, *(("unsupported", *"----") if mask.reason else numbers)))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        lines = [f"{self.model}, {self.explained}", ""]
+        line = "{:9}  {:11}  {:17}  {:9}  {:14}  {}"
+        lines.append(line.format("at", "result", "convergence delta", "sum", "forward passes", "backward passes"))
+        for at, reason, total, delta, *passes in self.masks:
+            values = ("unsupported", *"----") if reason else ("exact", f"{delta:.1e}", f"{total:.4g}", *passes)
+            lines.append(line.format(at, *values))
         for mask in self.masks:
             if mask.reason:
                 lines += ["", *textwrap.wrap(f"at={mask.at!r}: {mask.reason}", WIDTH)]
-        return "\n".join([f"{self.model}, {self.explained}", "", *lines])
+        return "\n".join(lines)
 
 
 def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None = None) -> ModelCheck:
@@ -109,7 +106,9 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
     return ModelCheck(name, f"{explained}, {size}", tuple(_check_at(at, goat, mask, target, inputs) for at in PLACES))
 
 
-def _check_at(at: Place, goat: GOAtAttribution, mask: Any, target: Any, inputs: Any) -> _MaskCheck:
+def _check_at(
+    at: Literal["message", "adjacency"], goat: GOAtAttribution, mask: Any, target: Any, inputs: Any
+) -> _MaskCheck:
     """Attribute with masks that enter at one place, and count forward passes, and those that are differentiated."""
     method, passes = GOAtAttribution(goat.model, goat.field, at=at, gates=goat.gates), list[bool]()
     handle = goat.model.register_forward_pre_hook(lambda module, args: passes.append(torch.is_grad_enabled()))

@@ -46,9 +46,7 @@ class Targets:
             return self.classes[members.start : members.stop].to(device)
         if self.target == "label":
             return integer_labels(labels, len(members), self.unit)
-        if isinstance(self.target, int):
-            return torch.full((len(members),), self.target, device=device)
-        return None
+        return torch.full((len(members),), self.target, device=device) if isinstance(self.target, int) else None
 
     def choice(self, known: Tensor | None) -> Choice:
         """Return what to explain, given the classes that are known."""

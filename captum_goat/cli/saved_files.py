@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
@@ -33,7 +32,6 @@ def load_model(
     """
     if not path.is_file():
         raise FileNotFoundError(f"Expected a model in {path} (got no such file).")
-    _check_no_program(path)
     if class_name is None:
         if not trust_pickle:
             raise ValueError(
@@ -61,10 +59,9 @@ def load_model(
         raise ValueError(f"Expected --arguments to be a JSON object or list (got {arguments!r}).")
     try:
         made: Module = model_class(*parsed) if isinstance(parsed, list) else model_class(**parsed)
+        made.load_state_dict(weights)
     except TypeError as error:
         raise ValueError(f"Expected --arguments that {class_name} takes (got {arguments}). {error}") from error
-    try:
-        made.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"Expected the weights of {class_name} in {path} (got others). {error}") from error
     return made.eval()
@@ -78,27 +75,23 @@ def load_graphs(path: Path, *, trust_pickle: bool = False) -> Sequence[Data]:
     ``raw``; or a folder whose only such folder this is. TU features are node and edge labels, as in ``TUDataset``.
     """
     if path.is_file():
-        if trust_pickle:
-            return _graphs(torch.load(path, map_location="cpu", weights_only=False), path)
         advice = (
             "Save a list of them (of a Batch, batch.to_data_list()); or pass --trust-pickle if you trust the file's "
             "source."
         )
+        if trust_pickle:
+            return _graphs(torch.load(path, map_location="cpu", weights_only=False), path)
         return _graphs(_safe_load(path, "graphs, torch_geometric.data.Data,", advice, GRAPH_CLASSES), path)
-    saved, texts = _files_of_graphs(path)
-    if not saved and not texts:  # perhaps the root that was passed to TUDataset, with one folder per dataset
-        folders = [folder for folder in sorted(path.glob("*")) if folder.is_dir() and any(_files_of_graphs(folder))]
-        if len(folders) == 1:
-            return load_graphs(folders[0], trust_pickle=trust_pickle)
-        got = "neither"
-        if folders:
-            got = f"one with several such folders; choose one of {', '.join(map(str, folders))}"
+    # Perhaps it is the root that was passed to TUDataset, with one folder per dataset.
+    files = _files_of_graphs(path) or [file for folder in sorted(path.glob("*")) for file in _files_of_graphs(folder)]
+    if len(files) != 1:
+        got = f"one with several of them; choose one of {', '.join(map(str, files))}" if files else "neither"
         raise FileNotFoundError(
             f"Expected {path} to be a file, or a folder with processed/data.pt or raw/<name>_A.txt (got {got})."
         )
-    if saved:
-        return load_graphs(saved[0], trust_pickle=trust_pickle)
-    return _in_memory(*read_tu_data(str(texts[0].parent), texts[0].name.removesuffix("_A.txt")))
+    if files[0].suffix == ".pt":
+        return load_graphs(files[0], trust_pickle=trust_pickle)
+    return _in_memory(*read_tu_data(str(files[0].parent), files[0].name.removesuffix("_A.txt")))
 
 
 def find_class(name: str) -> type[Any]:
@@ -117,24 +110,10 @@ def find_class(name: str) -> type[Any]:
     return imported
 
 
-def _files_of_graphs(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return what a folder has of saved graphs, and of edges as the TU collection has them."""
-    saved = [file for file in [folder / "processed" / "data.pt"] if file.is_file()]
-    return saved, sorted((folder / "raw").glob("*_A.txt")) or sorted(folder.glob("*_A.txt"))
-
-
-def _check_no_program(path: Path) -> None:
-    """Raise ValueError for TorchScript and exported programs, which have operations but no message passing layers."""
-    if not zipfile.is_zipfile(path):
-        return
-    with zipfile.ZipFile(path) as file:
-        names = {name.rpartition("/")[2] for name in file.namelist()}
-    kind = "a TorchScript program" if "constants.pkl" in names else "an exported program"
-    if "constants.pkl" in names or "data.pkl" not in names:
-        raise ValueError(
-            f"Expected a model in {path} (got {kind}). GOAt follows the messages of MessagePassing layers, and a "
-            "program has only their operations. Save model.state_dict() of the model it was made from."
-        )
+def _files_of_graphs(folder: Path) -> list[Path]:
+    """Return the file of saved graphs in a folder, or that of edges as the TU collection has it, or none."""
+    patterns = ("processed/data.pt", "raw/*_A.txt", "*_A.txt")
+    return [file for pattern in patterns for file in sorted(folder.glob(pattern)) if file.is_file()][:1]
 
 
 def _graphs(content: Any, path: Path) -> Sequence[Data]:

@@ -7,7 +7,7 @@ import hashlib
 import io
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from pickle import PicklingError
 from types import CodeType, FunctionType, ModuleType
@@ -38,12 +38,7 @@ def digest_of(values: Mapping[str, object]) -> str:
     Functions and classes are hashed by their code, with defaults, closures and the globals that they name; those of
     torch, PyG, NumPy and Python by name. The hash is the same in every process.
     """
-    hasher, digest = _Hasher(), hashlib.sha256()
-    for name, value in sorted(values.items()):
-        digest.update(f"{name}:".encode())
-        for chunk in hasher.chunks(value):
-            digest.update(chunk)
-    return digest.hexdigest()[:LENGTH]
+    return _Hasher().digest(sorted(values.items())).hex()[:LENGTH]
 
 
 class _Hasher:
@@ -53,105 +48,97 @@ class _Hasher:
     def digest(self, value: object) -> bytes:
         """Return the hash of a value. Inside itself, a value is hashed as a mark."""
         if type(value) in _PLAIN:
-            return _sha(self.chunks(value))
+            return hashlib.sha256(f"{type(value).__name__}:{value!r}".encode("utf-8", "surrogatepass")).digest()
         if id(value) not in self._known:
             self._known[id(value)] = value, b"inside itself"
-            self._known[id(value)] = value, _sha(self.chunks(value))
+            result = hashlib.sha256(b"class" if isinstance(value, type) else type(value).__name__.encode())
+            is_set = isinstance(value, set | frozenset)
+            for part in sorted(map(self.digest, value)) if is_set else _parts(value):  # type: ignore[call-overload]
+                result.update(part if isinstance(part, memoryview) else self.digest(part))
+            self._known[id(value)] = value, result.digest()
         return self._known[id(value)][1]
 
-    def chunks(self, value: Any) -> Iterator[Any]:
-        """Yield the bytes that a value is hashed by."""
-        if isinstance(value, Tensor):
-            yield from self._tensor(value)
-        elif type(value) in _PLAIN:
-            yield f"{type(value).__name__}:{value!r};".encode("utf-8", "surrogatepass")
-        elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
-            yield f"array {value.dtype.descr}{value.shape};".encode()
-            yield value.tobytes()
-        else:
-            yield f"{'class' if isinstance(value, type) else type(value).__name__};".encode()
-            yield from self._object(value)
 
-    def _tensor(self, value: Tensor) -> Iterator[Any]:
-        plain = value.as_tensor() if isinstance(value, EdgeIndex | Index) else value.detach()
-        if is_lazy(value) or plain.is_meta:
-            yield f"{type(value).__name__} without numbers;".encode()
-        elif plain.layout == torch.strided and not plain.is_nested and not plain.is_quantized:
-            yield f"{plain.dtype}{list(plain.shape)};".encode()
-            plain = plain.cpu().resolve_conj().resolve_neg().contiguous()
-            yield plain.reshape(-1).view(torch.uint8).numpy().data
-        else:  # sparse, nested or quantized
-            content = io.BytesIO()
-            torch.save(plain, content)
-            yield content.getbuffer()
-
-    def _object(self, value: Any) -> Iterator[bytes]:
-        if isinstance(value, type):
-            yield from self._class(value)
-        elif isinstance(value, Module):
-            yield from self._module(value)
-        elif isinstance(value, FunctionType):
-            yield from self._function(value)
-        elif isinstance(value, CodeType):
-            yield from self._code(value)
-        elif isinstance(value, staticmethod | classmethod):
-            yield self.digest(value.__func__)
-        elif isinstance(value, property):
-            yield from map(self.digest, (value.fget, value.fset, value.fdel))
-        elif isinstance(value, ModuleType):
-            yield value.__name__.encode()
-        elif isinstance(value, set | frozenset):
-            yield from sorted(map(self.digest, value))
-        elif type(value) in (dict, list, tuple):
-            yield from map(self.digest, value.items() if isinstance(value, dict) else value)
-        else:
-            yield from map(self.digest, _state(value))
-
-    def _module(self, module: Module) -> Iterator[bytes]:
-        yield self.digest(type(module))
-        for name, value in sorted(vars(module).items()):
-            if name != "training" and not isinstance(value, Inspector):  # which knows what the class says
-                hooks = name.endswith(_HOOKS) and isinstance(value, dict)
-                yield from map(self.digest, (name, list(value.values()) if hooks else value))
-
-    def _class(self, value: type) -> Iterator[bytes]:
-        if _top_level(value) in _LIBRARIES:
-            yield f"{value.__module__}.{value.__qualname__}".encode()
-            return
-        yield from map(self.digest, (value.__qualname__, value.__bases__))
-        for name, member in sorted(vars(value).items()):
-            generated = isinstance(member, FunctionType) and str(member.__module__).endswith(_GENERATED)
-            if name not in _NO_CODE and not generated:
-                yield from map(self.digest, (name, member))
-
-    def _function(self, function: FunctionType) -> Iterator[bytes]:
-        if _top_level(function) in _LIBRARIES and function.__closure__ is None:
-            yield f"{function.__module__}.{function.__qualname__}".encode()
-            return
-        yield from map(self.digest, (function.__code__, function.__defaults__, function.__kwdefaults__))
-        yield from map(self.digest, _closure(function))
-        if _is_installed(_top_level(function)):
-            return  # what it calls is installed as well
-        names = sorted(_names(function.__code__))
-        for name in names:
-            if name in function.__globals__:
-                value = function.__globals__[name]
-                yield from map(self.digest, (name, value))
-                if isinstance(value, ModuleType) and not _is_installed(value.__name__.partition(".")[0]):
-                    yield from (self.digest(vars(value)[member]) for member in names if member in vars(value))
-
-    def _code(self, code: CodeType) -> Iterator[bytes]:
-        counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
-        names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
-        handlers = getattr(code, "co_exceptiontable", b"")  # from Python 3.11 on
-        yield from map(self.digest, (code.co_code, handlers, counts, names, code.co_consts))
+def _parts(value: Any) -> Iterable[Any]:
+    """Return what a value is made of: values with digests of their own, and a memoryview of plain contents."""
+    if isinstance(value, Tensor):
+        return _tensor(value)
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return [str(value.dtype.descr), value.shape, memoryview(value.tobytes())]
+    if isinstance(value, type):
+        return _class(value)
+    if isinstance(value, Module):
+        return _module(value)
+    if isinstance(value, FunctionType):
+        return _function(value)
+    if isinstance(value, CodeType):
+        counts = value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount, value.co_flags
+        names = value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars
+        handlers = getattr(value, "co_exceptiontable", b"")  # from Python 3.11 on
+        return [value.co_code, handlers, counts, names, value.co_consts]
+    if isinstance(value, staticmethod | classmethod):
+        return [value.__func__]
+    if isinstance(value, property):
+        return [value.fget, value.fset, value.fdel]
+    if isinstance(value, ModuleType):
+        return [value.__name__]
+    if type(value) is dict:
+        return value.items()
+    return value if type(value) in (list, tuple) else _state(value)
 
 
-def _sha(chunks: Iterator[Any]) -> bytes:
-    digest = hashlib.sha256()
-    for chunk in chunks:
-        digest.update(chunk)
-    return digest.digest()
+def _tensor(value: Tensor) -> list[Any]:
+    plain = value.as_tensor() if isinstance(value, EdgeIndex | Index) else value.detach()
+    if is_lazy(value) or plain.is_meta:
+        return ["without numbers"]
+    if plain.layout == torch.strided and not plain.is_nested and not plain.is_quantized:
+        contents = plain.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        return [plain.dtype, tuple(plain.shape), contents]
+    content = io.BytesIO()  # of sparse, nested or quantized tensors
+    torch.save(plain, content)
+    return [content.getbuffer()]
+
+
+def _module(module: Module) -> Iterator[Any]:
+    yield type(module)
+    for name, value in sorted(vars(module).items()):
+        if name != "training" and not isinstance(value, Inspector):  # which knows what the class says
+            yield name
+            yield list(value.values()) if name.endswith(_HOOKS) and isinstance(value, dict) else value
+
+
+def _class(value: type) -> Iterator[Any]:
+    yield value.__qualname__
+    if _top_level(value) in _LIBRARIES:
+        yield value.__module__
+        return
+    yield value.__bases__
+    for name, member in sorted(vars(value).items()):
+        generated = isinstance(member, FunctionType) and str(member.__module__).endswith(_GENERATED)
+        if name not in _NO_CODE and not generated:
+            yield name
+            yield member
+
+
+def _function(function: FunctionType) -> Iterator[Any]:
+    if _top_level(function) in _LIBRARIES and function.__closure__ is None:
+        yield f"{function.__module__}.{function.__qualname__}"
+        return
+    yield from (function.__code__, function.__defaults__, function.__kwdefaults__)
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not assigned yet
+            yield None
+    if _is_installed(_top_level(function)):
+        return  # what it calls is installed as well
+    names = sorted(_names(function.__code__))
+    for name in names:
+        if name in function.__globals__:
+            value = function.__globals__[name]
+            yield from (name, value)
+            if isinstance(value, ModuleType) and not _is_installed(value.__name__.partition(".")[0]):
+                yield from (vars(value)[member] for member in names if member in vars(value))
 
 
 def _state(value: Any) -> list[Any]:
@@ -164,14 +151,6 @@ def _state(value: Any) -> list[Any]:
         return [type(value), getattr(value, "__module__", None), reduced, getattr(value, "__wrapped__", None)]
     # A function and its arguments, then perhaps a state and iterators over items.
     return [type(value), *(list(part) if isinstance(part, Iterator) else part for part in reduced)]
-
-
-def _closure(function: FunctionType) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not assigned yet
-            yield None
 
 
 def _names(code: CodeType) -> set[str]:
