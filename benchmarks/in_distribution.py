@@ -30,13 +30,13 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from benchmarks.datasets import DATASETS, load
-from benchmarks.explainers import EXPLAINERS, EdgeExplainer
+from benchmarks.explainers import EXPLAINERS, Explainer
 from benchmarks.markdown_tables import markdown
 from benchmarks.paper.csv_files import write_csv
 from benchmarks.paper_models import PAPER_SETTINGS, paper_model
 from benchmarks.trained_weights import train_once
 from benchmarks.training import train_classifier
-from captum_goat.compare.explanation import make_explainer
+from captum_goat.compare.explainers import make_explainer
 from captum_goat.metrics.counted_edges import CountedEdges
 from captum_goat.metrics.reduced_graphs import keep_edges
 
@@ -150,7 +150,7 @@ def edge_rank(curve: Sequence[float]) -> float:
     return sum((1.0 - step * place) * (curve[place + 1] - curve[place]) for place in range(len(curve) - 1))
 
 
-def explain_all(explainer: EdgeExplainer, model: Module, graphs: Sequence[Data]) -> list[Tensor]:
+def explain_all(explainer: Explainer, model: Module, graphs: Sequence[Data]) -> list[Tensor]:
     """Return the scores of every graph's edges for its predicted class."""
     scores: list[Tensor] = []
     for start in range(0, len(graphs), BATCH):

@@ -26,7 +26,7 @@ from benchmarks.markdown_tables import markdown
 from benchmarks.paper.csv_files import write_csv
 from benchmarks.paper.tasks import in_turn
 from benchmarks.paper_models import PAPER_SETTINGS, train_paper_model
-from captum_goat.compare.explanation import make_explainer
+from captum_goat.compare.explainers import make_explainer
 from captum_goat.metrics import SanityChecks, rank_correlation
 from captum_goat.models import GraphClassifier
 

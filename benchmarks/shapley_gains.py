@@ -21,7 +21,7 @@ from torch_geometric.data import Batch
 from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from benchmarks.paper.options import GNNS, OTHER_GNNS, parse
 from benchmarks.paper.tasks import Task, load_task
-from captum_goat.compare.measures import SPARSITIES
+from captum_goat.compare.subject import SPARSITIES
 from captum_goat.metrics import area_under_curve, fidelity_curve
 
 GUIDED = tuple(name for name in EXPLAINERS if name.startswith("guided_shapley"))

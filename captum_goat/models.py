@@ -97,7 +97,7 @@ class RootClassifier(Module):
     """Turn a node classifier into a graph classifier: the output of a graph is that of its first node.
 
     With :func:`~captum_goat.compare.computation_graphs`, which puts the node to explain first, everything that works on
-    graphs works on nodes. The model is called as ``model(x, edge_index)`` and returns one row per node.
+    graphs works on nodes. The model is called as ``model(x, edge_index, *others)`` and returns one row per node.
 
     Examples:
         >>> import torch
@@ -113,9 +113,12 @@ class RootClassifier(Module):
         self.model = model
         self.train(model.training)  # a model in evaluation mode stays one
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, *others: Any) -> Tensor:
         """Return the row of the first node of every graph, ``[G, num_classes]``; ``batch`` is in ascending order."""
-        rows: Tensor = self.model(x, edge_index)
+        return self.of_roots(self.model(x, edge_index, *others), batch)
+
+    def of_roots(self, rows: Tensor, batch: Tensor | None) -> Tensor:
+        """Select the rows of the first nodes."""
         if batch is None:
             return rows[:1]
         sizes = torch.unique_consecutive(batch, return_counts=True)[1]

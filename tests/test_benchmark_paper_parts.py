@@ -16,6 +16,7 @@ from torch_geometric.data import Batch, Data
 from benchmarks.explainers import EXPLAINERS
 from benchmarks.paper import verdicts
 from benchmarks.paper.csv_files import write_csv
+from benchmarks.paper.explaining import Explanations, TimeLimitError, explain_task, time_limit
 from benchmarks.paper.matrix import verdict_matrix
 from benchmarks.paper.measurements import Key, Measurements, measure, searched
 from benchmarks.paper.result_cache import Cell
@@ -24,8 +25,8 @@ from benchmarks.paper.study import Results
 from benchmarks.paper.tasks import Task, in_turn
 from benchmarks.paper_metrics import search_prefix
 from benchmarks.training import Split, TrainingResult
-from captum_goat.compare.explanation import TimedScores, TimeLimitError, explain, time_limit
-from captum_goat.compare.measures import mean_and_error
+from captum_goat.compare.comparison import mean_and_error
+from captum_goat.compare.measures import explain
 from captum_goat.datasets import ba_2motifs
 from captum_goat.models import GraphClassifier
 
@@ -46,7 +47,7 @@ def task_of(num_graphs: int, wrong: tuple[int, ...] = ()) -> Task:
 def cell_of(name: str, values: Tensor, groups: Tensor | None = None) -> Cell:
     count = len(values)
     nothing = torch.full((count,), torch.nan)
-    explanation = TimedScores([torch.zeros(0)] * count, torch.tensor([0.3, 0.1, 0.2]), 0.05, 0.0, nothing)
+    explanation = Explanations([torch.zeros(0)] * count, torch.tensor([0.3, 0.1, 0.2]), 0.05, nothing)
     coverage = {} if groups is None else {Key("coverage", "leave", "search", "0.7"): groups}
     return Cell(name, explanation, Measurements({KEY: values}, {}, coverage))
 
@@ -246,7 +247,7 @@ def test_explanations_are_those_of_single_graphs(name: str) -> None:
     task = task_of(3)
     explainer = EXPLAINERS[name]()
     told: list[int] = []
-    found = explain(explainer, task.subject(2), advance=told.append)
+    found = explain_task(explainer, task, 2, advance=told.append)
     assert (len(found.scores), sum(told)) == (2, 2)
     pairs = zip(task.graphs[:2], task.predicted, strict=False)
     single = torch.cat([explainer(task.model, graph, target.view(1)) for graph, target in pairs])
@@ -296,3 +297,23 @@ def test_a_graph_that_takes_too_long_is_given_up() -> None:
         pass
     with time_limit(float("inf")):
         pass
+
+
+def test_a_task_whose_first_graph_takes_too_long_is_given_up() -> None:
+    class Slow(type(EXPLAINERS["random"]())):  # type: ignore[misc]
+        def scores(self, model: object, graphs: object) -> Tensor:
+            end = time.process_time() + 5
+            while time.process_time() < end:
+                pass
+            raise AssertionError
+
+    with pytest.raises(TimeLimitError, match=r"one graph with \d+ edges took over 0 s"):
+        explain_task(Slow(), task_of(2), 2, budget=0.02)
+
+
+def test_short_calls_can_be_timed_while_their_time_is_limited() -> None:
+    start, seen = time.perf_counter(), set()
+    with time_limit(60.0):
+        while time.perf_counter() < start + 0.2:
+            seen.add(time.process_time())
+    assert len(seen) > 100

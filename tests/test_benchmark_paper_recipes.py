@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from benchmarks.explainers import EXPLAINERS
+from benchmarks.paper.explaining import Explanations
 from benchmarks.paper.measurements import Key, Measurements
 from benchmarks.paper.options import Options, parse
 from benchmarks.paper.pages.recipes import all_trials, by_task, everywhere, in_words, recipes_page
@@ -31,8 +32,7 @@ from benchmarks.paper.run import run
 from benchmarks.paper.study import Study
 from benchmarks.paper.tasks import Task
 from benchmarks.training import Split, TrainingResult
-from captum_goat.compare.explanation import TimedScores
-from captum_goat.compare.measures import SPARSITIES
+from captum_goat.compare.subject import SPARSITIES
 from captum_goat.models import GraphClassifier
 
 
@@ -47,7 +47,7 @@ def task_of(num_graphs: int, gnn: str = "gin", held_out: bool = True) -> Task:
 def cell_of(name: str, plus: list[float], minus: list[float]) -> Cell:
     """Return a cell with level curves, whose area by their width is their height."""
     count = len(plus)
-    explanation = TimedScores([torch.zeros(0)] * count, torch.ones(1), 0.1, 0.0, torch.full((count,), torch.nan))
+    explanation = Explanations([torch.zeros(0)] * count, torch.ones(1), 0.1, torch.full((count,), torch.nan))
     values = {
         Key(metric, "stay", "fixed", str(sparsity)): torch.tensor(heights)
         for metric, heights in (("fidelity_plus", plus), ("fidelity_minus", minus))

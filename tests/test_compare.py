@@ -14,14 +14,12 @@ from torch_geometric.data import Batch, Data
 
 from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from captum_goat import EdgeMaskedModel
-from captum_goat.compare.comparison import seconds, signed
-from captum_goat.compare.explainers.randomness import seeded
-from captum_goat.compare.measures import verdict
-from captum_goat.compare.subject import chunks
+from captum_goat.compare.comparison import seconds, signed, verdict
+from captum_goat.compare.explainers.graphs import seeded
+from captum_goat.compare.subject import batches
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import (
     area_under_curve,
-    characterization_score,
     fidelity_curve,
     graph_infidelity,
     ground_truth_auc,
@@ -45,7 +43,6 @@ def test_numbers_are_those_of_the_metrics(nodes: Any) -> None:
             "area_plus": curve.plus,
             "area_minus": curve.minus,
             "area_gain": curve.plus - curve.minus,
-            "characterization_score": characterization_score(curve.plus, curve.minus),
         }
         expected = {key: area_under_curve(heights, curve.sparsities, normalize=True) for key, heights in area.items()}
         random = torch.Generator().manual_seed(4)
@@ -177,7 +174,7 @@ def test_skipped_and_failing_explainers() -> None:
     assert comparison.skipped["inapplicable"] == "not for you"
     assert "luck" in comparison.skipped["uninstalled"]
     assert "attention layers" in comparison.skipped["attention"]
-    assert "Pass training_graphs" in comparison.skipped["pg_explainer"]
+    assert "to be fitted. Call fit(model, graphs)" in str(comparison.failed["pg_explainer"])
     text = str(comparison)
     assert "- `broken`: RuntimeError: out of luck" in text
     assert "- `inapplicable`: not for you" in text
@@ -194,9 +191,9 @@ def test_numbers_as_text() -> None:
 
 
 def test_batches_are_of_limited_size() -> None:
-    assert list(chunks(ba_2motifs(100))) == [slice(0, 64), slice(64, 100)]
-    large = Data(edge_index=torch.zeros(2, 15_000, dtype=torch.long))
-    assert list(chunks([large, large])) == [slice(0, 1), slice(1, 2)]
+    assert [part for part, _ in batches(ba_2motifs(100))] == [slice(0, 64), slice(64, 100)]
+    large = Data(edge_index=torch.zeros(2, 15_000, dtype=torch.long), num_nodes=1)
+    assert [batch.num_edges for _, batch in batches([large, large])] == [15_000, 15_000]
 
 
 def test_random_numbers_depend_on_the_seed_alone() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from torch_geometric.data import Batch, Data
 
 from benchmarks.explainers.pyg import PGExplainerOfPyG
 from captum_goat.compare import compare, computation_graphs
+from captum_goat.models import RootClassifier
 
 PAGE = Path(__file__).parents[1] / "docs" / "compare.md"
 WHOLE = Data(x=GRAPHS[0].x, edge_index=GRAPHS[0].edge_index)
@@ -85,13 +85,12 @@ def without(graph: Data, **changes: Any) -> Data:
     [
         ({"model": "gin"}, "Expected a model, torch.nn.Module (got str)"),
         ({"model": make_gnn().train()}, "(got GNN in training mode). Call model.eval()"),
-        ({"model": Weighted().eval()}, "(x, edge_index, edge_weight, batch)). Wrap it"),
         (
-            {"model": Weighted().eval(), "graphs": [without(GRAPHS[0], edge_weight=torch.ones(12))]},
-            "graphs with edge_weight). Explainers do not pass these. Delete them",
+            {"model": Weighted().eval(), "graphs": [without(GRAPHS[0], edge_weight=torch.ones(12)), *GRAPHS[1:]]},
+            "Expected edge_weight, which the model takes, in all graphs or in none (got graph 1 without, others with)",
         ),
-        ({"model": NODES}, "For a node classifier pass one graph and nodes=..., num_hops=..."),
-        ({"model": Wrapped(lambda out: out[:, :1]).eval()}, "(got [5, 1]). One logit z"),
+        ({"model": NODES}, "compare takes it with nodes=... and num_hops=..."),
+        ({"model": Wrapped(lambda out: out[:, 0].sigmoid()).eval()}, "Expected one logit per graph"),
         ({"model": Wrapped(lambda out: (out, 1)).eval()}, "(got tuple)"),
         ({"model": Wrapped(lambda out: out.softmax(1)).eval()}, "got probabilities"),
         (
@@ -102,9 +101,7 @@ def without(graph: Data, **changes: Any) -> Data:
             {"model": LogNodes().eval(), "nodes": [1], "graphs": WHOLE, "num_hops": 2},
             "(got logarithms of probabilities",
         ),
-        ({"model": OtherName().eval()}, "(got OtherName.forward(x, edge_index, graph)). Wrap it"),
-        ({"model": Rest().eval()}, "(got Rest.forward(x, edge_index, rest)). Wrap it"),
-        ({"model": make_gnn()}, "can be called as model(x, edge_index, batch) with these graphs (got RuntimeError: "),
+        ({"model": OtherName().eval()}, "OtherName.forward(x, edge_index, graph), by position (got graph missing)"),
         ({"graphs": WHOLE}, "(got one graph). Pass [graph]"),
         ({"graphs": []}, "Expected one graph or more (got none)"),
         ({"graphs": ["graph"]}, "(got str as graph 0)"),
@@ -131,22 +128,22 @@ def without(graph: Data, **changes: Any) -> Data:
         ({"explainers": (Failing("", ValueError()),)}, "one line without | (got '')"),
         ({"explainers": (Failing("a\n", ValueError()),)}, "one line without | (got 'a\\n')"),
         ({"node_policy": "leave", "nodes": [1], "graphs": WHOLE, "num_hops": 2}, "node_policy='stay' for nodes (got"),
-        (
-            {"training_graphs": [WHOLE], "nodes": [1], "graphs": WHOLE, "num_hops": 2},
-            "(got graph 0 without n_id). Make them with captum_goat.compare.computation_graphs",
-        ),
         ({"nodes": [1.0], "graphs": WHOLE, "num_hops": 2}, "integers or as a mask (got torch.float32)"),
         ({"nodes": ["one"], "graphs": WHOLE, "num_hops": 2}, "integers or as a mask (got ['one'])"),
         ({"nodes": [-1, 0], "graphs": WHOLE, "num_hops": 2}, "Expected nodes from 0 to 4 (got -1 to 0)"),
         ({"nodes": [1], "graphs": WHOLE, "num_hops": 0}, "to be 1 or more (got 0)"),
         ({"nodes": [1], "graphs": WHOLE, "num_hops": 1.5}, "to be 1 or more (got 1.5)"),
-        ({"explainers": (print,)}, "without name, complete, fit)"),
+        ({"explainers": (MODEL,)}, "that returns one score per edge (got an object of GNN)"),
+        ({"reference": "gaot"}, "Expected reference to be one of the explainers, random (got 'gaot')"),
         ({"nodes": [0], "num_hops": 3}, "Expected one graph, torch_geometric.data.Data, and num_hops"),
         ({"nodes": [0], "graphs": WHOLE, "model": NODES}, "(got no num_hops)"),
         ({"nodes": [9], "graphs": WHOLE, "model": NODES, "num_hops": 2}, "Expected nodes from 0 to 4"),
         ({"nodes": [], "graphs": WHOLE, "model": NODES, "num_hops": 2}, "Expected one node or more"),
         ({"nodes": [True, False], "graphs": WHOLE, "model": NODES, "num_hops": 2}, "Expected a mask of 5 nodes"),
-        ({"nodes": [1], "graphs": WHOLE, "model": MODEL, "num_hops": 2}, "one row for each of 5 nodes (got [1, 3])"),
+        (
+            {"nodes": [1], "graphs": WHOLE, "model": MODEL, "num_hops": 2},
+            "for each of 5 nodes (got torch.float32 [1, 3])",
+        ),
         (
             {"nodes": [0, 4], "graphs": Data(x=WHOLE.x, edge_index=WHOLE.edge_index[:, :0] + 1), "num_hops": 2},
             "Expected graphs with edges",
@@ -165,7 +162,7 @@ def test_refusals(wrong: dict[str, Any], message: str) -> None:
         compare(**given)
 
 
-@pytest.mark.parametrize("model", [ByPosition(), pytest.param(Anything(), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", [ByPosition(), Rest(), pytest.param(Anything(), marks=pytest.mark.slow)])
 def test_models_with_other_names_are_called_by_position(model: nn.Module) -> None:
     comparison, expected = compared("goat", "random", model=model.eval()), compared("goat", "random")
     for name in ("goat", "random"):
@@ -205,11 +202,9 @@ def test_sparsities_of_any_kind() -> None:
 def test_learning_from_nodes() -> None:
     data = without(WHOLE, y=torch.zeros(5, dtype=torch.long))
     nodes = data.edge_index[1].unique()[:2]
-    given = {"model": NODES, "graphs": data, "nodes": nodes, "num_hops": 2}
-    assert (
-        "pg_explainer"
-        in compared(PGExplainerOfPyG(), **given, training_graphs=computation_graphs(data, nodes, 2)).scores
-    )
+    explainer = PGExplainerOfPyG(epochs=1)
+    explainer.fit(RootClassifier(NODES), computation_graphs(data, nodes, 2))
+    assert "pg_explainer" in compared(explainer, model=NODES, graphs=data, nodes=nodes, num_hops=2).scores
 
 
 def test_small_differences_are_shown() -> None:
@@ -249,7 +244,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         == len({(row.explainer, row.metric, row.sparsity) for row in comparison.rows})
     )
     assert float(lines[0]["value"]) == pytest.approx(comparison.rows[0].value, rel=1e-3)
-    monkeypatch.setitem(sys.modules, "captum_goat.compare.figures", None)
+    monkeypatch.setattr("captum_goat.compare.comparison.find_spec", lambda name: None)
     assert "fidelity.png" not in comparison.write(tmp_path).read_text(encoding="utf-8")
     assert sorted(path.name for path in tmp_path.glob("*.*")) == ["comparison.csv", "comparison.md"]
 

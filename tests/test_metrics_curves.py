@@ -1,4 +1,4 @@
-"""Curves of fidelities over sparsities, their areas, and the characterization score."""
+"""Curves of fidelities over sparsities, and their areas."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import metrics_oracle as slow
 import pytest
 import torch
 from conftest import make_gnn
-from torch_geometric.explain.metric import characterization_score as pyg_characterization_score
 
 from captum_goat.metrics import (
     area_under_curve,
-    characterization_score,
     fidelity_curve,
     fidelity_minus,
     fidelity_plus,
@@ -38,18 +36,6 @@ def test_curves_and_areas() -> None:
     torch.testing.assert_close(height, torch.tensor(0.7))
 
 
-def test_characterization_by_hand_and_by_pyg() -> None:
-    plus, minus = torch.tensor([0.2, 0.5, 1.0, 0.9]), torch.tensor([0.6, 0.0, 0.0, -0.3])
-    by_hand = torch.tensor([2 / (1 / 0.2 + 1 / 0.4), 2 / (1 / 0.5 + 1), 1.0, 2 / (1 / 0.9 + 1 / 1.3)])
-    torch.testing.assert_close(characterization_score(plus, minus), by_hand)
-    torch.testing.assert_close(characterization_score(plus, minus), pyg_characterization_score(plus, minus))
-    weighted = characterization_score(plus, minus, 0.3, 0.7)
-    torch.testing.assert_close(weighted, pyg_characterization_score(plus, minus, 0.3, 0.7))
-    torch.testing.assert_close(characterization_score(plus, minus, 3, 7), weighted)
-    none = characterization_score(torch.tensor([0.0, -0.5, 0.5, 0.5]), torch.tensor([0.0, 0.0, 1.0, 1.5]))
-    assert torch.equal(none, torch.zeros(4)), "no harmonic mean of what is not above 0"
-
-
 def test_wrong_arguments() -> None:
     graph = slow.random_graph("undirected", 0)
     with pytest.raises(ValueError, match="Expected one sparsity or more"):
@@ -57,5 +43,3 @@ def test_wrong_arguments() -> None:
     for levels in ([0.5], [0.5, 0.5, 0.6], [0.5, 0.4, 0.6]):
         with pytest.raises(ValueError, match="in ascending order"):
             area_under_curve(torch.zeros(3), torch.tensor(levels))
-    with pytest.raises(ValueError, match="Expected weights above 0"):
-        characterization_score(torch.ones(1), torch.zeros(1), 0.0, 1.0)

@@ -1,6 +1,6 @@
 """One adapter per explainer, all with one signature: a model, graphs and their classes in; signed edge scores out.
 
-:data:`EXPLAINERS` has them by name. Each is a class that makes an :class:`EdgeExplainer`; its attributes say what it
+:data:`EXPLAINERS` has them by name. Each is a class that makes an :class:`Explainer`; its attributes say what it
 is::
 
     >>> import torch
@@ -49,7 +49,7 @@ from benchmarks.explainers.sampling import KernelShap, ShapleyValueSampling
 from benchmarks.explainers.search import EdgeSets, LongEdgeSets, RandomEdgeSets
 from benchmarks.explainers.shapley import GUIDED_SHAPLEY, GUIDED_SHAPLEY_MARGIN
 from benchmarks.explainers.subgraphx import SubgraphX
-from captum_goat.compare.explainers.interface import EdgeExplainer, Explainer, ExplainerSkippedError
+from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
 from captum_goat.compare.explainers.standard import (
     EdgeOcclusion,
     GNNExplainer,
@@ -59,7 +59,7 @@ from captum_goat.compare.explainers.standard import (
     Saliency,
 )
 
-__all__ = ["EXPLAINERS", "SLOW", "EdgeExplainer", "Explainer", "ExplainerSkippedError"]
+__all__ = ["EXPLAINERS", "SLOW", "Explainer", "ExplainerSkippedError"]
 
 # Too slow for more than a sample of the graphs.
 SLOW = frozenset(kind.name for kind in (ShapleyValueSampling, KernelShap, GraphMaskOfPyG, SubgraphX))

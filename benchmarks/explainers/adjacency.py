@@ -7,6 +7,8 @@ presence of an edge counts nowhere but in its messages, and the two are the same
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from captum.attr import Attribution
 from torch import Tensor
 from torch.nn import Module
@@ -27,7 +29,7 @@ from captum_goat.tracking import UnsupportedModelError
 class Deletion(Explainer):
     """Base class of methods at the adjacency: skip models whose output without an edge is unknown."""
 
-    def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
+    def __call__(self, model: Module, data: Data | Batch, target: Tensor | Sequence[int] | int) -> Tensor:
         """Explain a class of every graph."""
         try:
             return super().__call__(model, data, target)

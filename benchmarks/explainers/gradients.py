@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from benchmarks.explainers.relu_modules import WithReLUModules
-from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
-from captum_goat.compare.explainers.randomness import seeded
+from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets, seeded
 from captum_goat.compare.explainers.standard import MaskGradients
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch_geometric.data import Data
 
 from captum_goat.compare.explainers.graphs import Graphs
 
@@ -23,9 +24,9 @@ def repeat_graphs(graphs: Graphs, count: int) -> Graphs:
     """
     copy = torch.arange(count, device=graphs.x.device)
     nodes = graphs.x.size(0)
-    return Graphs(
-        graphs.x.repeat(count, 1),
-        graphs.edge_index.repeat(1, count) + (copy * nodes).repeat_interleave(graphs.num_edges),
-        graphs.batch.repeat(count) + (copy * len(graphs.target)).repeat_interleave(nodes),
-        graphs.target.repeat(count),
+    data = Data(
+        x=graphs.x.repeat(count, 1),
+        edge_index=graphs.edge_index.repeat(1, count) + (copy * nodes).repeat_interleave(graphs.num_edges),
+        batch=graphs.batch.repeat(count) + (copy * len(graphs.target)).repeat_interleave(nodes),
     )
+    return Graphs(data, graphs.target.repeat(count))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,9 +15,8 @@ from torch_geometric.nn import MessagePassing
 
 from benchmarks.explainers.training_sample import sample_graphs
 from captum_goat.compare.explainers import interface
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.explainers.graphs import Graphs, seeded
 from captum_goat.compare.explainers.interface import ExplainerSkippedError, own_copy
-from captum_goat.compare.explainers.randomness import seeded
 from captum_goat.compare.explainers.standard import edge_mask, pyg_explainer, self_loops_last
 
 
@@ -111,7 +109,7 @@ class GraphMaskOfPyG(interface.Explainer):
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the means of the gates' log-odds."""
-        model, graphs = model.float(), replace(graphs, x=graphs.x.float())  # as PyG's own weights are
+        model, graphs = model.float(), graphs.changed(x=graphs.x.float())  # as PyG's own weights are
         layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
         _tell_widths(model, layers, graphs)
         with seeded(graphs.seed(self.seed)):
@@ -161,7 +159,7 @@ class AttentionOfPyG(interface.Explainer):
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the coefficients."""
         try:
-            return edge_mask(pyg_explainer(model, AttentionExplainer(), "model"), graphs)
+            return edge_mask(pyg_explainer(model, AttentionExplainer(), explanation_type="model"), graphs)
         except ValueError as error:
             if "attention coefficients" not in str(error):
                 raise

@@ -29,11 +29,10 @@ from benchmarks.explainers.growth import (
 )
 from benchmarks.explainers.growth_networks import Locator, Policy
 from benchmarks.explainers.training_sample import sample_graphs
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.explainers.graphs import Graphs, seeded
 from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError, own_copy
-from captum_goat.compare.explainers.randomness import seeded
 from captum_goat.metrics.counted_edges import position_in_graph, sums
-from captum_goat.metrics.reduced_graphs import reads_roots
+from captum_goat.models import RootClassifier
 
 AT_ONCE = 25  # graphs to learn from in one step
 SMALLEST = 4  # nodes of the random sets that the policy starts by imitating
@@ -64,7 +63,7 @@ class Scene(NamedTuple):
         """Prepare graphs: subgraphs start at the classified nodes, or else at any node with neighbours."""
         near, (_, nodes) = Neighbours.of(graphs), _outputs(model, graphs)
         whole = _pooled(model, nodes, graphs)
-        may_seed = _roots(graphs) if reads_roots(model) else near.number > 0
+        may_seed = _roots(graphs) if isinstance(model, RootClassifier) else near.number > 0
         return cls(graphs, near, torch.cat([nodes, whole[graphs.batch]], dim=1), whole, may_seed)
 
     def start(self, liking: Tensor) -> Growth:
@@ -232,7 +231,7 @@ class RGExplainer(Explainer):
         """Return the losses ``[G]`` of one subgraph of each graph."""
         graphs, whole = scene.graphs, scene.whole
         kept = growth.inside[graphs.edge_index].all(dim=0)
-        left = replace(graphs, edge_index=graphs.edge_index[:, kept])
+        left = graphs.changed(edge_index=graphs.edge_index[:, kept])
         logits, nodes = _outputs(model, left)
         moved = torch.linalg.norm(_pooled(model, nodes, left) - whole, dim=1)
         unlike = moved / torch.linalg.norm(whole, dim=1).clamp(min=1e-6)
@@ -271,7 +270,7 @@ def _roots(graphs: Graphs) -> Tensor:
 
 def _pooled(model: Module, nodes: Tensor, graphs: Graphs) -> Tensor:
     """Return the embeddings of graphs ``[G, D]``, given those of their nodes."""
-    if reads_roots(model):
+    if isinstance(model, RootClassifier):
         return nodes[_roots(graphs)]
     mean: Tensor = global_mean_pool(nodes, graphs.batch, len(graphs.target))
     return mean

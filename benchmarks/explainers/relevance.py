@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -57,7 +56,7 @@ class GNNLRP(Explainer):
         """Return the relevance of all graphs' edges."""
         mask = torch.ones(1, graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device, requires_grad=True)
         scale = torch.ones((), dtype=graphs.x.dtype, device=graphs.x.device, requires_grad=True)
-        scaled = replace(graphs, x=graphs.x * scale)
+        scaled = graphs.changed(x=graphs.x * scale)
         value = MaskedTargets(RelevanceModel(model, self.gamma), scaled)(mask)
         (from_inputs,) = torch.autograd.grad(value.sum(), scale, create_graph=True)
         (relevance,) = torch.autograd.grad(from_inputs, mask)

@@ -15,9 +15,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Data
 
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.explainers.graphs import Graphs, seeded
 from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
-from captum_goat.compare.explainers.randomness import seeded
 
 _FOLDER = "captum_goat_dig_xgraph_method"  # the folder of the package's methods, under a name of our own
 _ADVICE = "Install it without its dependencies: pip install --no-deps dive-into-graphs && pip install rdkit"

@@ -17,7 +17,7 @@ from benchmarks.paper_metrics import (
     explanation_embeddings,
     search_prefix,
 )
-from captum_goat.compare.measures import SPARSITIES
+from captum_goat.compare.subject import SPARSITIES
 from captum_goat.metrics import (
     area_under_curve,
     fidelity_curve,

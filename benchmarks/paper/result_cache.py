@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.paper.explaining import Explanations
 from benchmarks.paper.measurements import Key, Measurements
 from benchmarks.paper.options import Options
 from benchmarks.paper.tasks import Task
 from benchmarks.trained_weights import fingerprint
-from captum_goat.compare.explanation import TimedScores
 from captum_goat.runs.digests import digest_of
 
 EXPLANATION_FORMAT = 5  # to be raised when explaining changes, so that older results are not taken for those of today
@@ -34,7 +34,7 @@ class Cell:
     """
 
     explainer: str
-    explanation: TimedScores | None
+    explanation: Explanations | None
     measurements: Measurements
     skipped: str = ""
 
@@ -58,17 +58,17 @@ class Store:
         self.budget = options.budget
         self.device = options.device
 
-    def read_explanation(self, explainer: str, wanted: int) -> TimedScores | None:
+    def read_explanation(self, explainer: str, wanted: int) -> Explanations | None:
         """Return an explanation, or ``None`` if there is none of so many graphs, or of as many as time allows."""
         file = self._read(explainer, "explanation", EXPLANATION_FORMAT)
         if file is None or file["threads"] != torch.get_num_threads() or file.get("device", "cpu") != self.device:
             return None
-        explanation = TimedScores(**file["content"])
+        explanation = Explanations(**file["content"])
         count = len(explanation.scores)
         out_of_time = count < wanted <= file["wanted"] and file["budget"] >= self.budget
         return explanation if count == wanted or out_of_time else None
 
-    def write_explanation(self, explainer: str, timed_scores: TimedScores, wanted: int) -> None:
+    def write_explanation(self, explainer: str, timed_scores: Explanations, wanted: int) -> None:
         """Keep an explanation, and of how many graphs it was asked for."""
         more: dict[str, int | str] = {"wanted": wanted, "threads": torch.get_num_threads(), "device": self.device}
         self._write(explainer, "explanation", EXPLANATION_FORMAT, _contents(timed_scores), **more)
@@ -113,7 +113,7 @@ class Store:
         unfinished.replace(path)  # a file appears when it is whole
 
 
-def _contents(record: TimedScores | Measurements) -> dict[str, Any]:
+def _contents(record: Explanations | Measurements) -> dict[str, Any]:
     return {entry.name: getattr(record, entry.name) for entry in fields(record)}
 
 

@@ -16,7 +16,7 @@ from benchmarks.paper.measurements import Key, original_embeddings
 from benchmarks.paper.result_cache import Cell
 from benchmarks.paper.tasks import Task
 from benchmarks.paper_metrics import discriminability, stability
-from captum_goat.compare.measures import mean_and_error
+from captum_goat.compare.comparison import mean_and_error
 
 REFERENCE = "goat"
 PER_CLASS = ("area_gain",)  # of which the table has a row for each class, too

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import Module
-from torch_geometric.data import Batch, Data
 
-from benchmarks.explainers import EXPLAINERS, SLOW, EdgeExplainer, ExplainerSkippedError
+from benchmarks.explainers import EXPLAINERS, SLOW, ExplainerSkippedError
+from benchmarks.paper.explaining import Explanations, TimeLimitError, explain_task
 from benchmarks.paper.measurements import Measurements, measure
 from benchmarks.paper.options import Options, parse
 from benchmarks.paper.progress import bar
@@ -22,7 +19,7 @@ from benchmarks.paper.report import write_report
 from benchmarks.paper.result_cache import Cell, Store
 from benchmarks.paper.study import Study
 from benchmarks.paper.tasks import Task, load_task
-from captum_goat.compare.explanation import ExplainerTooSlowError, TimedScores, explain, make_explainer
+from captum_goat.compare.explainers import make_explainer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -102,8 +99,8 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
             measurements = measure(task, scores, len(explanation.scores), options.seed)
             store.write_measurements(name, measurements, scores)
         return Cell(name, explanation, measurements)
-    except ExplainerSkippedError as error:
-        if isinstance(error, ExplainerTooSlowError):
+    except (ExplainerSkippedError, TimeLimitError) as error:
+        if isinstance(error, TimeLimitError):
             store.write_given_up(name, str(error))
         return Cell(name, None, Measurements(), str(error))
     except Exception as error:
@@ -113,28 +110,9 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
         return Cell(name, None, Measurements(), f"failed: {type(error).__name__}: {message}")
 
 
-def _explained(task: Task, name: str, wanted: int, options: Options) -> TimedScores:
+def _explained(task: Task, name: str, wanted: int, options: Options) -> Explanations:
     with bar(f"{task.dataset} {task.gnn} {name}", wanted, "graph", options.progress) as progress:
-        explainer: EdgeExplainer = make_explainer(EXPLAINERS[name], options.seed)
-        if task.device != "cpu":
-            explainer = Synchronized(explainer)
-        timed = explain(explainer, task.subject(wanted), options.budget, progress.update)
+        explainer = make_explainer(EXPLAINERS[name], options.seed)
+        timed = explain_task(explainer, task, wanted, options.budget, progress.update)
     scores, error = [score.cpu() for score in timed.scores], timed.completeness_error.cpu()
     return replace(timed, scores=scores, completeness_error=error)
-
-
-class Synchronized:
-    """An explainer that returns when the GPU has finished, so that times are those of the work."""
-
-    def __init__(self, explainer: EdgeExplainer) -> None:
-        self.explainer = explainer
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.explainer, name)
-
-    def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
-        """Explain, and wait for the device of the scores."""
-        scores = self.explainer(model, data, target)
-        if scores.is_cuda:
-            torch.cuda.synchronize(scores.device)
-        return scores

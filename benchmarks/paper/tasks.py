@@ -54,7 +54,7 @@ class Task:
 
     def subject(self, count: int) -> Subject:
         """Return the first graphs as explainers are given them, with the predicted classes as targets."""
-        return Subject(self.model, self.graphs[:count], self.training_graphs, self.predicted[:count].to(self.device))
+        return Subject(self.model, self.graphs[:count], self.predicted[:count].to(self.device))
 
     @property
     def correct(self) -> Tensor:

@@ -11,7 +11,8 @@ from torch.nn.functional import one_hot
 from torch_geometric.data import Batch, Data
 
 from captum_goat.metrics.counted_edges import check_selected, graph_of_nodes, number_of_graphs
-from captum_goat.metrics.reduced_graphs import NodePolicy, output_of, reads_roots
+from captum_goat.metrics.reduced_graphs import NodePolicy, output_of
+from captum_goat.models import RootClassifier
 
 
 def explanation_embeddings(
@@ -108,7 +109,7 @@ def _one_row_per_graph(output: Any, model: Module, data: Data | Batch, layer: st
     if isinstance(output, Tensor) and output.dim() >= 2:
         if len(output) in rows:
             return output[:graphs].detach().flatten(1)
-        if reads_roots(model) and len(output) == data.num_nodes:
+        if isinstance(model, RootClassifier) and len(output) == data.num_nodes:
             batch = graph_of_nodes(data)
             position = torch.arange(len(batch), device=batch.device)
             roots = position.new_full((graphs,), len(batch)).scatter_reduce_(0, batch, position, "amin")

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
-from captum_goat.metrics import Measure, NodePolicy
+from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.counted_edges import CountedEdges, check_scores
 from captum_goat.metrics.reduced_graphs import Prediction
 
@@ -47,7 +47,6 @@ def search_prefix(
     *,
     shortest: int = 1,
     enough: float | None = None,
-    measure: Measure = "probability",
 ) -> Prefix:
     r"""Choose in every graph the prefix of the ranked edges with the largest difference of fidelities.
 
@@ -68,7 +67,6 @@ def search_prefix(
         sparsity: The least sparsity, which is that of the longest prefix.
         target: As for :func:`~captum_goat.metrics.fidelity_plus`.
         node_policy: As for :func:`~captum_goat.metrics.fidelity_plus`.
-        measure: As for :func:`~captum_goat.metrics.fidelity_plus`.
         shortest: The length of the shortest prefix; graphs with fewer edges to choose have all of these.
         enough: A difference above which a graph's search ends; ``None`` for a full search.
 
@@ -92,7 +90,7 @@ def search_prefix(
     if shortest < 1:
         raise ValueError(f"Expected the shortest prefix to have one edge or more (got {shortest}).")
     edges, scores = CountedEdges.of(data), check_scores(scores, data)
-    prediction = Prediction.of(model, data, target, node_policy, measure)
+    prediction = Prediction.of(model, data, target, node_policy)
     ranks, longest = edges.ranks(scores), edges.budget(sparsity)
     first = longest.clamp(max=shortest)
     length, open_graphs = first.clone(), torch.ones_like(first, dtype=torch.bool)

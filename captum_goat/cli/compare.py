@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
+from captum.attr import Attribution
 from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.cli.options import add_choice_of_nodes, load_sources, only_graph, positive, target_type
 from captum_goat.cli.saved_files import find_class
-from captum_goat.compare.explainers import EXPLAINERS, EdgeExplainer
-from captum_goat.compare.measures import SPARSITIES
+from captum_goat.compare.explainers import EXPLAINERS
 from captum_goat.compare.run import BUDGET, DEFAULT, compare
+from captum_goat.compare.subject import SPARSITIES
 from captum_goat.inputs.node_selection import node_numbers
 
 # Graphs and no nodes, or one graph and nodes of it; and their labels.
@@ -85,15 +86,15 @@ def _check_folder(folder: Path | None) -> None:
             raise ValueError(f"Expected a folder for --out (got {part}, which is a file).")
 
 
-def _explainer(name: str) -> str | EdgeExplainer:
-    """Return the name of an explainer, or an object of the user's own class."""
+def _explainer(name: str) -> Any:
+    """Return the name of an explainer, a class of Captum, or an object of the user's own class."""
     if ":" not in name:
         return name
     try:
-        made: EdgeExplainer = find_class(name)()
+        own = find_class(name)
+        return own if issubclass(own, Attribution) else own()
     except TypeError as error:
         raise ValueError(f"Expected {name} as a class that can be called without arguments (got: {error}).") from error
-    return made
 
 
 def _some_graphs(options: argparse.Namespace, graphs: Sequence[Data]) -> Chosen:

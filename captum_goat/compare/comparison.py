@@ -6,30 +6,46 @@ import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
+from importlib.util import find_spec
+from itertools import cycle
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation
 
-from captum_goat.compare.explanation import TimedScores
-from captum_goat.compare.measures import LESS_IS_BETTER, TINY, Key, Verdict, mean_and_error, verdict
+from captum_goat.compare.measures import Key, TimedScores
 from captum_goat.metrics import NodePolicy
 from captum_goat.report import write_report
 
 ROUNDING = 1e-6  # of sparsities
-LEAST_SECONDS = 0.01  # of fitting: less is not shown
+DECISIVE = 2.0  # standard errors
+TINY = 0.0005  # smaller than what three digits show
 EMPTY = "-"
+Verdict: TypeAlias = Literal["better", "alike", "worse"]
+# Of all other metrics, more is better.
+LESS_IS_BETTER = {
+    "fidelity_minus",
+    "area_minus",
+    "robust_fidelity_minus",
+    "infidelity",
+    "completeness_error",
+    "largest_completeness_error",
+    "seconds_alone",
+    "seconds_in_batch",
+}
+MARKERS = "osv^<>DPX*h"  # matplotlib has ten colours: both together tell more lines apart
+PANELS = (("fidelity_plus", "fid+ (more is better)"), ("fidelity_minus", "fid- (less is better)"))
 LEGEND = """fid+: how far the probability of the class drops without the edges with the highest scores (more is better).
 fid-: how far it drops if only these edges are left (less is better). Gain: fid+ minus fid-. All are means over the
 sparsities, the shares of edges that are not among the highest. Better, worse: on the same graphs, the gain differs from
 the reference's by more than two standard errors. Robust gain: the same if only a few random edges of those are removed.
-Characterization: the harmonic mean of fid+ and 1 - fid-. AUC: how well scores tell the true edges from the others.
-Infidelity: how badly scores predict the change of the logit when random messages are lost, with scores multiplied by
-the factor that fits best (less is better). Completeness error: the largest difference between the sum of the scores and
-the change of the logit, for explainers whose scores are meant to add up to it."""
+AUC: how well scores tell the true edges from the others. Infidelity: how badly scores predict the change of the logit
+when random messages are lost, with scores multiplied by the factor that fits best (less is better). Completeness error:
+the largest difference between the sum of the scores and the change of the logit, for explainers whose scores are meant
+to add up to it."""
 
 
 @dataclass(frozen=True)
@@ -146,12 +162,9 @@ class Comparison:
             writer.writerow(field.name for field in fields(ComparisonRow))
             writer.writerows([_csv_cell(value) for value in astuple(row)] for row in self.rows)
         sections = ["# Explainers compared", str(self), LEGEND]
-        try:
-            from captum_goat.compare.figures import draw_curves
-        except ImportError:  # matplotlib is not installed
-            pass
-        else:
-            sections.append(f"![fid+ and fid- over sparsities]({draw_curves(self, folder / 'fidelity.png').name})")
+        if find_spec("matplotlib") is not None:
+            _draw_curves(self, folder / "fidelity.png")
+            sections.append("![fid+ and fid- over sparsities](fidelity.png)")
         path = folder / "comparison.md"
         path.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
         return path
@@ -196,38 +209,50 @@ def rows_of(
     yield ComparisonRow(name, "seconds_alone", "", float(alone.median()), error, n)
     if not math.isnan(explanation.seconds_in_batch):
         yield ComparisonRow(name, "seconds_in_batch", "", explanation.seconds_in_batch, n=len(explanation.scores))
-    yield ComparisonRow(name, "seconds_to_fit", "", explanation.seconds_to_fit)
+
+
+def mean_and_error(values: Tensor) -> tuple[float, float, int]:
+    r"""Return the mean, its standard error :math:`s / \sqrt n` and the number of values, ignoring nan."""
+    values = values[~values.isnan()].double()
+    n = len(values)
+    if n == 0:
+        return math.nan, math.nan, 0
+    return float(values.mean()), float(values.std() / math.sqrt(n)) if n > 1 else math.nan, n
+
+
+def verdict(metric: str, difference: float, error: float) -> Verdict | Literal[""]:
+    """Return whether a paired difference to the reference exceeds two standard errors and shows in three digits."""
+    if math.isnan(difference) or math.isnan(error):
+        return ""
+    if abs(difference) <= max(TINY, DECISIVE * error):
+        return "alike"
+    return "better" if (difference > 0) != (metric in LESS_IS_BETTER) else "worse"
 
 
 def _tables(comparison: Comparison, names: Sequence[str]) -> list[str]:
-    def column(metric: str, formatted: Callable[[float], str]) -> list[str]:
+    def column(metric: str, formatted: Callable[[ComparisonRow], str] = lambda row: number(row.value)) -> list[str]:
         rows = (comparison.get(name, metric) for name in names)
-        return [EMPTY if row is None else formatted(row.value) for row in rows]
-
-    def of_gain(formatted: Callable[[ComparisonRow], str]) -> list[str]:
-        rows = (comparison.get(name, "area_gain") for name in names)
         return [EMPTY if row is None else formatted(row) for row in rows]
 
-    significant = "{:.2g}".format
     fidelities = {
         "explainer": [f"`{name}`" for name in names],
-        "fid+": column("area_plus", number),
-        "fid-": column("area_minus", number),
-        "gain": column("area_gain", number),
-        f"gain - `{comparison.reference}`'s": of_gain(lambda row: signed(row.difference, row.difference_error)),
-        "verdict": of_gain(lambda row: row.verdict or EMPTY),
+        "fid+": column("area_plus"),
+        "fid-": column("area_minus"),
+        "gain": column("area_gain"),
+        f"gain - `{comparison.reference}`'s": column(
+            "area_gain", lambda row: signed(row.difference, row.difference_error)
+        ),
+        "verdict": column("area_gain", lambda row: row.verdict or EMPTY),
         "graphs": [str(len(comparison.scores[name])) for name in names],
     }
     others = {
         "explainer": fidelities["explainer"],
-        "robust gain": column("robust_gain", number),
-        "characterization": column("characterization_score", number),
-        "AUC": column("ground_truth_auc", number),
-        "infidelity": column("infidelity", significant),
-        "completeness error": column("largest_completeness_error", significant),
-        "time alone": column("seconds_alone", seconds),
-        "in batches": column("seconds_in_batch", seconds),
-        "to fit": column("seconds_to_fit", lambda value: seconds(value) if value >= LEAST_SECONDS else EMPTY),
+        "robust gain": column("robust_gain"),
+        "AUC": column("ground_truth_auc"),
+        "infidelity": column("infidelity", lambda row: f"{row.value:.2g}"),
+        "completeness error": column("largest_completeness_error", lambda row: f"{row.value:.2g}"),
+        "time alone": column("seconds_alone", lambda row: seconds(row.value)),
+        "in batches": column("seconds_in_batch", lambda row: seconds(row.value)),
     }
     return [_table(fidelities), _table(others)]
 
@@ -267,3 +292,28 @@ def signed(difference: float, error: float) -> str:
 
 def _csv_cell(value: Any) -> Any:
     return "" if value != value else f"{value:.6g}" if isinstance(value, float) else value  # nan is not itself
+
+
+def _draw_curves(comparison: Comparison, path: Path) -> None:
+    """Draw the mean fidelities of all explainers with their standard errors, and write them as a PNG file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 3.6), layout="constrained")
+    axes = figure.subplots(1, len(PANELS))
+    for axis, (metric, title) in zip(axes, PANELS, strict=True):
+        for name, marker in zip(comparison.scores, cycle(MARKERS), strict=False):
+            style: dict[str, Any] = {"linewidth": 1.0, "marker": marker, "markersize": 4}
+            if name == comparison.reference:
+                style |= {"color": "black", "linewidth": 2.2, "zorder": 5}
+            rows = [comparison.get(name, metric, sparsity) for sparsity in comparison.sparsities]
+            points = [(float(row.sparsity), row.value, row.error) for row in rows if row is not None]
+            sparsities, means, errors = zip(*points, strict=True) if points else ((), (), ())
+            axis.errorbar(sparsities, means, errors, label=name, capsize=2, **style)
+        axis.set_title(title, fontsize=9)
+        axis.set_xlabel("sparsity", fontsize=8)
+        axis.set_xticks(comparison.sparsities)
+        axis.tick_params(labelsize=8)
+        axis.grid(alpha=0.3)
+    if comparison.scores:
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
+    figure.savefig(path, dpi=80)

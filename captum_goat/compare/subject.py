@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,26 +12,30 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
+from captum_goat.inputs.arguments import signature_of
 from captum_goat.inputs.node_selection import node_numbers
+from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.counted_edges import description, edges_of
-from captum_goat.metrics.reduced_graphs import class_per_graph, refuse_probabilities
+from captum_goat.metrics.reduced_graphs import class_per_graph, logits_of, model_arguments, of_two_classes
 from captum_goat.models import RootClassifier
 
+SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9)
 MAX_GRAPHS = 64  # in one batch
 MAX_EDGES = 20_000  # in one batch; infidelity makes copies of it
-ARGUMENTS = ("x", "edge_index", "batch")
 RELATIVE, ABSOLUTE = 1e-3, 1e-4  # tolerances where outputs of a node are compared
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, graphs, and the class of each graph to explain."""
+    """A model, graphs, the class of each graph to explain, and how explanations are measured."""
 
-    model: Module  # in evaluation mode, called as model(x, edge_index, batch)
+    model: Module  # in evaluation mode
     graphs: list[Data]
-    training_graphs: list[Data]  # for explainers that have to learn
     target: Tensor  # the class of each graph, [G]
     notes: tuple[str, ...] = ()  # for the user
+    sparsities: tuple[float, ...] = SPARSITIES  # shares of edges that are not selected, in ascending order
+    node_policy: NodePolicy = "stay"
+    seed: int = 0  # of explainers, robust fidelities and infidelity
 
     @classmethod
     def of(
@@ -42,121 +45,53 @@ class Subject:
         target: Tensor | Sequence[int] | int | None = None,
         nodes: Tensor | Sequence[int] | None = None,
         num_hops: int | None = None,
-        training_graphs: Iterable[Data] = (),
     ) -> Subject:
-        """Check and copy the arguments of :func:`~captum_goat.compare.compare`."""
-        _check_model(model)
-        notes: tuple[str, ...] = ()
+        """Check and copy the model and graphs of :func:`~captum_goat.compare.compare`."""
+        if not isinstance(model, Module):
+            raise ValueError(f"Expected a model, torch.nn.Module (got {type(model).__name__}).")
+        training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
+        if training:
+            got = f"{training[0]} in training mode"
+            raise ValueError(f"Expected a model in evaluation mode (got {got}). Call model.eval() first.")
+        own, notes = deepcopy(model).eval(), []  # in PyG 2.6 a copy of its Linear layer is in training mode
         if nodes is None:
-            sequence = _sequence(graphs)
-            plain = [_plain(graph, index) for index, graph in enumerate(sequence)]
-            _check_signature(model, sequence[0])
-            model = _copy(model)
+            checked = _checked(own, _sequence(graphs))
         else:
-            model, plain, notes = _of_nodes(model, graphs, nodes, num_hops)
-        training = list(training_graphs)
-        missing = [index for index, graph in enumerate(training) if nodes is not None and "n_id" not in graph]
-        if missing:
-            raise ValueError(
-                f"Expected training_graphs for nodes=... to be computation graphs (got graph {missing[0]} without "
-                "n_id). Make them with captum_goat.compare.computation_graphs(data, nodes, num_hops)."
-            )
-        logits = logits_of(model, plain)
-        classes = logits.argmax(dim=1)
-        if target is not None:
-            classes = class_per_graph(torch.as_tensor(target), logits).clone()
-        if not all("edge_label" in graph for graph in plain):
-            plain = [Data(x=graph.x, edge_index=graph.edge_index) for graph in plain]
-        return cls(model, plain, [_plain(graph, index) for index, graph in enumerate(training)], classes, notes)
+            whole, roots, cut = _of_nodes(graphs, nodes, num_hops)
+            takes_graph = len(model_arguments(own, whole)) == 1
+            own = _GraphRootClassifier(own) if takes_graph else RootClassifier(own)
+            checked = _checked(own, cut)
+            notes = _differences(own, checked, whole, roots)
+        logits = torch.cat([of_two_classes(logits_of(own, batch)) for _, batch in batches(checked)])
+        classes = logits.argmax(dim=1) if target is None else class_per_graph(target, logits).clone()
+        return cls(own, checked, classes, tuple(notes))
 
     def copied(self) -> Subject:
         """Return a copy, which an explainer may change."""
-        return replace(
-            self,
-            model=_copy(self.model),
-            graphs=[graph.clone() for graph in self.graphs],
-            training_graphs=[graph.clone() for graph in self.training_graphs],
-            target=self.target.clone(),
-        )
+        graphs = [graph.clone() for graph in self.graphs]
+        return replace(self, model=deepcopy(self.model).eval(), graphs=graphs, target=self.target.clone())
 
 
-def _check_model(model: Any) -> None:
-    if not isinstance(model, Module):
-        raise ValueError(f"Expected a model, torch.nn.Module (got {type(model).__name__}).")
-    training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
-    if training:
-        got = f"{training[0]} in training mode"
-        raise ValueError(f"Expected a model in evaluation mode (got {got}). Call model.eval() first.")
+class _GraphRootClassifier(RootClassifier):
+    """The same for a model that is called with the graph."""
+
+    def forward(self, data: Data) -> Tensor:  # type: ignore[override]
+        return self.of_roots(self.model(data), data.batch)
 
 
-def _copy(model: Module) -> Module:
-    return deepcopy(model).eval()  # in PyG 2.6 a copy of its Linear layer is in training mode
-
-
-def _check_signature(model: Module, graph: Data, *, with_batch: bool = True) -> None:
-    """Raise ValueError if a model takes other arguments than explainers pass, or takes them in another order."""
-    names = list(inspect.signature(model.forward).parameters)
-    expected = _call(3 if with_batch else 2)
-    signature = f"{type(model).__name__}.forward({', '.join(names)})"
-    others = [name for name in names if name not in ARGUMENTS and name in graph]
-    if others:
-        raise ValueError(
-            f"Expected a model that is called as {expected} (got {signature}, and graphs with {', '.join(others)}). "
-            "Explainers do not pass these. Delete them from the graphs to compare on the model without them."
-        )
-    by_name = "batch" in names or ("x" in names and "edge_index" in names)
-    if with_batch and by_name and len(names) > 2 and names[2] != "batch":
-        raise ValueError(
-            f"Expected a model that is called as {expected} (got {signature}). Wrap it in a module that is."
-        )
-
-
-def _call(count: int) -> str:
-    return f"model({', '.join(ARGUMENTS[:count])})"
-
-
-@torch.no_grad()
-def logits_of(model: Module, graphs: Sequence[Data], *, of_nodes: bool = False) -> Tensor:
-    """Return a model's logits, computed in batches of limited size: one row per graph, or per node of all graphs."""
-    logits = []
-    for part in chunks(graphs):
-        batch = Batch.from_data_list(list(graphs[part]))
-        call, count, rows = _call(2), batch.num_nodes, "nodes"
-        if not of_nodes:
-            call, count, rows = _call(3), batch.num_graphs, "graphs"
-        try:
-            output = model(batch.x, batch.edge_index, *(() if of_nodes else (batch.batch,)))
-        except Exception as error:  # whatever a user's model raises
-            got = f"{type(error).__name__}: {error}"
-            raise ValueError(f"Expected a model that can be called as {call} with these graphs (got {got}).") from error
-        shape = list(output.shape) if isinstance(output, Tensor) else []
-        if len(shape) != 2 or shape[0] != count or shape[1] < 2:
-            advice = "One logit z [G, 1] for two classes becomes torch.cat([torch.zeros_like(z), z], dim=1)."
-            if not of_nodes and len(shape) == 2 and shape[0] == batch.num_nodes:
-                advice = "For a node classifier pass one graph and nodes=..., num_hops=..."
-            raise ValueError(
-                f"Expected logits [{count}, C] of two or more classes from {call}, one row for each of {count} {rows} "
-                f"(got {shape or type(output).__name__}). {advice}"
-            )
-        logits.append(output)
-    joined = torch.cat(logits)
-    refuse_probabilities(joined)
-    return joined
-
-
-def chunks(graphs: Sequence[Data]) -> Iterator[slice]:
-    """Split a sequence of graphs into slices of limited size, of one graph or more each."""
+def batches(graphs: Sequence[Data]) -> Iterator[tuple[slice, Batch]]:
+    """Split a sequence of graphs into batches of limited size, of one graph or more each."""
     first, edges = 0, 0
     for index, graph in enumerate(graphs):
         if index > first and (index - first == MAX_GRAPHS or edges + graph.num_edges > MAX_EDGES):
-            yield slice(first, index)
+            yield slice(first, index), Batch.from_data_list(list(graphs[first:index]))
             first, edges = index, 0
         edges += graph.num_edges
     if first < len(graphs):
-        yield slice(first, len(graphs))
+        yield slice(first, len(graphs)), Batch.from_data_list(list(graphs[first:]))
 
 
-def _sequence(graphs: Any) -> Sequence[Data]:
+def _sequence(graphs: Any) -> list[Data]:
     if isinstance(graphs, Batch):
         return list(graphs.to_data_list())
     if isinstance(graphs, Data):
@@ -170,32 +105,49 @@ def _sequence(graphs: Any) -> Sequence[Data]:
     return sequence
 
 
+def _checked(model: Module, graphs: Sequence[Data]) -> list[Data]:
+    """Return copies of graphs with the attributes that the model and the metrics need."""
+    checked = [_plain(graph, index) for index, graph in enumerate(graphs)]
+    inner = model.model if isinstance(model, RootClassifier) else model
+    named = [name for name in signature_of(inner).parameters if any(name in graph for graph in checked)]
+    missing = [(index, name) for index, graph in enumerate(checked) for name in named if name not in graph]
+    if missing:
+        index, name = missing[0]
+        got = f"got graph {index} without, others with"
+        raise ValueError(f"Expected {name}, which the model takes, in all graphs or in none ({got}).")
+    everything = list(checked[0].keys())
+    wanted = [*named, "x", "edge_index", "edge_label"] if "edge_index" in named else everything
+    shared = [name for name in everything if name in wanted and all(name in graph for graph in checked)]
+    return [Data(**{name: graph[name] for name in shared}) for graph in checked]
+
+
 def _plain(graph: Any, index: int) -> Data:
-    """Return a graph with only the attributes that explainers and metrics need."""
+    """Return a copy of a graph that explainers can use, or raise ValueError."""
     if not isinstance(graph, Data):
         raise ValueError(f"Expected graphs, torch_geometric.data.Data (got {type(graph).__name__} as graph {index}).")
-    x = graph.x
+    x, edge_index = graph.x, edges_of(graph)
     if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
         raise ValueError(f"Expected floating-point node features x [N, F] (got {description(x)} in graph {index}).")
-    edge_index = edges_of(graph)
     if not edge_index.size(1):
         raise ValueError(
             f"Expected graphs with edges (got none in graph {index}). Pass those for which graph.num_edges > 0."
         )
-    tensors = {"x": x.detach(), "edge_index": edge_index}
-    if "edge_label" in graph:
-        label = tensors["edge_label"] = graph.edge_label
-        if not isinstance(label, Tensor) or label.dtype != torch.bool or label.shape != edge_index.shape[1:]:
-            raise ValueError(
-                f"Expected edge_label, the ground truth, as bool [E] (got {description(label)} in graph {index}). "
-                "Delete it if it means something else."
-            )
-    # Autograd refuses inference tensors, so these are copied.
-    return Data(**{name: value.clone() if value.is_inference() else value for name, value in tensors.items()})
+    label = graph.edge_label if "edge_label" in graph else torch.zeros_like(edge_index[0], dtype=torch.bool)
+    if not isinstance(label, Tensor) or label.dtype != torch.bool or label.shape != edge_index.shape[1:]:
+        raise ValueError(
+            f"Expected edge_label, the ground truth, as bool [E] (got {description(label)} in graph {index}). Delete "
+            "it if it means something else."
+        )
+    plain = copy(graph)
+    plain.edge_index = edge_index
+    for name, value in plain:
+        if isinstance(value, Tensor):  # autograd refuses inference tensors, so these are copied
+            plain[name] = value.detach().clone() if value.is_inference() else value.detach()
+    return plain
 
 
-def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tuple[Module, list[Data], tuple[str, ...]]:
-    """Return a node classifier as a graph classifier, the nodes' computation graphs, and notes."""
+def _of_nodes(data: Any, nodes: Any, num_hops: int | None) -> tuple[Data, Tensor, list[Data]]:
+    """Return a graph, the nodes to explain as integers, and their computation graphs."""
     if not isinstance(data, Data) or isinstance(data, Batch) or num_hops is None:
         got = "no num_hops" if isinstance(data, Data) else type(data).__name__
         raise ValueError(
@@ -205,7 +157,6 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
     if not isinstance(num_hops, int) or num_hops < 1:
         raise ValueError(f"Expected num_hops, the number of layers, to be 1 or more (got {num_hops!r}).")
     whole = _plain(data, 0)
-    _check_signature(model, data, with_batch=False)
     roots = node_numbers(nodes, whole.num_nodes, whole.x.device)
     graphs = computation_graphs(whole, roots, num_hops)
     isolated = [node for node, graph in zip(roots.tolist(), graphs, strict=True) if not graph.num_edges]
@@ -213,9 +164,7 @@ def _of_nodes(model: Module, data: Any, nodes: Any, num_hops: int | None) -> tup
         raise ValueError(
             f"Expected nodes with incoming edges (got {len(isolated)} without, such as {isolated[0]}). Leave them out."
         )
-    rooted = RootClassifier(_copy(model))
-    plain = [_plain(graph, index) for index, graph in enumerate(graphs)]
-    return rooted, plain, _differences(rooted, plain, whole, roots)
+    return whole, roots, graphs
 
 
 def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int) -> list[Data]:
@@ -227,8 +176,8 @@ def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int)
     :class:`~captum_goat.models.RootClassifier` then returns the row that the model returns for :math:`v` in the whole
     graph. Where degrees matter, as in GCN, that takes one more hop: nodes at the border lose edges.
 
-    ``data`` has ``x``, ``edge_index`` and, optionally, labels ``y`` ``[N]`` and ``edge_label`` ``[E]``; ``num_hops`` is
-    :math:`L`. The graphs have these, too, and the indices of their nodes and edges in ``data``: ``n_id``, ``e_id``.
+    ``num_hops`` is :math:`L`. The graphs have the attributes of ``data``, of ``y`` only that of the node, and the
+    indices of their nodes and edges in ``data``: ``n_id``, ``e_id``.
 
     Examples:
         >>> import torch
@@ -257,25 +206,30 @@ def _computation_graph(data: Data, root: Tensor, num_hops: int) -> Data:
         has_node[source[has_edge]] = True
     has_node[root] = False
     n_id, e_id = torch.cat([root.view(1), has_node.nonzero().view(-1)]), has_edge.nonzero().view(-1)
-    position = torch.zeros_like(has_node, dtype=torch.long).index_copy_(0, n_id, torch.arange(len(n_id)).to(n_id))
-    graph = Data(x=data.x[n_id], edge_index=position[data.edge_index[:, e_id]], n_id=n_id, e_id=e_id)
-    if data.y is not None:
+    graph = data.edge_subgraph(e_id).subgraph(n_id)
+    graph.n_id, graph.e_id = n_id, e_id
+    if isinstance(data.y, Tensor):
         graph.y = data.y[n_id[:1]]
-    if "edge_label" in data:
-        graph.edge_label = data.edge_label[e_id]
     return graph
 
 
-def _differences(rooted: RootClassifier, cut: list[Data], whole: Data, nodes: Tensor) -> tuple[str, ...]:
+@torch.no_grad()
+def _differences(rooted: RootClassifier, cut: list[Data], whole: Data, nodes: Tensor) -> list[str]:
     """Return a note if nodes have other outputs in their computation graphs than in the whole graph."""
-    expected = logits_of(rooted.model, [whole], of_nodes=True)[nodes]
-    logits = logits_of(rooted, cut)
+    rows = rooted.model(*model_arguments(rooted.model, whole))
+    if not isinstance(rows, Tensor) or rows.shape[:1] != (whole.num_nodes,):
+        raise ValueError(
+            f"Expected a model with one row for each of {whole.num_nodes} nodes (got {description(rows)}). For a graph "
+            "classifier leave out nodes=..."
+        )
+    expected = rows[nodes].view(len(nodes), -1)
+    logits = torch.cat([logits_of(rooted, batch) for _, batch in batches(cut)])
     if torch.allclose(logits, expected, RELATIVE, ABSOLUTE):
-        return ()
-    changed = int((logits.argmax(dim=1) != expected.argmax(dim=1)).sum())
+        return []
+    changed = int((of_two_classes(logits).argmax(dim=1) != of_two_classes(expected).argmax(dim=1)).sum())
     largest = float((logits - expected).abs().max())
-    return (
+    return [
         f"Nodes have other outputs in their computation graphs than in the whole graph: logits differ by up to "
         f"{largest:.2g}, and {changed} of {len(nodes)} predicted classes change. The comparison is about the "
-        "computation graphs. Where degrees matter, as in GCN, one more hop makes the outputs equal.",
-    )
+        "computation graphs. Where degrees matter, as in GCN, one more hop makes the outputs equal."
+    ]

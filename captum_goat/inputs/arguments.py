@@ -33,7 +33,8 @@ _signatures: WeakKeyDictionary[Any, inspect.Signature] = WeakKeyDictionary()
 
 
 def signature_of(model: Module) -> inspect.Signature:
-    """Return the signature of a model's forward."""
+    """Return the signature of a model's forward; of one that wraps another (``__wrapped__``), that of the other."""
+    model = inspect.unwrap(model)
     function = getattr(model.forward, "__func__", None)
     if function is None:  # set on the model itself
         return inspect.signature(model.forward)

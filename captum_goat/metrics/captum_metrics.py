@@ -1,8 +1,8 @@
-"""Captum's infidelity and sensitivity for edge scores: perturbations of edge masks, and metrics per graph.
+"""Captum's infidelity for edge scores: perturbations of edge masks, and the metric per graph.
 
-Captum's metrics return one number per row of a mask ``[B, E]``; :func:`drop_edges` and :func:`gaussian_noise` are the
-perturbations that its infidelity needs. :func:`graph_infidelity` and :func:`graph_sensitivity` return one number per
-graph of a batch. Attributions must be those of single edges, computed without a ``feature_mask``.
+Captum's infidelity returns one number per row of a mask ``[B, E]``; :func:`drop_edges` and :func:`gaussian_noise` are
+the perturbations that it needs. :func:`graph_infidelity` returns one number per graph of a batch. Attributions must be
+those of single edges, computed without a ``feature_mask``.
 
 Reference: Yeh, Hsieh, Suggala, Inouye, Ravikumar: *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019.
 """
@@ -20,8 +20,14 @@ from torch_geometric.data import Batch, Data
 
 from captum_goat.inputs.edge_masks import check_masks
 from captum_goat.masked_model import EdgeMaskedModel
-from captum_goat.metrics.counted_edges import CountedEdges, check_scores, description, sums
-from captum_goat.metrics.reduced_graphs import class_per_graph, logits_of, model_arguments, output_of
+from captum_goat.metrics.counted_edges import CountedEdges, check_scores, description
+from captum_goat.metrics.reduced_graphs import (
+    class_per_graph,
+    logits_of,
+    model_arguments,
+    of_two_classes,
+    signed_logits,
+)
 
 # What Captum's infidelity calls: (inputs, baselines if there are any) -> (perturbations,), (perturbed inputs,).
 PerturbFunc: TypeAlias = Callable[..., tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]
@@ -151,10 +157,10 @@ def graph_infidelity(
     :math:`\phi` are the scores. For one graph this is :func:`captum.metrics.infidelity`.
 
     ``model``, ``data`` and ``target`` are those of :func:`~captum_goat.metrics.fidelity_plus`, but the model must not
-    return log-probabilities, and the only logit of a model is class 0, as in Captum. ``scores`` holds one number per
-    edge, ``[E]``. ``perturb_func`` perturbs masks ``[B, E]``, ``samples`` times; by default :func:`drop_edges` drops
-    each edge with probability 0.1, drawn by ``generator``, both directions of an undirected edge together.
-    ``normalize`` scales the scores of each graph by the factor that fits best.
+    return log-probabilities, and of a model with one logit that logit is explained for class 1 and its negative for
+    class 0. ``scores`` holds one number per edge, ``[E]``. ``perturb_func`` perturbs masks ``[B, E]``, ``samples``
+    times; by default :func:`drop_edges` drops each edge with probability 0.1, drawn by ``generator``, both directions
+    of an undirected edge together. ``normalize`` scales the scores of each graph by the factor that fits best.
 
     Examples:
         >>> import torch
@@ -171,12 +177,12 @@ def graph_infidelity(
         raise ValueError(f"Expected one sample or more (got {samples}).")
     edges, scores = CountedEdges.of(data), check_scores(scores, data)
     perturb = perturb_func or drop_edges(0.1, feature_mask=edges.number, generator=generator)
-    output = logits_of(model, data)
+    output = of_two_classes(logits_of(model, data))
     classes = output.argmax(dim=1) if target is None else class_per_graph(target, output)
-    masked, (args, kwargs) = EdgeMaskedModel(model), model_arguments(model, data)
+    masked, arguments = EdgeMaskedModel(model), model_arguments(model, data)
 
     def values(masks: Tensor) -> Tensor:
-        logits: Tensor = masked(masks, *args, **kwargs).view(len(masks), edges.num_graphs, -1)
+        logits = signed_logits(masked(masks, *arguments).view(len(masks), edges.num_graphs, -1))
         return logits.gather(2, classes.view(1, -1, 1).expand(len(masks), -1, 1)).squeeze(2)
 
     with torch.no_grad():
@@ -188,58 +194,3 @@ def graph_infidelity(
         square = predicted.square().sum(dim=0)
         predicted = predicted * (predicted * change).sum(dim=0) / torch.where(square == 0.0, 1.0, square)
     return (predicted - change).square().mean(dim=0)
-
-
-def graph_sensitivity(
-    model: Module,
-    data: Data | Batch,
-    explainer: Callable[[Module, Data | Batch, Tensor], Tensor],
-    target: Tensor | int | None = None,
-    *,
-    radius: float = 0.02,
-    samples: int = 10,
-    generator: Generator | None = None,
-) -> Tensor:
-    r"""Return the largest relative change of scores under small changes of the node features, one number per graph.
-
-    .. math:: \mathrm{SENS} = \max_{\|\epsilon\|_\infty \le r} \frac{\|\phi(x + \epsilon) - \phi(x)\|_2}{\|\phi(x)\|_2}
-
-    The maximum is taken over ``samples`` random :math:`\epsilon`, drawn by ``generator``; ``radius`` is :math:`r`. For
-    one graph this is :func:`captum.metrics.sensitivity_max`. To perturb the mask instead of the features, call
-    ``sensitivity_max(goat.attribute, mask, ...)``. ``explainer(model, data, target)`` returns one score per edge,
-    ``[E]``; a random one changes its scores by itself. The other arguments are those of
-    :func:`~captum_goat.metrics.fidelity_plus`.
-
-    Examples:
-        >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv
-        >>> from captum_goat.metrics import graph_sensitivity
-        >>> from captum_goat.models import RootClassifier
-        >>> model = RootClassifier(SimpleConv()).eval()
-        >>> data = Data(x=torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), edge_index=torch.tensor([[1, 2], [0, 0]]))
-        >>> graph_sensitivity(model, data, lambda model, data, target: torch.tensor([0.5, -0.5]))
-        tensor([0.])
-    """
-    if not data.x.is_floating_point():
-        raise ValueError(f"Expected floating-point node features, which can be perturbed (got {data.x.dtype}).")
-    if radius <= 0.0 or samples < 1:
-        raise ValueError(f"Expected a radius above 0 and one sample or more (got {radius} and {samples}).")
-    edges, output = CountedEdges.of(data), output_of(model, data)
-    classes = output.argmax(dim=1) if target is None else class_per_graph(target, output)
-
-    def explain(x: Tensor) -> Tensor:
-        changed = data.clone()  # an explainer may write on it
-        changed.x = x.clone()
-        with torch.enable_grad():  # which explainers may need
-            return check_scores(explainer(model, changed, classes), data)
-
-    def norms(values: Tensor) -> Tensor:
-        return sums(values.square(), edges.columns_graph, edges.num_graphs).sqrt()
-
-    features: Tensor = data.x.detach()
-    noise = radius * (2.0 * _random(torch.rand, (samples, *features.shape), features, generator) - 1.0)
-    scores = explain(features)
-    size = norms(scores)
-    changes = [norms(explain(features + sample) - scores) for sample in noise]
-    return torch.stack(changes).amax(dim=0) / torch.where(size == 0.0, 1.0, size)

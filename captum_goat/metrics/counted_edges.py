@@ -1,4 +1,4 @@
-"""Edges as they are counted and ranked: an undirected edge is one edge, however many columns it has."""
+"""Edges as they are counted, ranked and selected: an undirected edge is one edge, however many columns it has."""
 
 from __future__ import annotations
 
@@ -97,6 +97,11 @@ def position_in_graph(graph: Tensor, num_graphs: int) -> Tensor:
 
 def edges_of(data: Data | Batch) -> Tensor:
     """Return the edges ``[2, E]`` as an ordinary integer tensor."""
+    if not isinstance(data, Data):  # a Batch is one, too
+        raise ValueError(
+            f"Expected a graph, torch_geometric.data.Data, or a Batch (got {type(data).__name__}). "
+            "Batch.from_data_list(graphs) makes a batch of several graphs."
+        )
     edge_index = data.edge_index
     if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.size(0) != 2:
         got = list(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
@@ -125,14 +130,18 @@ def description(value: object) -> str:
 
 def check_scores(scores: Tensor, data: Data | Batch) -> Tensor:
     """Raise ValueError unless there is one finite score per column of ``edge_index``; return detached scores."""
-    columns = data.edge_index.size(1)
+    edge_index = edges_of(data)
+    columns = edge_index.size(1)
     if not isinstance(scores, Tensor) or scores.shape != (columns,) or not scores.is_floating_point():
-        raise ValueError(f"Expected scores of shape [{columns}], floating-point numbers (got {description(scores)}).")
+        advice = "" if isinstance(scores, Tensor) else " Convert them by torch.as_tensor(scores)."
+        raise ValueError(
+            f"Expected scores of shape [{columns}], floating-point numbers (got {description(scores)}).{advice}"
+        )
     wrong = int((~scores.isfinite()).sum())
     if wrong:
         got = f"{wrong} of {columns} that are infinite or nan"
         raise ValueError(f"Expected finite scores (got {got}). Check the model's output.")
-    return scores.detach().to(data.edge_index.device)
+    return scores.detach().to(edge_index.device)
 
 
 def check_selected(
@@ -142,12 +151,13 @@ def check_selected(
     advice: str = " Use select_edges to select edges by score.",
 ) -> Tensor:
     """Raise ValueError unless there is one bool per column of ``edge_index``; return them on its device."""
-    columns = data.edge_index.size(1)
+    edge_index = edges_of(data)
+    columns = edge_index.size(1)
     if not isinstance(selected, Tensor) or selected.shape != (columns,) or selected.dtype != torch.bool:
         raise ValueError(
             f"Expected {name} as bool of shape [{columns}], one per edge (got {description(selected)}).{advice}"
         )
-    return selected.to(data.edge_index.device)
+    return selected.to(edge_index.device)
 
 
 def numbered_by_first(keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -158,3 +168,64 @@ def numbered_by_first(keys: Tensor) -> tuple[Tensor, Tensor]:
     order = torch.sort(first).indices
     new_number = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=keys.device))
     return new_number[inverse], first[order]
+
+
+def select_edges(
+    data: Data | Batch, scores: Tensor, sparsity: float | None = None, *, k: int | Tensor | None = None
+) -> Tensor:
+    r"""Select the edges with the highest scores in every graph, bool ``[E]``.
+
+    At sparsity :math:`s`, the best :math:`\lfloor (1 - s) M \rfloor` of a graph's :math:`M` edges are selected, or one
+    if that is 0 and :math:`s < 1`. Where every edge has its reverse, undirected edges are counted: such an edge has the
+    sum of the scores of its two directions, and both are selected together. So are parallel edges. An edge that opposes
+    the class comes last. Of edges with equal scores, the first in ``edge_index`` wins.
+
+    Args:
+        data: The graph, or the batch of G graphs.
+        scores: One signed number per column of ``edge_index``, ``[E]``, from any explainer.
+        sparsity: The share of edges to leave out, from 0 to 1.
+        k: Instead of the sparsity, the number of edges to select, for all graphs or one per graph ``[G]``.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from captum_goat.metrics import select_edges
+        >>> data = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)  # 0 - 1 - 2
+        >>> select_edges(data, torch.tensor([0.9, -0.5, 0.3, 0.2]), sparsity=0.5)  # 0.4 against 0.5
+        tensor([False, False,  True,  True])
+    """
+    edges, scores = CountedEdges.of(data), check_scores(scores, data)
+    if (sparsity is None) == (k is None):
+        raise ValueError(f"Expected either a sparsity or k (got sparsity={sparsity} and k={k}).")
+    budget = edges.budget(sparsity) if sparsity is not None else number_per_graph(k, edges)
+    selected: Tensor = (edges.ranks(scores) < budget[edges.graph])[edges.number]
+    return selected
+
+
+def sparsity(data: Data | Batch, selected: Tensor) -> Tensor:
+    r"""Return the share of each graph's edges that an explanation leaves out; nan for graphs without edges.
+
+    .. math:: \mathrm{sparsity} = 1 - \frac{|\text{selected edges}|}{|\text{edges}|}
+
+    Edges are counted as in :func:`select_edges`; those of the explanation are ``selected``, bool ``[E]``. Source: Pope
+    et al., CVPR 2019; here for edges, as in the GOAt paper.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from captum_goat.metrics import sparsity
+        >>> data = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+        >>> sparsity(data, torch.tensor([True, True, False, False]))
+        tensor([0.5000])
+    """
+    edges = CountedEdges.of(data)
+    is_selected = edges.any(check_selected(selected, data))
+    return 1.0 - edges.per_graph(is_selected.to(torch.get_default_dtype())) / edges.counts
+
+
+def number_per_graph(k: int | Tensor | None, edges: CountedEdges) -> Tensor:
+    """Return a number of edges for each graph, ``[G]``."""
+    number = torch.as_tensor(k, device=edges.graph.device)
+    if number.is_floating_point() or number.shape not in ((), (edges.num_graphs,)) or bool((number < 0).any()):
+        raise ValueError(f"Expected k as an integer from 0 on, or one for each of {edges.num_graphs} graphs (got {k}).")
+    return number.expand(edges.num_graphs)

@@ -19,9 +19,8 @@ from torch import Generator, Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
-from captum_goat.metrics.counted_edges import CountedEdges, check_selected
-from captum_goat.metrics.reduced_graphs import Measure, NodePolicy, Prediction
-from captum_goat.metrics.selection import select_edges
+from captum_goat.metrics.counted_edges import CountedEdges, check_selected, select_edges
+from captum_goat.metrics.reduced_graphs import NodePolicy, Prediction
 
 
 class FidelityCurve(NamedTuple):
@@ -65,38 +64,38 @@ def fidelity_plus(
     selected: Tensor,
     target: Tensor | int | None = None,
     node_policy: NodePolicy = "stay",
-    *,
-    measure: Measure = "probability",
 ) -> Tensor:
     r"""Return how far the probability of a class drops without the selected edges, one number per graph ``[G]``.
 
     .. math:: \mathrm{fid}_+ = f(G)_c - f(G \setminus S)_c
 
     Args:
-        model: A model in evaluation mode that is called as ``model(x, edge_index, batch)``, with ``edge_weight`` and
-            ``edge_attr`` if it takes them. It returns logits or log-probabilities ``[G, C]``; or one logit ``[G, 1]``
-            or ``[G]``, whose sigmoid is the probability of class 1.
+        model: A model in evaluation mode. One whose forward names ``x`` and ``edge_index`` gets all attributes of the
+            graph that it names, such as ``batch``, ``edge_weight`` and ``edge_attr``; one with a single argument gets
+            the graph itself; any other is called as ``model(x, edge_index, batch)``. It returns logits or
+            log-probabilities ``[G, C]``; or one logit ``[G, 1]`` or ``[G]``, whose sigmoid is the probability of
+            class 1. Probabilities are refused.
         data: The graph, or the batch of G graphs.
         selected: The edges of the explanation, bool ``[E]``; see :func:`~captum_goat.metrics.select_edges`.
         target: The class of all graphs or one per graph ``[G]``, such as ``data.y``; ``None`` for the predicted one.
         node_policy: Whether nodes without any edge ``"stay"`` in the pool or ``"leave"`` it, as in the code of GOAt's
             authors. The probability of the whole graph has all nodes in either case.
-        measure: ``"probability"``, or ``"accuracy"``: 1 if the class is predicted, else 0. For predicted classes the
-            mean of the latter is the ``fidelity`` of :mod:`torch_geometric.explain`.
 
     Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import SimpleConv
-        >>> from captum_goat.metrics import fidelity_plus
+        >>> from captum_goat.metrics import fidelity_minus, fidelity_plus
         >>> from captum_goat.models import RootClassifier
         >>> model = RootClassifier(SimpleConv()).eval()  # the logits are the sum of the features of node 0's neighbours
         >>> data = Data(x=torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), edge_index=torch.tensor([[1, 2], [0, 0]]))
         >>> fidelity_plus(model, data, torch.tensor([True, False]), target=0)  # logits (1, 2) become (0, 2)
         tensor([0.1497])
+        >>> fidelity_minus(model, data, torch.tensor([True, False]), target=0)  # logits (1, 2) become (1, 0)
+        tensor([-0.4621])
     """
     selected = check_selected(selected, data)
-    return Prediction.of(model, data, target, node_policy, measure).drop(~selected)
+    return Prediction.of(model, data, target, node_policy).drop(~selected)
 
 
 def fidelity_minus(
@@ -105,8 +104,6 @@ def fidelity_minus(
     selected: Tensor,
     target: Tensor | int | None = None,
     node_policy: NodePolicy = "stay",
-    *,
-    measure: Measure = "probability",
 ) -> Tensor:
     r"""Return how far the probability of a class drops when only the selected edges are kept.
 
@@ -115,40 +112,15 @@ def fidelity_minus(
     Arguments and result are those of :func:`fidelity_plus`.
 
     Examples:
-        >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv
+        >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.metrics import fidelity_minus
-        >>> from captum_goat.models import RootClassifier
-        >>> model = RootClassifier(SimpleConv()).eval()  # the logits are the sum of the features of node 0's neighbours
-        >>> data = Data(x=torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), edge_index=torch.tensor([[1, 2], [0, 0]]))
-        >>> fidelity_minus(model, data, torch.tensor([True, False]), target=0)  # logits (1, 2) become (1, 0)
-        tensor([-0.4621])
+        >>> from captum_goat.models import GraphClassifier
+        >>> model, (graph,) = GraphClassifier("gin", 10, 8, 2).eval(), ba_2motifs(1)
+        >>> bool(fidelity_minus(model, graph, graph.edge_label).abs() < 1)
+        True
     """
     selected = check_selected(selected, data)
-    return Prediction.of(model, data, target, node_policy, measure).drop(selected)
-
-
-def characterization_score(plus: Tensor, minus: Tensor, plus_weight: float = 0.5, minus_weight: float = 0.5) -> Tensor:
-    r"""Return the weighted harmonic mean of :math:`\mathrm{fid}_+` and :math:`1 - \mathrm{fid}_-`.
-
-    .. math::
-        \mathrm{charact} = \frac{w_+ + w_-}{w_+ / \mathrm{fid}_+ + w_- / (1 - \mathrm{fid}_-)}
-
-    It is 0 where either of the two is not positive. Source: Amara et al., *GraphFramEx*, LoG 2022, where fidelities are
-    means over graphs and cannot be negative.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.metrics import characterization_score
-        >>> characterization_score(torch.tensor([0.5, -0.1]), torch.tensor([0.0, 0.0]))
-        tensor([0.6667, 0.0000])
-    """
-    if plus_weight <= 0.0 or minus_weight <= 0.0:
-        raise ValueError(f"Expected weights above 0 (got {plus_weight} and {minus_weight}).")
-    kept = 1.0 - minus
-    mean = (plus_weight + minus_weight) / (plus_weight / plus + minus_weight / kept)
-    return torch.where((plus > 0.0) & (kept > 0.0), mean, torch.zeros_like(mean))
+    return Prediction.of(model, data, target, node_policy).drop(selected)
 
 
 def fidelity_curve(
@@ -158,8 +130,6 @@ def fidelity_curve(
     sparsities: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9),
     target: Tensor | int | None = None,
     node_policy: NodePolicy = "stay",
-    *,
-    measure: Measure = "probability",
 ) -> FidelityCurve:
     """Return the fidelities of the edges with the highest scores over sparsities.
 
@@ -168,20 +138,14 @@ def fidelity_curve(
     whole edges, so actual sparsities (:func:`~captum_goat.metrics.sparsity`) differ a little.
 
     Examples:
-        >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv
-        >>> from captum_goat.metrics import area_under_curve, fidelity_curve
-        >>> from captum_goat.models import RootClassifier
-        >>> model = RootClassifier(SimpleConv()).eval()  # the logits are the sum of the features of node 0's neighbours
-        >>> data = Data(x=torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), edge_index=torch.tensor([[1, 2], [0, 0]]))
-        >>> curve = fidelity_curve(model, data, torch.tensor([1.0, 0.5]), [0.0, 0.5, 1.0], target=0)
-        >>> curve.plus.squeeze(1)
-        tensor([-0.2311,  0.1497,  0.0000])
-        >>> area_under_curve(curve.plus, curve.sparsities)
-        tensor([0.0171])
+        >>> from captum_goat.datasets import ba_2motifs
+        >>> from captum_goat.metrics import fidelity_curve
+        >>> from captum_goat.models import GraphClassifier
+        >>> model, (graph,) = GraphClassifier("gin", 10, 8, 2).eval(), ba_2motifs(1)
+        >>> fidelity_curve(model, graph, graph.edge_label.float(), [0.5, 0.7, 1.0]).plus[-1]  # nothing is removed
+        tensor([0.])
     """
-    prediction = Prediction.of(model, data, target, node_policy, measure)
+    prediction = Prediction.of(model, data, target, node_policy)
     selections = [select_edges(data, scores, sparsity) for sparsity in sparsities]
     if not selections:
         raise ValueError("Expected one sparsity or more (got none).")
@@ -191,11 +155,9 @@ def fidelity_curve(
 
 
 def area_under_curve(values: Tensor, sparsities: Tensor, *, normalize: bool = False) -> Tensor:
-    r"""Return the area under curves ``[S, ...]`` over sparsities ``[S]``, by the trapezoidal rule.
+    """Return the area under curves ``[S, ...]`` over sparsities ``[S]``, by the trapezoidal rule.
 
-    .. math:: \sum_i (s_{i+1} - s_i) \frac{v_i + v_{i+1}}{2}
-
-    With ``normalize`` it is divided by :math:`s_S - s_1`, which gives the curve's mean height.
+    With ``normalize`` it is divided by the length of the interval, which gives the curve's mean height.
 
     Examples:
         >>> import torch
@@ -221,7 +183,6 @@ def robust_fidelity(
     alpha1: float = 0.1,
     alpha2: float = 0.9,
     samples: int = 50,
-    measure: Measure = "probability",
     generator: Generator | None = None,
 ) -> RobustFidelity:
     r"""Return fidelities for which a few random edges of the explanation, or of the rest, are removed.
@@ -237,15 +198,12 @@ def robust_fidelity(
     Evaluating Explainability of Graph Neural Networks*, ICLR 2024.
 
     Examples:
-        >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from torch_geometric.nn import SimpleConv
+        >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.metrics import robust_fidelity
-        >>> from captum_goat.models import RootClassifier
-        >>> model = RootClassifier(SimpleConv()).eval()  # the logits are the sum of the features of node 0's neighbours
-        >>> data = Data(x=torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), edge_index=torch.tensor([[1, 2], [0, 0]]))
-        >>> robust_fidelity(model, data, torch.tensor([True, False]), target=0, alpha1=1.0, alpha2=0.0, samples=3)
-        RobustFidelity(plus=tensor([0.1497]), minus=tensor([-0.4621]))
+        >>> from captum_goat.models import GraphClassifier
+        >>> model, (graph,) = GraphClassifier("gin", 10, 8, 2).eval(), ba_2motifs(1)
+        >>> robust_fidelity(model, graph, graph.edge_label, alpha1=0.0, alpha2=1.0, samples=1)  # nothing is removed
+        RobustFidelity(plus=tensor([0.]), minus=tensor([0.]))
     """
     for name, alpha in (("alpha1", alpha1), ("alpha2", alpha2)):
         if not 0.0 <= alpha <= 1.0:
@@ -253,15 +211,15 @@ def robust_fidelity(
     if samples < 1:
         raise ValueError(f"Expected one sample or more (got {samples}).")
     selected = check_selected(selected, data)
-    edges, prediction = CountedEdges.of(data), Prediction.of(model, data, target, node_policy, measure)
+    edges, prediction = CountedEdges.of(data), Prediction.of(model, data, target, node_policy)
+    device = edges.graph.device if generator is None else generator.device
+
+    def draw(probability: float) -> Tensor:
+        drawn = torch.rand(len(edges.graph), generator=generator, device=device) < probability
+        return drawn.to(edges.graph.device)[edges.number]
+
     plus, minus = torch.zeros_like(prediction.original), torch.zeros_like(prediction.original)
     for _ in range(samples):
-        plus += prediction.drop(~(selected & _draw(edges, alpha1, generator)))
-        minus += prediction.drop(selected | _draw(edges, alpha2, generator))
+        plus += prediction.drop(~(selected & draw(alpha1)))
+        minus += prediction.drop(selected | draw(alpha2))
     return RobustFidelity(plus / samples, minus / samples)
-
-
-def _draw(edges: CountedEdges, probability: float, generator: Generator | None) -> Tensor:
-    device = edges.graph.device if generator is None else generator.device
-    drawn = torch.rand(len(edges.graph), generator=generator, device=device) < probability
-    return drawn.to(edges.graph.device)[edges.number]

@@ -6,8 +6,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from captum_goat.metrics.counted_edges import CountedEdges, check_scores, check_selected, position_in_graph, sums
-from captum_goat.metrics.selection import number_per_graph
+from captum_goat.metrics.counted_edges import (
+    CountedEdges,
+    check_scores,
+    check_selected,
+    number_per_graph,
+    position_in_graph,
+    sums,
+)
 
 
 def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | None = None) -> Tensor:

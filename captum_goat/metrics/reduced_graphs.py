@@ -14,27 +14,50 @@ from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 from torch_geometric.data import Batch, Data
 
+from captum_goat.inputs.arguments import signature_of
 from captum_goat.metrics.counted_edges import edges_of, graph_of_nodes, number_of_graphs
+from captum_goat.models import RootClassifier
 from captum_goat.rules.registry import find
 
 # What happens to nodes without edges: they stay in the pool, or they leave it, as in the authors' code.
 NodePolicy: TypeAlias = Literal["stay", "leave"]
-Measure: TypeAlias = Literal["probability", "accuracy"]
 
 ROUNDING = 1e-5  # of sums of probabilities
 
 
-def model_arguments(model: Module, data: Data | Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and the keyword arguments with which a model is called for a graph.
+def model_arguments(model: Module, data: Data | Batch) -> tuple[Any, ...]:
+    """Return the positional arguments with which a model is called for a graph, or a batch of graphs.
 
-    One that names ``x`` and ``edge_index`` gets all that it names; others get ``x``, ``edge_index`` and ``batch``.
+    A model whose forward names ``x`` and ``edge_index`` gets everything that it names; a model with one argument gets
+    the graph; any other gets ``x``, ``edge_index`` and ``batch``.
     """
-    parameters = inspect.signature(model.forward).parameters
+    of_nodes = isinstance(model, RootClassifier)
+    inner: Any = model.model if of_nodes else model
     usual = {"x": data.x, "edge_index": edges_of(data), "batch": graph_of_nodes(data)}
-    if "x" not in parameters or "edge_index" not in parameters:
-        return tuple(usual.values()), {}
-    others = {name: data[name] for name in parameters if name in data and name not in usual}
-    return (), {name: value for name, value in usual.items() if name in parameters} | others
+    parameters = signature_of(inner).parameters
+    is_named = "x" in parameters and "edge_index" in parameters
+    is_open = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values())
+    required = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+    if not is_named and not is_open and len(required) == 1:
+        return (data,)
+    if is_open or not is_named:
+        return tuple(usual.values())
+    known = {name: data[name] for name in parameters if name in data} | usual
+    if of_nodes:  # which get x, edge_index, batch, and what else the model of nodes takes
+        del known["batch"]
+    names = list(parameters)
+    last = max(index for index, name in enumerate(names) if name in known)
+    taken = {name: known.get(name, parameters[name].default) for name in names[: last + 1]}
+    missing = [name for name in required if name not in known]
+    keywords = [name for name in taken if parameters[name].kind is inspect.Parameter.KEYWORD_ONLY]
+    if missing or keywords:
+        got = f"{', '.join(missing)} missing" if missing else f"{', '.join(keywords)} by keyword only"
+        raise ValueError(
+            f"Expected a graph with all arguments of {type(inner).__name__}.forward({', '.join(names)}), by position "
+            f"(got {got}). Put them into the graph, or wrap the model in one called as model(x, edge_index, batch)."
+        )
+    values = tuple(taken.values())
+    return (*values[:2], usual["batch"], *values[2:]) if of_nodes else values
 
 
 def keep_edges(data: Data | Batch, keep: Tensor) -> Data:
@@ -44,7 +67,7 @@ def keep_edges(data: Data | Batch, keep: Tensor) -> Data:
     return plain.edge_subgraph(keep)
 
 
-def reduced_graphs(data: Data | Batch, keep: Tensor, node_policy: NodePolicy) -> Data:
+def _reduced(data: Data | Batch, keep: Tensor, node_policy: NodePolicy) -> Data:
     """Return graphs with only the edges to keep, bool ``[E]``.
 
     Nodes that leave are moved to an additional last graph, so that the other graphs keep their numbers.
@@ -54,20 +77,12 @@ def reduced_graphs(data: Data | Batch, keep: Tensor, node_policy: NodePolicy) ->
     if node_policy == "leave":
         has_edge = torch.zeros_like(batch, dtype=torch.bool).index_fill_(0, edge_index.reshape(-1), True)
         batch, order = torch.sort(torch.where(has_edge, batch, number_of_graphs(data)), stable=True)
-        new_node = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        edge_index = new_node[edge_index]
+        edge_index = torch.argsort(order)[edge_index]
         for name, value in data:
             if isinstance(value, Tensor) and data.is_node_attr(name):
                 reduced[name] = value.index_select(data.__cat_dim__(name, value), order)
     reduced.edge_index, reduced.batch = edge_index, batch
     return reduced
-
-
-def reads_roots(model: Module) -> bool:
-    """Return whether a model reads the first node of each graph, so that there is no pool to leave."""
-    from captum_goat.models import RootClassifier
-
-    return isinstance(model, RootClassifier)
 
 
 @torch.no_grad()
@@ -79,50 +94,49 @@ def output_of(
         raise ValueError(f"Expected node_policy to be 'stay' or 'leave' (got {node_policy!r}).")
     if model.training:
         raise ValueError("Expected a model in evaluation mode (got one in training mode). Call model.eval() first.")
-    policy: NodePolicy = "stay" if reads_roots(model) else node_policy
-    args, kwargs = model_arguments(model, data if keep is None else reduced_graphs(data, keep, policy))
-    output: Tensor = model(*args, **kwargs)
+    policy: NodePolicy = "stay" if isinstance(model, RootClassifier) else node_policy  # roots have no pool to leave
+    output: Tensor = model(*model_arguments(model, data if keep is None else _reduced(data, keep, policy)))
     graphs = number_of_graphs(data)
     rows = (graphs, graphs + 1) if node_policy == "leave" else (graphs,)
     if not isinstance(output, Tensor) or output.dim() < 1 or len(output) not in rows:
         got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(
-            f"Expected one row of output for each of {graphs} graphs (got {got}). Wrap a model that has one row per "
-            "node in captum_goat.models.RootClassifier."
+            f"Expected one row of output for each of {graphs} graphs (got {got}). A model with one row per node is "
+            "wrapped in captum_goat.models.RootClassifier; compare takes it with nodes=... and num_hops=..."
         )
     return output[:graphs] if output.dim() > 1 else output[:graphs].unsqueeze(1)
 
 
 def logits_of(model: Module, data: Data | Batch, *, logarithms_too: bool = True) -> Tensor:
-    """Return a model's logits ``[G, C]``, or ``[G, 1]`` if it has one for two classes; else raise ValueError."""
+    """Return a model's logits ``[G, C]``, or ``[G, 1]`` if it has one for two classes.
+
+    Raises:
+        ValueError: If the model returns probabilities, or (unless not ``logarithms_too``) their logarithms.
+    """
     output = output_of(model, data)
     if output.dim() != 2 or not output.size(1):
         raise ValueError(f"Expected logits [G, C] of classes, or one of two (got an output {list(output.shape)}).")
+    # Logits may look like probabilities by chance: then the output without edges does not.
     without_edges = partial(output_of, model, data, torch.zeros_like(edges_of(data)[0], dtype=torch.bool))
-    if output.size(1) > 1:
-        refuse_probabilities(output, without_edges, logarithms_too=logarithms_too)
-    # What a sigmoid returns could as well be a logit, so the operations of the model are watched.
-    elif _ends_squashed(partial(output_of, model, data)) and _ends_squashed(without_edges):
-        raise ValueError("Expected one logit per graph (got what a sigmoid or softmax returns). Return its input.")
-    return output
-
-
-def refuse_probabilities(
-    output: Tensor, other_output: Callable[[], Tensor] | None = None, *, logarithms_too: bool = True
-) -> None:
-    """Raise ValueError if a model's output ``[G, C]`` consists of probabilities of classes instead of logits.
-
-    Logits may look like probabilities by chance: then ``other_output`` is asked, the output for other graphs.
-    """
-    if _are_probabilities(output) and (other_output is None or _are_probabilities(other_output())):
+    if output.size(1) == 1:
+        # What a sigmoid returns could as well be a logit, so the operations of the model are watched.
+        if _ends_squashed(partial(output_of, model, data)) and _ends_squashed(without_edges):
+            raise ValueError("Expected one logit per graph (got what a sigmoid or softmax returns). Return its input.")
+    elif _are_probabilities(output) and _are_probabilities(without_edges()):
         raise ValueError("Expected logits (got probabilities: they add up to 1). Return what goes into softmax.")
-    if logarithms_too and _are_logarithms(output) and (other_output is None or _are_logarithms(other_output())):
+    elif logarithms_too and _are_logarithms(output) and _are_logarithms(without_edges()):
         raise ValueError("Expected logits (got logarithms of probabilities). Return what goes into log_softmax.")
+    return output
 
 
 def of_two_classes(output: Tensor) -> Tensor:
     """Return logits ``[G, C]`` of two classes or more; a single logit is that of class 1, and class 0 gets 0."""
     return torch.cat([torch.zeros_like(output), output], dim=1) if output.size(1) == 1 else output
+
+
+def signed_logits(output: Tensor) -> Tensor:
+    """Return the explained number of each class, ``[..., C]``: the logit; for a single logit z, ``(-z, z)``."""
+    return torch.cat([-output, output], dim=-1) if output.size(-1) == 1 else output
 
 
 def _are_probabilities(output: Tensor) -> bool:
@@ -163,42 +177,34 @@ class _Squashed(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Prediction:
-    """The probability of each graph's class, or whether it is predicted, with all or some of the edges."""
+    """The probability of each graph's class, with all or some of the edges."""
 
     model: Module
     data: Data | Batch
     target: Tensor
     node_policy: NodePolicy
-    measure: Measure
     original: Tensor  # with all edges, [G]
 
     @classmethod
     def of(
-        cls,
-        model: Module,
-        data: Data | Batch,
-        target: Tensor | int | None = None,
-        node_policy: NodePolicy = "stay",
-        measure: Measure = "probability",
+        cls, model: Module, data: Data | Batch, target: Tensor | int | None, node_policy: NodePolicy = "stay"
     ) -> Prediction:
         """Predict the graphs with all edges; the default ``target`` is the predicted class of each graph."""
-        if measure not in get_args(Measure):
-            raise ValueError(f"Expected measure to be 'probability' or 'accuracy' (got {measure!r}).")
         logits = of_two_classes(logits_of(model, data, logarithms_too=False))
         classes = logits.argmax(dim=1) if target is None else class_per_graph(target, logits)
-        return cls(model, data, classes, node_policy, measure, _measured(logits, classes, measure))
+        return cls(model, data, classes, node_policy, _probabilities(logits, classes))
 
     def with_edges(self, keep: Tensor) -> Tensor:
-        """Return the measure for the graphs with only the edges to keep, ``[G]``."""
+        """Return the probability for the graphs with only the edges to keep, ``[G]``."""
         logits = of_two_classes(output_of(self.model, self.data, keep, self.node_policy))
-        return _measured(logits, self.target, self.measure)
+        return _probabilities(logits, self.target)
 
     def drop(self, keep: Tensor) -> Tensor:
-        """Return how far the measure drops when only the edges to keep are left, ``[G]``."""
+        """Return how far the probability drops when only the edges to keep are left, ``[G]``."""
         return self.original - self.with_edges(keep)
 
 
-def class_per_graph(target: Tensor | int, logits: Tensor) -> Tensor:
+def class_per_graph(target: Any, logits: Tensor) -> Tensor:
     """Return a class for each graph, ``[G]``."""
     graphs, classes = logits.shape
     index = torch.as_tensor(target, device=logits.device)
@@ -210,7 +216,5 @@ def class_per_graph(target: Tensor | int, logits: Tensor) -> Tensor:
     return index.long().reshape(-1).expand(graphs)
 
 
-def _measured(logits: Tensor, target: Tensor, measure: Measure) -> Tensor:
-    if measure == "accuracy":
-        return (logits.argmax(dim=1) == target).to(logits.dtype)
+def _probabilities(logits: Tensor, target: Tensor) -> Tensor:
     return logits.softmax(dim=1).gather(1, target.unsqueeze(1)).squeeze(1)

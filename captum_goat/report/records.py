@@ -15,8 +15,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.explain import Explanation
 
 from captum_goat.bulk.files import SavedAttributions
+from captum_goat.metrics import select_edges
 from captum_goat.metrics.reduced_graphs import logits_of, of_two_classes, output_of
-from captum_goat.metrics.selection import select_edges
 from captum_goat.nodes.results import NodeExplanations
 from captum_goat.plot.edge_scores import edge_scores, is_directed, magnitude_scale, strongest
 from captum_goat.plot.molecule_graph import molecule_of

@@ -24,8 +24,7 @@ from benchmarks.paper.recipes import (
 )
 from benchmarks.paper.study import Study
 from benchmarks.paper.tables import GNN_TITLES, title
-from captum_goat.compare.comparison import EMPTY, number, signed
-from captum_goat.compare.measures import DECISIVE
+from captum_goat.compare.comparison import DECISIVE, EMPTY, number, signed
 
 IDLE = 0.001  # an area under which no edges matter
 CHANCE = 0.1  # the share of comparisons that random numbers may win without being flattered

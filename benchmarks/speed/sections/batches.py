@@ -6,7 +6,7 @@ import statistics
 from functools import cache, partial
 from typing import NamedTuple
 
-import torch
+from torch_geometric.data import Data
 
 from benchmarks.cost import molecule_batch
 from benchmarks.paper.tables import GNN_TITLES
@@ -64,7 +64,8 @@ def measure(options: Options) -> Section:
 
 
 def _batch(count: int, seed: int) -> Graphs:
-    return Graphs(*molecule_batch(count, seed), torch.full((count,), EXPLAINED_CLASS))
+    x, edge_index, batch = molecule_batch(count, seed)
+    return Graphs.of(Data(x=x, edge_index=edge_index, batch=batch), EXPLAINED_CLASS)
 
 
 def _introduction(options: Options) -> str:

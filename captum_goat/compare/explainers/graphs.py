@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import random
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
@@ -15,6 +19,7 @@ from torch_geometric.data import Batch, Data
 
 from captum_goat import EdgeMaskedModel
 from captum_goat.metrics.counted_edges import CountedEdges, description, edges_of, graph_of_nodes, number_of_graphs
+from captum_goat.metrics.reduced_graphs import model_arguments, signed_logits
 
 # The largest number of edges in one call of a model, copies included: enough to be fast, few enough for any memory.
 LARGEST_CALL = 400_000
@@ -24,48 +29,81 @@ LARGEST_CALL = 400_000
 class Graphs:
     """One graph, or several side by side as in a PyG batch, each with the class to explain."""
 
-    x: Tensor  # [N, F]
-    edge_index: Tensor  # [2, E]
-    batch: Tensor  # the graph of each node, [N]
+    data: Data  # with x, edge_index and batch
     target: Tensor  # the class of each graph, [G]
+    model: Module | None = None  # whose arguments are ``inputs``; None for one called as model(x, edge_index, batch)
 
     @classmethod
-    def of(cls, data: Data | Batch, target: Tensor) -> Graphs:
-        """Read a graph or a batch of graphs; raise ValueError unless there is one class per graph."""
-        count = number_of_graphs(data)
-        if not isinstance(target, Tensor) or target.shape != (count,) or target.is_floating_point():
+    def of(cls, data: Data | Batch, target: Any, model: Module | None = None) -> Graphs:
+        """Read a graph or a batch of graphs; ``target`` is the class of all graphs, or one per graph."""
+        edge_index, count = edges_of(data), number_of_graphs(data)
+        classes = torch.as_tensor(target, device=data.x.device)
+        if classes.numel() not in (1, count) or classes.is_floating_point() or classes.dtype == torch.bool:
             raise ValueError(
-                f"Expected a tensor of {count} classes as target, one per graph (got {description(target)})."
+                f"Expected target to be a class, or one for each of {count} graphs (got {description(classes)})."
             )
-        return cls(data.x, edges_of(data), graph_of_nodes(data), target.to(data.x.device, torch.long))
+        data = copy.copy(data)
+        data.edge_index, data.batch = edge_index, graph_of_nodes(data)
+        return cls(data, classes.long().reshape(-1).expand(count), model)
 
     @property
-    def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The arguments of a model."""
-        return self.x, self.edge_index, self.batch
+    def x(self) -> Tensor:
+        """The node features, ``[N, F]``."""
+        x: Tensor = self.data.x
+        return x
+
+    @property
+    def edge_index(self) -> Tensor:
+        """The edges, ``[2, E]``."""
+        edge_index: Tensor = self.data.edge_index
+        return edge_index
+
+    @property
+    def batch(self) -> Tensor:
+        """The graph of each node, ``[N]``."""
+        batch: Tensor = self.data.batch
+        return batch
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The arguments of the model."""
+        return (self.x, self.edge_index, self.batch) if self.model is None else model_arguments(self.model, self.data)
 
     @property
     def num_edges(self) -> int:
         """E, the number of columns of ``edge_index``."""
         return self.edge_index.size(1)
 
+    @property
+    def mask(self) -> Tensor:
+        """An edge mask of ones, ``[E]``."""
+        return self.x.new_ones(self.num_edges)
+
+    def changed(self, **attributes: Tensor) -> Graphs:
+        """Return the graphs with other features, edges, or other attributes."""
+        data = copy.copy(self.data)
+        for name, value in attributes.items():
+            data[name] = value
+        return replace(self, data=data)
+
     @cached_property
     def edges(self) -> CountedEdges:
         """The edges as they are counted: both directions are one edge if every edge has its reverse."""
-        return CountedEdges.of(Data(x=self.x, edge_index=self.edge_index, batch=self.batch))
+        return CountedEdges.of(self.data)
 
     def shared(self, totals: Tensor) -> Tensor:
         """Share the score of each counted edge ``[M]`` equally among its columns ``[E]``."""
         return (totals / self.edges.number.bincount(minlength=len(totals)))[self.edges.number]
 
     def of_target(self, logits: Tensor) -> Tensor:
-        """Select the target class: ``[..., G]`` from logits ``[..., G, C]``."""
+        """Select the target class: ``[..., G]`` from logits ``[..., G, C]``; of a single logit, it or its negative."""
+        logits = signed_logits(logits)
         index = self.target.view(-1, 1).expand(*logits.shape[:-1], 1)
         return logits.gather(-1, index).squeeze(-1)
 
     def values(self, model: Module) -> Tensor:
         """Return the model's logit of each graph's target class, ``[G]``."""
-        return self.of_target(model(*self.inputs))
+        return self.of_target(model(*self.inputs).view(len(self.target), -1))
 
     def parts(self, copies: int = 1) -> Iterator[tuple[Graphs, Tensor]]:
         """Yield parts small enough for one call with some copies (0 for single graphs), with their columns of edges."""
@@ -73,13 +111,20 @@ class Graphs:
         sizes = graph_of_column.bincount(minlength=count)
         before = sizes.cumsum(0) - sizes
         part = before * copies // LARGEST_CALL if copies else torch.arange(count, device=self.x.device)
-        for number in part.unique():
+        numbers = part.unique()
+        if len(numbers) == 1:
+            yield self, torch.arange(self.num_edges, device=self.x.device)
+            return
+        whole = Data.from_dict({name: value for name, value in self.data.to_dict().items() if name != "ptr"})
+        for number in numbers:
             graphs = part == number
-            nodes, columns = graphs[self.batch], graphs[graph_of_column]
-            new_graph, new_node = graphs.cumsum(0) - 1, nodes.cumsum(0) - 1
-            edge_index = new_node[self.edge_index[:, columns]]
-            cut = Graphs(self.x[nodes], edge_index, new_graph[self.batch[nodes]], self.target[graphs])
-            yield cut, columns.nonzero().view(-1)
+            cut = whole.subgraph(graphs[self.batch])
+            cut.batch = (graphs.cumsum(0) - 1)[cut.batch]
+            for name, value in whole:
+                is_of_graphs = isinstance(value, Tensor) and value.dim() > 0 and len(value) == count
+                if is_of_graphs and not (whole.is_node_attr(name) or whole.is_edge_attr(name)):
+                    cut[name] = value[graphs]
+            yield replace(self, data=cut, target=self.target[graphs]), graphs[graph_of_column].nonzero().view(-1)
 
     def seed(self, seed: int) -> int:
         """Return a seed that depends on the graphs, so that every graph has other random numbers."""
@@ -112,3 +157,19 @@ class MaskedTargets(Module):
     def forward(self, masks: Tensor) -> Tensor:
         """Return the sum of these logits for each of B masks, ``[B]`` from ``[B, E]``."""
         return self.values(masks).sum(-1)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the random numbers of Python, NumPy and torch, and restore their states afterwards."""
+    python, numpy = random.getstate(), np.random.get_state()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    with torch.random.fork_rng(devices=devices):
+        try:
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.manual_seed(seed)
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)

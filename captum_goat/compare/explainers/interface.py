@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.metrics.reduced_graphs import class_per_graph, output_of, signed_logits
+
+_num_logits: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
 
 
 class ExplainerSkippedError(Exception):
@@ -27,31 +31,6 @@ class ExplainerSkippedError(Exception):
     """
 
 
-class EdgeExplainer(Protocol):
-    """The attributes that :func:`~captum_goat.compare.compare` needs of an explainer.
-
-    Examples:
-        >>> from captum_goat.compare.explainers import EXPLAINERS, EdgeExplainer
-        >>> explainer: EdgeExplainer = EXPLAINERS["integrated_gradients"]()
-        >>> explainer.name, explainer.complete
-        ('integrated_gradients', True)
-    """
-
-    @property
-    def name(self) -> str:
-        """The name in tables."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether the scores are meant to add up to ``f(graph) - f(graph without edges)``."""
-
-    def fit(self, model: Module, graphs: Sequence[Data]) -> None:
-        """Learn what the explainer has to learn before it explains; most have nothing to learn."""
-
-    def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
-        """Return signed edge scores ``[E]``, given the class of each graph ``[G]``."""
-
-
 class Explainer(ABC):
     """Base class of explainers: checks the arguments, copies the model, and splits batches where needed.
 
@@ -60,7 +39,6 @@ class Explainer(ABC):
     "without edges" means for a ``complete`` method: messages ``"masked"`` to 0, or edges ``"removed"``.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.utils import degree
         >>> from captum_goat.compare.explainers import Explainer
         >>> from captum_goat.datasets import ba_2motifs
@@ -71,11 +49,11 @@ class Explainer(ABC):
         ...         targets = graphs.edge_index[1]
         ...         return degree(targets)[targets]
         >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(1)
-        >>> Hubs()(model, graph, target=torch.tensor([0])).shape
+        >>> Hubs()(model, graph, target=0).shape
         torch.Size([50])
     """
 
-    name: ClassVar[str]
+    name: str
     citation: ClassVar[str]
     complete: ClassVar[bool] = False
     baseline: ClassVar[Literal["masked", "removed"] | None] = None
@@ -85,16 +63,23 @@ class Explainer(ABC):
     def fit(self, model: Module, graphs: Sequence[Data]) -> None:  # noqa: B027 (most have nothing to learn)
         """Learn from other graphs what the explainer has to learn before it explains; by default, nothing."""
 
-    def __call__(self, model: Module, data: Data | Batch, target: Tensor) -> Tensor:
-        """Return signed scores ``[E]`` for one class of every graph, ``target`` ``[G]``; the model is copied."""
-        if model.training:
-            raise ValueError("Expected a model in evaluation mode (got one in training mode). Call model.eval() first.")
-        graphs = Graphs.of(data, target)
+    def __call__(self, model: Module, data: Data | Batch, target: Tensor | Sequence[int] | int) -> Tensor:
+        """Return signed scores ``[E]`` for the class of all graphs, or one per graph ``[G]``; the model is copied.
+
+        The model is called as for :func:`~captum_goat.metrics.fidelity_plus`. Of one with a single logit, that logit is
+        explained for class 1, and its negative for class 0.
+        """
+        graphs = Graphs.of(data, target, model)
+        if model.training or model not in _num_logits:
+            _num_logits[model] = output_of(model, data).size(1)  # which refuses training mode
+        class_per_graph(target, graphs.x.new_empty(len(graphs.target), max(2, _num_logits[model])))
         scores = torch.zeros(graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
         with torch.inference_mode(False), torch.enable_grad():
             for part, columns in graphs.parts(1 if self.batched else 0):
                 if len(columns):
-                    scores[columns] = self._check(self.scores(own_copy(model), part), part)
+                    own = own_copy(model)
+                    own = SignedLogits(own) if _num_logits[model] == 1 else own
+                    scores[columns] = self._check(self.scores(own, part), part)
         return scores
 
     @abstractmethod
@@ -108,6 +93,23 @@ class Explainer(ABC):
             got = f"shape {list(scores.shape)} with {int((~scores.isfinite()).sum())} non-finite values"
             raise RuntimeError(f"Expected {graphs.num_edges} finite scores from '{self.name}' (got {got}).")
         return scores
+
+
+class SignedLogits(Module):
+    """A model with one logit z per graph as one with two classes, ``(-z, z)``."""
+
+    def __init__(self, model: Module) -> None:
+        super().__init__()
+        self.model, self.training = model, model.training
+
+    @property
+    def __wrapped__(self) -> Module:  # for the names of the arguments
+        return self.model
+
+    def forward(self, *args: Any) -> Tensor:
+        """Return the logits, ``[G, 2]``."""
+        output: Tensor = self.model(*args)
+        return signed_logits(output if output.dim() > 1 else output.unsqueeze(1))
 
 
 def own_copy(model: Module) -> Module:

@@ -1,8 +1,9 @@
-"""The six explainers that are installed: GOAt, three methods of Captum's kind, GNNExplainer, and random scores."""
+"""The six explainers that are installed, and those made of Captum's classes and of PyG's algorithms."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from copy import deepcopy
 from typing import Any, ClassVar, Literal
 
 import captum.attr as captum
@@ -11,10 +12,9 @@ import torch_geometric.explain as pyg
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat import GOAtAttribution
-from captum_goat.compare.explainers.graphs import LARGEST_CALL, Graphs, MaskedTargets
-from captum_goat.compare.explainers.interface import Explainer
-from captum_goat.compare.explainers.randomness import seeded
+from captum_goat import GOAtAttribution, GOAtExplainer, GuidedShapley
+from captum_goat.compare.explainers.graphs import LARGEST_CALL, Graphs, MaskedTargets, seeded
+from captum_goat.compare.explainers.interface import Explainer, SignedLogits
 from captum_goat.metrics.counted_edges import position_in_graph
 
 
@@ -33,8 +33,7 @@ class GOAt(Explainer):
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the attributions of all graphs in one call."""
-        mask = torch.ones(graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device)
-        attributions: Tensor = self.method(model).attribute(mask, graphs.target, graphs.inputs)
+        attributions: Tensor = self.method(model).attribute(graphs.mask, graphs.target, graphs.inputs)
         return attributions
 
 
@@ -45,7 +44,7 @@ class MaskGradients(Explainer):
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the attributions of a mask of ones."""
-        mask = torch.ones(1, graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device, requires_grad=True)
+        mask = graphs.mask.unsqueeze(0).requires_grad_()
         attributions: Tensor = self.attributions(MaskedTargets(model, graphs), mask)
         return attributions[0]
 
@@ -100,7 +99,7 @@ class EdgeOcclusion(Explainer):
         position_of_column = position[edges.number]
         at_once = max(1, LARGEST_CALL // graphs.num_edges)
         with torch.no_grad():
-            whole = targets.values(torch.ones(1, graphs.num_edges, dtype=graphs.x.dtype, device=graphs.x.device))
+            whole = targets.values(graphs.mask.unsqueeze(0))
             drops = [
                 whole - targets.values((positions.view(-1, 1) != position_of_column).to(graphs.x.dtype))
                 for positions in torch.arange(int(edges.counts.max()), device=graphs.x.device).split(at_once)
@@ -120,7 +119,7 @@ class GNNExplainer(Explainer):
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the mask, from 0 to 1."""
         with seeded(graphs.seed(self.seed)):
-            return edge_mask(pyg_explainer(model, pyg.GNNExplainer(epochs=self.epochs, lr=self.lr)), graphs)
+            return edge_mask(pyg_explainer(model, pyg.GNNExplainer(epochs=self.epochs, lr=self.lr), graphs), graphs)
 
 
 class Random(Explainer):
@@ -138,28 +137,86 @@ class Random(Explainer):
             return torch.rand(graphs.num_edges, device=graphs.x.device)
 
 
-def pyg_explainer(model: Module, algorithm: Any, explanation_type: str = "phenomenon") -> pyg.Explainer:
-    """Return PyG's explainer of a graph classifier, with an algorithm that scores edges."""
+class CaptumMethod(MaskGradients):
+    """A class of Captum's methods, or of this package's, at its default arguments."""
+
+    citation = "none"
+    batched = False
+
+    def __init__(self, method: type[captum.Attribution]) -> None:
+        self.method, self.name = method, method.__name__
+
+    def scores(self, model: Module, graphs: Graphs) -> Tensor:
+        """Return the attributions of a mask of ones."""
+        if not issubclass(self.method, GOAtAttribution | GuidedShapley):
+            return super().scores(model, graphs)
+        attributions: Tensor = self.method(model).attribute(graphs.mask, graphs.target, graphs.inputs)
+        return attributions
+
+    def attributions(self, targets: MaskedTargets, mask: Tensor) -> Any:
+        """Return the attributions ``[1, E]`` of a mask ``[1, E]``."""
+        return self.method(targets).attribute(mask)
+
+
+class PyGAlgorithm(Explainer):
+    """An algorithm of :mod:`torch_geometric.explain` that scores edges."""
+
+    citation = "none"
+
+    def __init__(self, algorithm: pyg.ExplainerAlgorithm, seed: int = 0) -> None:
+        self.algorithm, self.seed, self.name = algorithm, seed, type(algorithm).__name__
+
+    def scores(self, model: Module, graphs: Graphs) -> Tensor:
+        """Return the edge mask."""
+        with seeded(graphs.seed(self.seed)):
+            return edge_mask(pyg_explainer(model, deepcopy(self.algorithm), graphs), graphs)
+
+
+def pyg_explainer(
+    model: Module, algorithm: Any, graphs: Graphs | None = None, explanation_type: str = "phenomenon"
+) -> pyg.Explainer:
+    """Return PyG's explainer of a graph classifier, with an algorithm that scores edges.
+
+    Given ``graphs``, the model may have one logit and any arguments; else it is called as model(x, edge_index, batch).
+    """
+    mode = "binary_classification" if isinstance(model, SignedLogits) else "multiclass_classification"
     return pyg.Explainer(
-        model,
+        model if graphs is None else _CalledByPyG(model, graphs),
         algorithm=algorithm,
         explanation_type=explanation_type,
         edge_mask_type="object",
-        model_config={"mode": "multiclass_classification", "task_level": "graph", "return_type": "raw"},
+        model_config={"mode": mode, "task_level": "graph", "return_type": "raw"},
     )
+
+
+class _CalledByPyG(Module):
+    """A model that is called as PyG's explainers call it, with the edges in the order of :func:`self_loops_last`."""
+
+    def __init__(self, model: Module, graphs: Graphs) -> None:
+        super().__init__()
+        self.model = model.model if isinstance(model, SignedLogits) else model
+        order = self_loops_last(graphs.edge_index)
+        edge_attributes = [name for name in graphs.data.edge_attrs() if name != "edge_index"]
+        self.graphs = graphs.changed(**{name: graphs.data[name][order] for name in edge_attributes})
+        self.training = False
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        output: Tensor = self.model(*self.graphs.changed(x=x, edge_index=edge_index, batch=batch).inputs)
+        return output
 
 
 def edge_mask(explainer: pyg.Explainer, graphs: Graphs) -> Tensor:
     """Return the edge mask of PyG's explainer, ``[E]``.
 
-    Where layers add self-loops, PyG does not tell them from the graph's own, whose mask is 0 here.
+    Where layers add self-loops, PyG's masks do not tell them from the graph's own, whose mask is 0 here.
     """
     order = self_loops_last(graphs.edge_index)
     edge_index = graphs.edge_index[:, order]
     of_class = explainer.explanation_type == pyg.config.ExplanationType.phenomenon
     target = {"target": graphs.target} if of_class else {}
     mask: Tensor = explainer(graphs.x, edge_index, batch=graphs.batch, **target).edge_mask
-    if any(getattr(module, "add_self_loops", False) for module in explainer.model.modules()):
+    adds_loops = any(getattr(module, "add_self_loops", False) for module in explainer.model.modules())
+    if adds_loops and not isinstance(explainer.algorithm, GOAtExplainer):
         mask = mask * (edge_index[0] != edge_index[1])
     return torch.zeros_like(mask).scatter_(0, order, mask)
 
