@@ -1,8 +1,7 @@
-"""Pictures by RDKit: bonds in the colours of their attributions."""
+"""Pictures of molecules: bonds in the colours of their attributions."""
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import Any
 
@@ -11,19 +10,16 @@ import numpy as np
 import pytest
 import torch
 from matplotlib import pyplot
-from matplotlib.colors import to_hex
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from torch_geometric.data import Data
 
 from captum_goat import undirected_feature_mask
 from captum_goat.plot import molecule as molecule_module
-from captum_goat.plot import (
-    molecule_svg,
-    visualize_molecule_attr,
-    visualize_molecule_attr_multiple,
-)
+from captum_goat.plot import visualize_molecule_attr, visualize_molecule_attr_multiple
 from captum_goat.plot.molecule import ALPHA
-from captum_goat.plot.style import NEGATIVE, NEUTRAL, POSITIVE, PictureSettings
+from captum_goat.plot.style import NEGATIVE, NEUTRAL, POSITIVE, ColourScale, checked
 
 matplotlib.use("Agg")
 needs_rdkit = pytest.mark.usefixtures("rdkit")
@@ -50,41 +46,41 @@ def rdkit() -> None:
     pytest.importorskip("rdkit")
 
 
-def svg(attributions: torch.Tensor = ATTRIBUTIONS, molecule: Any = GRAPH, **options: Any) -> str:
-    return molecule_svg(attributions, molecule, **{"atoms": ATOMS} | options)
+def picture(attributions: torch.Tensor = ATTRIBUTIONS, molecule: Any = GRAPH, **options: Any) -> Axes:
+    given = {"atoms": ATOMS, "use_pyplot": False} | options
+    return visualize_molecule_attr(attributions, molecule, **given)[1]
 
 
-def bands(text: str) -> dict[int, str]:
-    """The colours of the bands below bonds, by the number of the bond."""
-    matches = re.findall(r"class='bond-(\d+) atom-\d+ atom-\d+' [^>]*style='fill:(#\w{6})", text)
-    assert len({number for number, _ in matches}) == len(matches)
-    return {int(number): colour.lower() for number, colour in matches}
+def parts(ax: Axes, gid: str) -> Any:
+    (found,) = [collection for collection in ax.collections if collection.get_gid() == gid]
+    return found
 
 
-def dots(text: str) -> np.ndarray:
-    return np.array(
-        [[float(x), float(y)] for x, y in re.findall(r"<ellipse cx='([\d.]+)' cy='([\d.]+)'[^>]*fill:#404040", text)]
-    )
+def bands(ax: Axes, scores: Any = SCORES) -> dict[int, str]:
+    """The colours of the bands below bonds, by the number of the bond: the strongest are drawn last."""
+    colours = [to_hex(colour) for colour in parts(ax, "bands").get_colors()]
+    numbers = np.argsort(np.abs(np.asarray(scores)), kind="stable")[len(scores) - len(colours) :]
+    return dict(zip(numbers.tolist(), colours, strict=True))
 
 
 @needs_rdkit
 def test_every_bond_has_the_colour_of_its_attribution() -> None:
-    colours = bands(svg())
-    expected = [to_hex(colour) for colour in PictureSettings(vmax=4.0).scale(1.0).colours(np.array(SCORES))]
-    assert colours == dict(enumerate(expected))
+    colours = bands(picture())
+    expected = ColourScale.of(checked({"vmax": 4.0}), 1.0).colours(np.array(SCORES))
+    np.testing.assert_allclose([to_rgb(colours[bond]) for bond in range(6)], expected[:, :3], atol=0.01)
     assert (colours[1], colours[2]) == (NEGATIVE, NEUTRAL)
-    assert bands(svg(vmax=2.0))[0] == POSITIVE  # the scale can be shared
+    assert bands(picture(vmax=2.0))[0] == POSITIVE  # the scale can be shared
 
 
 @needs_rdkit
 def test_sums_of_both_directions_are_counted_once() -> None:
     summed, undirected = torch.tensor(SCORES).repeat(2), undirected_feature_mask(EDGE_INDEX)
-    for options in ({"vmax": 4.0}, {"vmax": 4.0, "hydrogens": "none"}):
-        assert svg(summed, feature_mask=undirected, **options) == svg(**options)
-        assert svg(summed, **options) != svg(**options)
-    fig, _ = visualize_molecule_attr(
-        summed, GRAPH, atoms=ATOMS, feature_mask=undirected, show_colorbar=True, use_pyplot=False
-    )
+    options: dict[str, Any]
+    for options, scores in (({"vmax": 4.0}, SCORES), ({"vmax": 4.0, "hydrogens": "none"}, SCORES[:3])):
+        expected = bands(picture(**options), scores)
+        assert bands(picture(summed, feature_mask=undirected, **options), scores) == expected
+        assert bands(picture(summed, **options), scores) != expected
+    fig = picture(summed, feature_mask=undirected, show_colorbar=True).figure
     assert fig.axes[1].get_ylim() == (-4, 4)
 
 
@@ -94,70 +90,82 @@ def test_sums_of_both_directions_are_counted_once() -> None:
     [({"sign": "positive"}, POSITIVE), ({"sign": "negative"}, NEUTRAL), ({"outlier_perc": 70}, POSITIVE)],
 )
 def test_sign_and_outliers_are_as_in_other_pictures(options: dict[str, Any], colour_of_the_first: str) -> None:
-    assert bands(svg(**options))[0] == colour_of_the_first
+    scores = {"positive": np.clip(SCORES, 0, None), "negative": np.clip(SCORES, None, 0)}
+    assert bands(picture(**options), scores.get(options.get("sign", ""), SCORES))[0] == colour_of_the_first
 
 
 @needs_rdkit
 def test_top_k_leaves_other_bonds_without_a_band() -> None:
-    assert bands(svg(top_k=2)).keys() == {0, 1}
-    assert not bands(svg(top_k=0))
+    assert bands(picture(top_k=2)).keys() == {0, 1}
+    assert not bands(picture(top_k=0))
 
 
 @needs_rdkit
 def test_colours_are_pale(monkeypatch: pytest.MonkeyPatch) -> None:
-    strong = int(bands(svg())[1][3:5], 16)
+    strong = int(bands(picture())[1][3:5], 16)
     monkeypatch.setattr(molecule_module, "ALPHA", ALPHA)
-    assert int(bands(svg())[1][3:5], 16) == pytest.approx(ALPHA * strong + (1 - ALPHA) * 255, abs=1)
+    assert int(bands(picture())[1][3:5], 16) == pytest.approx(ALPHA * strong + (1 - ALPHA) * 255, abs=1)
 
 
 @needs_rdkit
 def test_bond_types_are_drawn() -> None:
-    def lines(text: str) -> int:
-        return len(re.findall(r"class='bond-1 [^']*'[^>]*fill:none", text))
+    def lines(ax: Axes) -> int:
+        return len(parts(ax, "bonds").get_segments())
 
-    single, double = svg(), svg(bond_types=ORDERS)
-    assert lines(double) == 2 * lines(single)  # two lines, in as many pieces
+    single, double = picture(), picture(bond_types=ORDERS)
+    assert (lines(single), lines(double)) == (6, 8)  # two double bonds
     assert bands(double) == bands(single)
+    assert lines(picture(torch.ones(6), "c1ccccc1", atoms=None)) == 9
+    assert lines(picture(torch.ones(1), "C#C", atoms=None)) == 3
+
+
+@needs_rdkit
+def test_letters_of_atoms() -> None:
+    def letters(smiles: str, count: int) -> list[str]:
+        return [text.get_text() for text in picture(torch.ones(count), smiles, atoms=None).texts]
+
+    assert letters("NCC[N+](=O)[O-]", 5) == ["NH₂", "N⁺", "O", "O⁻"]
+    assert letters("C", 0) == ["CH₄"]
 
 
 @needs_rdkit
 def test_atoms_can_be_coloured_too() -> None:
-    text = svg(node_attributions=torch.tensor([4.0, 0, 0, -4.0, 0, 0, 0]))
-    circles = re.findall(r"class='atom-(\d+)'[^>]*style='fill:(#\w{6})", text)
-    assert {(int(number), colour.lower()) for number, colour in circles} == {(0, POSITIVE), (3, NEGATIVE)}
+    ax = picture(node_attributions=torch.tensor([4.0, 0, 0, -4.0, 0, 0, 0]))
+    assert [to_hex(colour) for colour in parts(ax, "discs").get_facecolors()] == [POSITIVE, NEGATIVE]
 
 
 @needs_rdkit
 def test_hidden_hydrogens_colour_their_atom() -> None:
-    text = svg(hydrogens="polar", vmax=3.0)
-    assert bands(text).keys() == {0, 1, 2}
-    ((number, colour),) = set(re.findall(r"class='atom-(\d+)'[^>]*style='fill:(#\w{6})", text))
-    assert (number, colour.lower()) == ("0", POSITIVE)  # 1 + 1 + 1
+    ax = picture(hydrogens="polar", vmax=3.0)
+    assert bands(ax, SCORES[:3]).keys() == {0, 1, 2}
+    assert [to_hex(colour) for colour in parts(ax, "discs").get_facecolors()] == [POSITIVE]  # 1 + 1 + 1
 
 
 @needs_rdkit
-def test_ground_truth_has_dots_on_both_sides() -> None:
-    both, one = dots(svg(ground_truth=TRUTH)), dots(svg(ground_truth=torch.tensor([False, True] + [False] * 10)))
-    assert len(both) == 2 * len(one) == 4 * molecule_module.DOTS  # two sides of two bonds
-    assert len(dots(svg())) == 0
-    left, right = one[::2], one[1::2]
-    assert np.ptp(np.linalg.norm(left - right, axis=1)) < 0.1  # parallel lines
-    along, across = left[-1] - left[0], left[0] - right[0]
-    assert abs(along @ across) < 1e-2 * np.linalg.norm(along) * np.linalg.norm(across)
+def test_ground_truth_is_inside_a_dotted_outline() -> None:
+    def outlined(ax: Axes) -> int:
+        dotted = [lines for lines in ax.collections if lines.get_zorder() == 0.8]
+        assert all(
+            width > parts(ax, "bands").get_linewidths()[0] for lines in dotted for width in lines.get_linewidths()
+        )
+        return sum(len(lines.get_segments()) for lines in dotted)
+
+    assert outlined(picture(ground_truth=TRUTH)) == 2
+    assert outlined(picture()) == 0
 
 
 @needs_rdkit
-def test_picture_on_axes_has_the_colours_of_the_bonds() -> None:
-    fig, ax = visualize_molecule_attr(
-        ATTRIBUTIONS, GRAPH, atoms=ATOMS, show_colorbar=True, title="Nitromethane", use_pyplot=False
-    )
-    (image,) = ax.images
-    pixels = {to_hex(colour) for colour in np.asarray(image.get_array()).reshape(-1, image.get_array().shape[2])[::7]}
-    assert {NEGATIVE, NEUTRAL, "#ffffff"} <= pixels
+def test_picture_fills_its_axes() -> None:
+    ax = picture(show_colorbar=True, title="Nitromethane")
     assert ax.get_title() == "Nitromethane"
-    (bar,) = [panel for panel in fig.axes if panel is not ax]
+    (bar,) = [panel for panel in ax.figure.axes if panel is not ax]
     assert bar.get_ylim() == (-4, 4)
     assert not ax.axison
+    ax.figure.draw_without_rendering()
+    points = np.concatenate(parts(ax, "bands").get_segments())
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    shares = np.ptp(points, axis=0) / [right - left, high - low]
+    assert 0.5 < shares.max() <= 1
 
 
 @needs_rdkit
@@ -166,27 +174,17 @@ def test_molecules_of_rdkit_and_smiles_have_bonds_in_their_order() -> None:
 
     scores = torch.tensor([1.0, -1.0, 0.0])
     for molecule in ("CCN=O", Chem.MolFromSmiles("CCN=O")):
-        assert bands(molecule_svg(scores, molecule)) == {0: POSITIVE, 1: NEGATIVE, 2: NEUTRAL}
+        assert bands(picture(scores, molecule, atoms=None), scores) == {0: POSITIVE, 1: NEGATIVE, 2: NEUTRAL}
     backwards = torch.tensor([[3, 2, 1], [2, 1, 0]])
-    assert bands(molecule_svg(scores, "CCN=O", edge_index=backwards)) == {
-        0: NEUTRAL,
-        1: NEGATIVE,
-        2: POSITIVE,
-    }
-
-
-@needs_rdkit
-def test_aromatic_molecules_and_fragments() -> None:
-    text = molecule_svg(torch.ones(6), "c1ccccc1.[Na]")
-    assert bands(text).keys() == set(range(6))
+    colours = bands(picture(scores, "CCN=O", atoms=None, edge_index=backwards), scores.flip(0))
+    assert colours == {0: NEUTRAL, 1: NEGATIVE, 2: POSITIVE}
 
 
 @needs_rdkit
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_molecules_without_bonds(count: int) -> None:
     graph = Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=count)
-    assert not bands(molecule_svg(torch.empty(0), graph, atoms=["C"] * count))
-    visualize_molecule_attr(torch.empty(0), graph, atoms=["C"] * count, use_pyplot=False, show_colorbar=True)
+    assert not bands(picture(torch.empty(0), graph, atoms=["C"] * count, show_colorbar=True), [])
 
 
 @needs_rdkit
@@ -197,18 +195,10 @@ def test_several_methods_share_a_scale() -> None:
     assert [ax.get_title() for ax in axes] == ["one", "tenth"]
     (bar,) = [panel for panel in fig.axes if panel.get_label() == "<colorbar>"]
     assert bar.get_ylim() == (-4, 4)
-    reds = [_share_of(ax, NEGATIVE) for ax in axes]
-    assert reds[0] > 0.001
-    assert reds[1] == 0
+    assert [NEGATIVE in bands(ax).values() for ax in axes] == [True, False]
     assert [text.get_text() for text in fig.legends[0].get_texts()] == ["ground truth"]
     _, own = visualize_molecule_attr_multiple(methods, GRAPH, atoms=ATOMS, shared_scale=False, use_pyplot=False)
-    assert all(_share_of(ax, NEGATIVE) > 0.001 for ax in own)
-
-
-def _share_of(ax: Any, colour: str) -> float:
-    pixels = np.asarray(ax.images[0].get_array())[..., :3]
-    wanted = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
-    return float((np.abs(pixels - wanted).max(axis=-1) < 0.004).mean())
+    assert all(NEGATIVE in bands(ax).values() for ax in own)
 
 
 @needs_rdkit
@@ -246,12 +236,11 @@ def test_arguments_that_do_not_fit(options: dict[str, Any], message: str) -> Non
     assert not pyplot.get_fignums()
 
 
-@pytest.mark.parametrize("draw", [visualize_molecule_attr, molecule_svg])
-def test_missing_rdkit_is_named(draw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_rdkit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [module for module in sys.modules if module.split(".")[0] == "rdkit"] or ["rdkit"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "rdkit", None)
     message = r"RDKit is needed to draw molecules: pip install captum-goat\[molecules\]"
     with pytest.raises(ImportError, match=message):
-        draw(ATTRIBUTIONS, GRAPH, atoms=ATOMS)
+        visualize_molecule_attr(ATTRIBUTIONS, GRAPH, atoms=ATOMS)
     assert not pyplot.get_fignums()

@@ -5,14 +5,13 @@ Captum's own visualizers instead.
 """
 
 from captum_goat.plot.graph import visualize_graph_attr, visualize_graph_attr_multiple
-from captum_goat.plot.molecule import molecule_svg, visualize_molecule_attr, visualize_molecule_attr_multiple
+from captum_goat.plot.molecule import visualize_molecule_attr, visualize_molecule_attr_multiple
 from captum_goat.plot.molecule_graph import MUTAGENICITY_ELEMENTS, one_hot_atoms
 from captum_goat.plot.style import PictureOptions
 
 __all__ = [
     "MUTAGENICITY_ELEMENTS",
     "PictureOptions",
-    "molecule_svg",
     "one_hot_atoms",
     "visualize_graph_attr",
     "visualize_graph_attr_multiple",

@@ -17,7 +17,7 @@ from captum.attr import visualization
 from torch import Tensor
 
 from captum_goat.plot.edge_scores import edge_scores, node_count, plain_edges, with_sign
-from captum_goat.plot.style import INK, ColourScale, PictureOptions, PictureSettings, draw_pictures
+from captum_goat.plot.style import INK, ColourScale, PictureOptions, checked, draw_pictures, drawn_edges
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -136,8 +136,8 @@ def visualize_adjacency_attr(
         >>> ax.images[0].get_array().tolist()
         [[None, 4.0], [-1.0, None]]
     """
-    settings = PictureSettings(**options)
-    edges, scores, coloured, marked = settings.drawn_edges(attributions, edge_index, directed=True)
+    settings: PictureOptions = checked(options)
+    edges, scores, coloured, marked = drawn_edges(settings, attributions, edge_index, directed=True)
     count = node_count(edges, num_nodes, node_labels=node_labels)
     image = np.full((max(count, 1), max(count, 1)), np.nan)  # what is nan is not drawn
     image[edges[:, 0], edges[:, 1]] = np.where(coloured, scores, 0.0)
@@ -188,13 +188,13 @@ def visualize_node_attr(
         >>> incoming.lines[0].get_ydata().tolist()
         [0.0, 0.0, 2.0]
     """
-    settings = PictureSettings(**options)
-    refused = [name for name in ("top_k", "ground_truth", "feature_mask") if getattr(settings, name) is not None]
+    settings: PictureOptions = checked(options)
+    refused = [name for name in ("top_k", "ground_truth", "feature_mask") if settings[name] is not None]
     if refused:
         raise ValueError(f"Expected options of nodes (got {refused[0]}, which concerns single edges).")
     attr, data = to_timeseries_attr(attributions, edge_index, num_nodes)
     pictures = {
-        channel: _NodeLine(with_sign(attr[:, number], settings.sign), data[:, number])
+        channel: _NodeLine(with_sign(attr[:, number], settings["sign"]), data[:, number])
         for number, channel in enumerate(CHANNELS)
     }
     return draw_pictures(pictures, settings, LINE_SIZE)

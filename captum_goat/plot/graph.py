@@ -18,9 +18,12 @@ from captum_goat.plot.style import (
     ColourScale,
     DrawnEdges,
     PictureOptions,
-    PictureSettings,
-    add_dotted_handle,
+    add_lines,
+    check_methods,
+    checked,
+    draw_ground_truth,
     draw_pictures,
+    drawn_edges,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
 
 FIGURE_SIZE, PANEL_SIZE = (6.0, 6.0), (4.2, 4.2)  # inches
 MIN_WIDTH, MAX_WIDTH = 1.0, 6.0  # of edges, in points
-DOT, DOT_GAP, DOTS_WIDTH = 1.4, 2.2, 9.0  # points: length of dots, between them, and how much wider than an edge
 NODE_SIZE, LABELLED_NODE_SIZE = 30.0, 260.0  # square points
 FONT_SIZE, LABEL_DISTANCE = 9.0, 4.0  # points
 WEAK_PUSH = 0.02  # how much an edge without attribution counts beside the strongest, for the side of labels
@@ -43,16 +45,18 @@ HEAD_AT, HEAD_SIZE, HEAD_GROWTH = 0.6, 6.0, 2.0  # arrowheads: share of the line
 HEAD = np.array([[0.6, 0.0], [-0.4, 0.45], [-0.4, -0.45]])  # a triangle that points to the right
 
 
+class GraphOptions(PictureOptions, total=False):
+    """The options of :func:`visualize_graph_attr`."""
+
+    directed: bool | None
+    only_top: bool
+    layout: LayoutName | Positions | None
+    node_labels: Sequence[object] | Tensor | None
+    node_colors: Any
+
+
 def visualize_graph_attr(
-    attributions: Tensor,
-    edge_index: Tensor | Data,
-    *,
-    directed: bool | None = None,
-    only_top: bool = False,
-    layout: LayoutName | Positions | None = None,
-    node_labels: Sequence[object] | Tensor | None = None,
-    node_colors: Any = None,
-    **options: Unpack[PictureOptions],
+    attributions: Tensor, edge_index: Tensor | Data, **options: Unpack[GraphOptions]
 ) -> tuple[Figure, Axes]:
     """Draw a graph with its edges coloured by attribution: blue supports the target, red opposes it.
 
@@ -62,16 +66,18 @@ def visualize_graph_attr(
     Args:
         attributions: One number per edge, ``[E]``.
         edge_index: The edges, ``[2, E]``, or a PyG ``Data`` with edges and, optionally, positions ``pos`` ``[N, 2]``.
-        directed: Whether to draw the directions of an edge separately, as arrows; by default, if one has no reverse.
-        only_top: Whether to draw only the ``top_k`` edges and, in grey, the other edges of their nodes.
-        layout: Where to place the nodes: ``"kamada_kawai"``, which keeps motifs in shape; ``"spring"``, for large
-            graphs; or the positions themselves, ``[N, 2]`` or a networkx dictionary. ``None`` for the ``pos`` of the
-            ``Data``, or else for one of the two, depending on the size.
-        node_labels: What to write on the nodes, or beside them if there is no room, one entry per node. Only nodes of
-            coloured edges have labels with ``only_top``, where the default is their indices, and with ``top_k`` in
-            graphs of more than 60 nodes.
-        node_colors: One matplotlib colour, or one per node.
-        **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others: see :class:`PictureOptions`.
+        **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others, see :class:`PictureOptions`, and those
+            below.
+
+    - ``directed``: Whether to draw the directions of an edge separately, as arrows; by default, if one has no reverse.
+    - ``only_top``: Whether to draw only the ``top_k`` edges and, in grey, the other edges of their nodes.
+    - ``layout``: Where to place the nodes: ``"kamada_kawai"``, which keeps motifs in shape; ``"spring"``, for large
+      graphs; or the positions themselves, ``[N, 2]`` or a networkx dictionary. ``None`` for the ``pos`` of the
+      ``Data``, or else for one of the two, depending on the size.
+    - ``node_labels``: What to write on the nodes, or beside them if there is no room, one entry per node. Only nodes of
+      coloured edges have labels with ``only_top``, where the default is their indices, and with ``top_k`` in graphs of
+      more than 60 nodes.
+    - ``node_colors``: One matplotlib colour, or one per node.
 
     Examples:
         >>> import torch
@@ -82,17 +88,19 @@ def visualize_graph_attr(
         >>> [text.get_text() for text in ax.texts]
         ['C', 'N', 'O']
     """
-    settings = PictureSettings(**options)
-    pictures = _graph_pictures(
-        {"": attributions}, edge_index, settings, directed, only_top, layout, node_labels, node_colors
-    )
+    settings: GraphOptions = checked(options, GraphOptions)
+    pictures = _graph_pictures({"": attributions}, edge_index, settings)
     growth = min(MAX_GROWTH, 1 / _crowding(len(pictures[""].nodes.positions)))
     fig, (ax,) = draw_pictures(pictures, settings, (FIGURE_SIZE[0] * growth, FIGURE_SIZE[1] * growth))
     return fig, ax
 
 
 def visualize_graph_attr_multiple(
-    attributions: Mapping[str, Tensor], edge_index: Tensor | Data, *, shared_scale: bool = True, **options: Any
+    attributions: Mapping[str, Tensor],
+    edge_index: Tensor | Data,
+    *,
+    shared_scale: bool = True,
+    **options: Unpack[GraphOptions],
 ) -> tuple[Figure, list[Axes]]:
     """Draw one graph as several methods explain it, in panels with the same layout and, by default, one scale.
 
@@ -109,22 +117,17 @@ def visualize_graph_attr_multiple(
         >>> [ax.get_title() for ax in axes]
         ['GOAt', 'gradients']
     """
-    settings, graph_options = PictureSettings.of_panels(attributions, options)
-    pictures = _graph_pictures(attributions, edge_index, settings, **graph_options)
+    check_methods(attributions)
+    settings: GraphOptions = checked({"show_colorbar": True} | options, GraphOptions)
+    pictures = _graph_pictures(attributions, edge_index, settings)
     return draw_pictures(pictures, settings, PANEL_SIZE, shared_scale=shared_scale)
 
 
 def _graph_pictures(
-    attributions: Mapping[str, Tensor],
-    graph: Tensor | Data,
-    settings: PictureSettings,
-    directed: bool | None = None,
-    only_top: bool = False,
-    layout: LayoutName | Positions | None = None,
-    node_labels: Sequence[object] | Tensor | None = None,
-    node_colors: Any = None,
+    attributions: Mapping[str, Tensor], graph: Tensor | Data, settings: GraphOptions
 ) -> dict[str, GraphPicture]:
-    if only_top and settings.top_k is None:
+    only_top, layout, node_labels = settings["only_top"], settings["layout"], settings["node_labels"]
+    if only_top and settings["top_k"] is None:
         raise ValueError("Expected top_k, the number of edges to draw, with only_top=True (got None).")
     if isinstance(graph, BaseData) and not isinstance(graph, Data):
         got = type(graph).__name__
@@ -133,33 +136,31 @@ def _graph_pictures(
         raise ValueError("Expected a Data with edge_index (got one without).")
     edge_index = graph.edge_index if isinstance(graph, Data) else as_tensor(graph, "edge_index")
     num_nodes = graph.num_nodes if isinstance(graph, Data) else None
-    directed = is_directed(edge_index) if directed is None else directed
-    methods = {title: settings.drawn_edges(values, edge_index, directed) for title, values in attributions.items()}
+    directed = is_directed(edge_index) if settings["directed"] is None else settings["directed"]
+    methods = {title: drawn_edges(settings, values, edge_index, directed) for title, values in attributions.items()}
     edges = next(iter(methods.values())).edges
     if isinstance(graph, Data) and layout is None and graph.pos is not None and graph.pos.shape[1:] == (2,):
         layout = graph.pos
     known: Any = None if isinstance(layout, str) else layout
     count = node_count(edges, num_nodes, layout=known, node_labels=node_labels)
     top_nodes = np.unique(edges[np.any([method.coloured for method in methods.values()], axis=0)])
-    drawn_edges, drawn_nodes = np.arange(len(edges)), np.arange(count)
+    shown_edges, shown_nodes = np.arange(len(edges)), np.arange(count)
     if only_top:
-        drawn_edges = np.flatnonzero(np.isin(edges, top_nodes).any(axis=1))
-        drawn_nodes = np.unique(edges[drawn_edges])
-    edges = np.searchsorted(drawn_nodes, edges[drawn_edges])
-    if known is None:
-        points = node_positions(edges, len(drawn_nodes), layout)
-    else:
-        points = node_positions(edges, count, known)[drawn_nodes]
+        shown_edges = np.flatnonzero(np.isin(edges, top_nodes).any(axis=1))
+        shown_nodes = np.unique(edges[shown_edges])
+    edges = np.searchsorted(shown_nodes, edges[shown_edges])
+    points = node_positions(edges, len(shown_nodes), layout) if known is None else node_positions(edges, count, known)
     labels = [""] * count
     if node_labels is not None or only_top:
         texts: Any = range(count) if node_labels is None else node_labels
-        few = only_top or (settings.top_k is not None and count > MANY_NODES)
+        few = only_top or (settings["top_k"] is not None and count > MANY_NODES)
         for node in top_nodes if few else range(count):
             labels[node] = str(texts[node].item() if isinstance(texts, Tensor) else texts[node])
-    faces = None if node_colors is None else _node_faces(node_colors, count)[drawn_nodes]
-    nodes = DrawnNodes.of(points, [labels[node] for node in drawn_nodes], faces)
+    faces = None if settings["node_colors"] is None else _node_faces(settings["node_colors"], count)[shown_nodes]
+    points = points if known is None else points[shown_nodes]
+    nodes = DrawnNodes.of(points, [labels[node] for node in shown_nodes], faces)
     return {
-        title: GraphPicture(nodes, DrawnEdges(edges, *(values[drawn_edges] for values in method[1:])), directed)
+        title: GraphPicture(nodes, DrawnEdges(edges, *(values[shown_edges] for values in method[1:])), directed)
         for title, method in methods.items()
     }
 
@@ -222,31 +223,12 @@ class GraphPicture(NamedTuple):
         shrink = _crowding(len(self.nodes.positions))
         widths = shrink * MIN_WIDTH + shrink**0.5 * (MAX_WIDTH - MIN_WIDTH) * scale.shares(self.scores)
         lines = edge_lines(self.drawn.edges, self.nodes.positions)
-        _draw_ground_truth(ax, np.flatnonzero(self.drawn.marked), lines, widths, shrink)
+        marked = np.flatnonzero(self.drawn.marked)
+        draw_ground_truth(ax, [lines[edge] for edge in marked], widths[marked], shrink)
         _draw_edges(ax, self, lines, widths, scale)
         _draw_nodes(ax, self.nodes, self.drawn.edges, scale.shares(self.scores) * self.drawn.coloured)
         ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
         ax.margins(0.04)
-
-
-def _add_lines(ax: Axes, lines: list[NDArray[Any]], chosen: NDArray[Any], widths: Any, **options: Any) -> None:
-    from matplotlib.collections import LineCollection
-
-    segments = [lines[index] for index in chosen]
-    ax.add_collection(LineCollection(segments, linewidths=widths, **{"capstyle": "round"} | options))
-
-
-def _draw_ground_truth(
-    ax: Axes, marked: NDArray[Any], lines: list[NDArray[Any]], widths: NDArray[Any], shrink: float
-) -> None:
-    if not len(marked):
-        return
-    wide = widths[marked] + shrink * DOTS_WIDTH
-    dashes = [(0, (DOT / width, DOT_GAP / width)) for width in wide]  # matplotlib counts in widths
-    _add_lines(ax, lines, marked, wide, colors=INK, linestyles=dashes, capstyle="butt", zorder=0.8)
-    inside = wide - 2 * shrink * DOT  # painted over, so that only a rim of dots stays
-    _add_lines(ax, lines, marked, inside, colors=[ax.get_facecolor()], zorder=0.9)
-    add_dotted_handle(ax)
 
 
 def _draw_edges(
@@ -265,8 +247,8 @@ def _draw_edges(
         "array": drawn.scores[order],
         "alpha": opacity if faint < 1 else None,
     }
-    _add_lines(ax, lines, np.arange(len(lines)), plain, colors=NEUTRAL, alpha=faint, zorder=1.5)
-    _add_lines(ax, lines, order, widths[order], zorder=2, **colours)
+    add_lines(ax, lines, plain, colors=NEUTRAL, alpha=faint, zorder=1.5)
+    add_lines(ax, [lines[edge] for edge in order], widths[order], zorder=2, **colours)
     if picture.directed:
         grey = np.flatnonzero(~drawn.coloured)
         _draw_heads(ax, [lines[index] for index in grey], plain, faint, facecolors=NEUTRAL, alpha=faint, zorder=1.5)

@@ -1,9 +1,8 @@
-"""Molecules as RDKit draws them, with their bonds coloured by attribution."""
+"""Molecules with their bonds coloured by attribution, placed by RDKit and drawn by matplotlib."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -12,8 +11,16 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.plot.edge_scores import edge_scores, strongest, with_sign
-from captum_goat.plot.molecule_graph import molecule_of, rdkit_module, with_coordinates
-from captum_goat.plot.style import INK, ColourScale, PictureOptions, PictureSettings, add_dotted_handle, draw_pictures
+from captum_goat.plot.molecule_graph import molecule_layout, molecule_of, rdkit_module
+from captum_goat.plot.style import (
+    ColourScale,
+    PictureOptions,
+    add_lines,
+    check_methods,
+    checked,
+    draw_ground_truth,
+    draw_pictures,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,61 +31,60 @@ if TYPE_CHECKING:
 Hydrogens = Literal["all", "polar", "none"]
 
 FIGURE_SIZE, PANEL_SIZE = (6.0, 4.0), (5.4, 3.8)  # inches
-PIXELS_PER_INCH = 200
 ALPHA = 0.85  # of colours: letters are easier to read on pale ones
-ATOM_RADIUS = 0.33  # of the disc of a coloured atom, in units of RDKit's coordinates (a bond has 1.5)
 BOND_NUMBER = "captum_goat_bond"  # the property of RDKit bonds that keeps their index
-BAND = 10  # how much wider than a bond's line its band of colour is
-RIM, DOT_RADIUS, DOT_MARGIN = 0.23, 0.018, 0.08  # dots: from the bond, of a dot, from the atoms; in lengths of a bond
-DOTS = 9  # on either side of a bond
+# In lengths of a bond: the margin, bands and discs of colour, lines of bonds, letters, and how long a bond is at most.
+MARGIN, BAND, DISC, LINE, LETTER, MAX_BOND = 0.5, 0.3, 0.55, 0.045, 0.34, 60.0  # the last in points
+
+
+class MoleculeOptions(PictureOptions, total=False):
+    """The options of :func:`visualize_molecule_attr`."""
+
+    edge_index: Tensor | None
+    atoms: Sequence[str | int] | Tensor | None
+    bond_types: Tensor | Sequence[float] | None
+    node_attributions: Tensor | None
+    hydrogens: Hydrogens
 
 
 def visualize_molecule_attr(
-    attributions: Tensor,
-    molecule: Any,
-    *,
-    edge_index: Tensor | None = None,
-    atoms: Sequence[str | int] | Tensor | None = None,
-    bond_types: Tensor | Sequence[float] | None = None,
-    node_attributions: Tensor | None = None,
-    hydrogens: Hydrogens = "all",
-    **options: Unpack[PictureOptions],
+    attributions: Tensor, molecule: Any, **options: Unpack[MoleculeOptions]
 ) -> tuple[Figure, Axes]:
-    """Draw a molecule with RDKit, its bonds coloured by attribution: blue supports the target, red opposes it.
+    """Draw a molecule with its bonds coloured by attribution: blue supports the target, red opposes it.
 
     The two directions of a bond are one, with the sum of their attributions. Molecules need not make chemical sense.
-    Returns the figure and the axes; :func:`molecule_svg` returns the same picture as SVG.
+    Returns the figure and the axes. The picture consists of lines and letters: save it as SVG or PDF for print.
 
     Args:
         attributions: One number per edge, ``[E]``.
         molecule: A PyG ``Data``, or an RDKit molecule or SMILES whose atoms have the order of the graph's nodes.
-        edge_index: The edges, ``[2, E]``; by default those of the ``Data``, or the molecule's bonds in their order.
-        atoms: The elements of a ``Data``'s nodes, as symbols or atomic numbers; ``one_hot_atoms(data.x)`` for
-            Mutagenicity. By default they are taken from its ``z`` or, if it has the same bonds, from its ``smiles``.
-        bond_types: The orders of a ``Data``'s edges, ``[E]`` (1, 2, 3, and 1.5 for aromatic bonds), or one-hot
-            ``[E, 3]`` or ``[E, 4]``, such as the ``edge_attr`` of Mutagenicity and QM9; all single bonds if ``None``.
-        node_attributions: One number per atom, ``[N]``, for discs below the atoms, on the same scale.
-        hydrogens: Which hydrogens to draw: ``"all"``, ``"polar"`` (those not bound to carbon), or ``"none"``. The
-            attributions of the others colour the atom that they are bound to. Those of the ground truth are drawn.
-        **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others: see :class:`PictureOptions`.
+        **options: ``sign``, ``top_k``, ``ground_truth``, ``title`` and others, see :class:`PictureOptions`, and those
+            below.
+
+    - ``edge_index``: The edges, ``[2, E]``; by default those of the ``Data``, or the molecule's bonds in their order.
+    - ``atoms``: The elements of a ``Data``'s nodes, as symbols or atomic numbers; ``one_hot_atoms(data.x)`` for
+      Mutagenicity. By default they are taken from its ``z`` or, if it has the same bonds, from its ``smiles``.
+    - ``bond_types``: The orders of a ``Data``'s edges, ``[E]`` (1, 2, 3, and 1.5 for aromatic bonds), or one-hot
+      ``[E, 3]`` or ``[E, 4]``, such as the ``edge_attr`` of Mutagenicity and QM9; all single bonds if ``None``.
+    - ``node_attributions``: One number per atom, ``[N]``, for discs below the atoms, on the same scale.
+    - ``hydrogens``: Which hydrogens to draw: ``"all"``, ``"polar"`` (those not bound to carbon), or ``"none"``. The
+      attributions of the others colour the atom that they are bound to. Those of the ground truth are drawn.
 
     Examples:
         >>> import torch
         >>> from captum_goat.plot import visualize_molecule_attr
         >>> fig, ax = visualize_molecule_attr(torch.tensor([2.0, -1.0]), "CCO", title="Ethanol", use_pyplot=False)
-        >>> ax.get_title(), len(ax.images)
-        ('Ethanol', 1)
+        >>> ax.get_title(), [text.get_text() for text in ax.texts]
+        ('Ethanol', ['OH'])
     """
-    settings = PictureSettings(**options)
-    picture = _molecule_picture(
-        attributions, molecule, settings, edge_index, atoms, bond_types, node_attributions, hydrogens
-    )
+    settings: MoleculeOptions = checked({"hydrogens": "all"} | options, MoleculeOptions)
+    picture = _molecule_picture(attributions, molecule, settings)
     fig, (ax,) = draw_pictures({"": picture}, settings, FIGURE_SIZE)
     return fig, ax
 
 
 def visualize_molecule_attr_multiple(
-    attributions: Mapping[str, Tensor], molecule: Any, *, shared_scale: bool = True, **options: Any
+    attributions: Mapping[str, Tensor], molecule: Any, *, shared_scale: bool = True, **options: Unpack[MoleculeOptions]
 ) -> tuple[Figure, list[Axes]]:
     """Draw one molecule as several methods explain it, in panels with, by default, one scale.
 
@@ -93,40 +99,14 @@ def visualize_molecule_attr_multiple(
         >>> [ax.get_title() for ax in axes]
         ['GOAt', 'gradients']
     """
-    settings, own_options = PictureSettings.of_panels(attributions, options)
-    pictures = {
-        title: _molecule_picture(values, molecule, settings, **own_options) for title, values in attributions.items()
-    }
+    check_methods(attributions)
+    settings: MoleculeOptions = checked({"hydrogens": "all", "show_colorbar": True} | options, MoleculeOptions)
+    pictures = {title: _molecule_picture(values, molecule, settings) for title, values in attributions.items()}
     return draw_pictures(pictures, settings, PANEL_SIZE, shared_scale=shared_scale)
 
 
-def molecule_svg(attributions: Tensor, molecule: Any, *, size: tuple[int, int] = (600, 400), **options: Any) -> str:
-    """Return the picture of :func:`visualize_molecule_attr` as SVG, for web pages and for print.
-
-    ``size`` is in pixels. There is no colour bar and no title, and options of figures are ignored.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.plot import molecule_svg
-        >>> svg = molecule_svg(torch.tensor([2.0, -2.0]), "CCO")
-        >>> svg.count("fill:#2A86BB"), svg.count("fill:#D12641")
-        (1, 1)
-    """
-    settings, own_options = PictureSettings.of_panels({"": attributions}, options)
-    picture = _molecule_picture(attributions, molecule, settings, **own_options)
-    return picture.file(size, settings.scale(picture.alpha, picture.scores), "svg").decode()
-
-
-def _molecule_picture(
-    attributions: Tensor,
-    molecule: Any,
-    settings: PictureSettings,
-    edge_index: Tensor | None = None,
-    atoms: Sequence[str | int] | Tensor | None = None,
-    bond_types: Tensor | Sequence[float] | None = None,
-    node_attributions: Tensor | None = None,
-    hydrogens: Hydrogens = "all",
-) -> MoleculePicture:
+def _molecule_picture(attributions: Tensor, molecule: Any, settings: MoleculeOptions) -> MoleculePicture:
+    hydrogens, edge_index = settings["hydrogens"], settings["edge_index"]
     if hydrogens not in get_args(Hydrogens):
         names = ", ".join(map(repr, get_args(Hydrogens)))
         raise ValueError(f"Expected hydrogens to be one of {names} (got {hydrogens!r}).")
@@ -134,21 +114,18 @@ def _molecule_picture(
         edge_index = molecule.edge_index if edge_index is None else edge_index
         if edge_index is None:
             raise ValueError("Expected a Data with edge_index (got one without).")
-        rdkit_molecule = molecule_of(molecule, edge_index, atoms, bond_types)
+        rdkit_molecule = molecule_of(molecule, edge_index, settings["atoms"], settings["bond_types"])
     else:
         chem = rdkit_module()
         rdkit_molecule = chem.MolFromSmiles(molecule) if isinstance(molecule, str) else molecule
         if not isinstance(rdkit_molecule, chem.Mol):
             raise ValueError(f"Expected a Data, an RDKit molecule, or a valid SMILES (got {molecule!r}).")
         edge_index = bond_index(rdkit_molecule) if edge_index is None else edge_index
-    picture = scored_molecule(
-        rdkit_molecule, attributions, edge_index, node_attributions, settings.ground_truth, settings.feature_mask
-    )
+    marks = settings["ground_truth"], settings["feature_mask"]
+    picture = scored_molecule(rdkit_molecule, attributions, edge_index, settings["node_attributions"], *marks)
     picture = with_hydrogens(picture, hydrogens)
-    bonds = with_sign(picture.bonds, settings.sign)
-    return picture._replace(
-        bonds=bonds, atoms=with_sign(picture.atoms, settings.sign), coloured=strongest(bonds, settings.top_k)
-    )
+    bonds, atoms = (with_sign(scores, settings["sign"]) for scores in (picture.bonds, picture.atoms))
+    return picture._replace(bonds=bonds, atoms=atoms, coloured=strongest(bonds, settings["top_k"]))
 
 
 class MoleculePicture(NamedTuple):
@@ -171,48 +148,36 @@ class MoleculePicture(NamedTuple):
         return np.concatenate([self.bonds, self.atoms])
 
     def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
-        """Fill the axes with a picture of their size."""
-        from matplotlib.image import imread
-
-        box = ax.get_window_extent()
-        width, height = (max(50, round(side / fig.dpi * PIXELS_PER_INCH)) for side in (box.width, box.height))
-        ax.imshow(imread(BytesIO(self.file((width, height), scale, "png"))), interpolation="antialiased")
-        if self.ground_truth.any():
-            add_dotted_handle(ax)
-
-    def file(self, size: tuple[int, int], scale: ColourScale, kind: Literal["png", "svg"]) -> bytes:
-        """Return a file: bands of colour below bonds, discs below coloured atoms, dots beside the ground truth."""
-        drawing = rdkit_module("Chem.Draw.rdMolDraw2D")
-        molecule = with_coordinates(self.molecule)
-        drawer = (drawing.MolDraw2DCairo if kind == "png" else drawing.MolDraw2DSVG)(*size)
-        options = drawer.drawOptions()
-        options.prepareMolsBeforeDrawing = False  # it fails on molecules that make no chemical sense
-        options.useBWAtomPalette()  # red and blue are for attributions
-        options.atomHighlightsAreCircles = True
-        options.padding = 0.06
-        options.scaleBondWidth = options.scaleHighlightBondWidth = True  # all sizes look alike
-        options.highlightBondWidthMultiplier = BAND
-        options.maxFontSize = -1  # none
-        bonds, atoms = _colours(scale, self.bonds, self.coloured), _colours(scale, self.atoms, self.atoms != 0)
-        drawer.DrawMolecule(
-            molecule,
-            highlightAtoms=list(atoms),
-            highlightAtomColors=atoms,
-            highlightAtomRadii=dict.fromkeys(atoms, ATOM_RADIUS),
-            highlightBonds=list(bonds),
-            highlightBondColors=bonds,
-        )
-        _draw_dots(drawer, molecule, self.ground_truth)
-        drawer.FinishDrawing()
-        text = drawer.GetDrawingText()
-        return text.encode() if isinstance(text, str) else text
+        """Draw bands of colour below bonds, discs below coloured atoms, and dots around the ground truth."""
+        layout = molecule_layout(self.molecule)
+        low, high = (layout.points.min(axis=0), layout.points.max(axis=0)) if len(layout.points) else np.zeros((2, 2))
+        size, box = high - low + 2 * MARGIN, ax.get_window_extent()
+        length = min(72 / fig.dpi * min(box.width / size[0], box.height / size[1]), MAX_BOND)  # of a bond in points
+        ax.set_aspect("equal", adjustable="datalim")
+        ax.update_datalim([low - MARGIN, high + MARGIN])
+        ax.margins(0)
+        lines = layout.points[bond_index(self.molecule).t().numpy()]
+        order = np.argsort(np.abs(self.bonds), kind="stable")
+        order, discs = order[self.coloured[order]], np.flatnonzero(self.atoms)
+        bands = np.full(len(lines), BAND * length)
+        draw_ground_truth(ax, lines[self.ground_truth], bands[self.ground_truth], length * DISC / 20)
+        add_lines(ax, lines[order], bands[order], colors=_opaque(scale, self.bonds[order]), zorder=2, gid="bands")
+        x, y = layout.points[discs].T
+        colours = _opaque(scale, self.atoms[discs])
+        ax.scatter(x, y, (DISC * length) ** 2, colours, linewidths=0, zorder=2.5, gid="discs")
+        add_lines(ax, layout.strokes, LINE * length, colors="black", zorder=3, gid="bonds")
+        for (x, y), text in zip(layout.points, layout.texts, strict=True):
+            if text:
+                ax.text(
+                    x, y, text, fontsize=LETTER * length, color="black", ha="center", va="center_baseline", zorder=4
+                )
 
 
-def _colours(scale: ColourScale, scores: NDArray[Any], coloured: NDArray[Any]) -> dict[int, tuple[float, ...]]:
-    """Return the colours on white of the coloured bonds or atoms, by index; RDKit draws opaque bands only."""
+def _opaque(scale: ColourScale, scores: NDArray[Any]) -> NDArray[Any]:
+    """Return the colours on white, so that bands that overlap are not darker."""
     rgba = scale.colours(scores).reshape(-1, 4)
-    opaque = rgba[:, :3] * rgba[:, 3:] + 1 - rgba[:, 3:]
-    return {int(index): tuple(map(float, opaque[index])) for index in np.flatnonzero(coloured)}
+    opaque: NDArray[Any] = rgba[:, :3] * rgba[:, 3:] + 1 - rgba[:, 3:]
+    return opaque
 
 
 def bond_index(molecule: Any) -> Tensor:
@@ -278,18 +243,3 @@ def _is_hidden(atom: Any, which: Hydrogens, scored: MoleculePicture) -> bool:
     if scored.ground_truth[bond.GetIdx()] or other.GetAtomicNum() == 1:
         return False
     return which == "none" or other.GetAtomicNum() == 6
-
-
-def _draw_dots(drawer: Any, molecule: Any, truth: NDArray[Any]) -> None:
-    drawer.SetColour(tuple(int(INK[at : at + 2], 16) / 255 for at in (1, 3, 5)))
-    drawer.SetFillPolys(True)
-    drawer.SetLineWidth(1)
-    point = rdkit_module("Geometry").Point2D
-    for bond in (molecule.GetBondWithIdx(int(index)) for index in np.flatnonzero(truth)):
-        ends = (drawer.GetDrawCoords(atom) for atom in (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))
-        start, end = (np.array([end.x, end.y]) for end in ends)
-        along = end - start
-        across, radius = RIM * np.array([-along[1], along[0]]), DOT_RADIUS * float(np.linalg.norm(along))
-        for share in np.linspace(DOT_MARGIN, 1 - DOT_MARGIN, DOTS):
-            for x, y in (start + share * along + across, start + share * along - across):
-                drawer.DrawEllipse(point(x - radius, y - radius), point(x + radius, y + radius), True)

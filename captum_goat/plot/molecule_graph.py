@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.plot.edge_scores import plain_edges
+from captum_goat.plot.layouts import side_by_side
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 MUTAGENICITY_ELEMENTS = ("C", "O", "Cl", "H", "N", "F", "Br", "S", "P", "I", "Na", "K", "Li", "Ca")
 
 NUM_ELEMENTS = 118
+RDKIT_BOND = 1.5  # its length in RDKit's coordinates
+BOND_GAP, TRIM = 0.14, 0.21  # between the lines of a double bond, and before letters, in lengths of a bond
+SUBSCRIPTS = str.maketrans("23456789", "₂₃₄₅₆₇₈₉")
 ORDERS = {1.0: "SINGLE", 2.0: "DOUBLE", 3.0: "TRIPLE", 1.5: "AROMATIC"}  # also the columns of one-hot bond types
 
 
@@ -79,6 +83,51 @@ def build_molecule(
             for part in (bond, bond.GetBeginAtom(), bond.GetEndAtom()):
                 part.SetIsAromatic(True)
     return molecule
+
+
+class MoleculeLayout(NamedTuple):
+    """Where a molecule is drawn: a bond has length 1, y points up."""
+
+    points: NDArray[Any]  # of atoms, [N, 2]
+    texts: list[str]  # of atoms: none for carbon that has neighbours
+    strokes: list[NDArray[Any]]  # the lines of bonds, which end before letters, [2, 2] each
+
+
+def molecule_layout(molecule: Any) -> MoleculeLayout:
+    """Place the atoms of an RDKit molecule, and draw aromatic bonds as single and double ones."""
+    molecule = with_coordinates(molecule)
+    points = np.array(molecule.GetConformer().GetPositions()).reshape(-1, 3)[:, :2] / RDKIT_BOND
+    parts = sorted(map(list, rdkit_module().GetMolFrags(molecule)), key=len, reverse=True)
+    points = side_by_side(points, parts)  # RDKit puts them in one long row
+    texts = [_atom_text(atom) for atom in molecule.GetAtoms()]
+    rings = [list(ring) for ring in molecule.GetRingInfo().AtomRings()]
+    strokes: list[NDArray[Any]] = []
+    for bond in molecule.GetBonds():
+        ends = [bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()]
+        start, end = points[ends]
+        along = (end - start) / (np.linalg.norm(end - start) or 1.0)
+        gap = BOND_GAP * np.array([-along[1], along[0]])
+        trims = [TRIM if texts[node] else 0.0 for node in ends]
+        middle = np.array([start + trims[0] * along, end - trims[1] * along])
+        centres = [points[ring].mean(axis=0) for ring in rings if {*ends} <= {*ring}]
+        order = bond.GetBondTypeAsDouble()
+        if order == 2 and centres:  # the second line is inside of the ring
+            side = np.sign((centres[0] - (start + end) / 2) @ gap) or 1.0
+            strokes += [middle, middle + TRIM / 2 * np.array([along, -along]) + side * gap]
+        elif order == 2:
+            strokes += [middle + gap / 2, middle - gap / 2]
+        else:
+            strokes += [middle, middle + gap, middle - gap] if order == 3 else [middle]
+    return MoleculeLayout(points, texts, strokes)
+
+
+def _atom_text(atom: Any) -> str:
+    hydrogens, charge = atom.GetTotalNumHs(), atom.GetFormalCharge()
+    if atom.GetAtomicNum() == 6 and atom.GetDegree() and not charge:
+        return ""
+    count = "" if hydrogens < 2 else str(hydrogens).translate(SUBSCRIPTS)
+    sign = "" if not charge else ("" if abs(charge) == 1 else str(abs(charge))) + "⁺⁻"[charge < 0]
+    return f"{atom.GetSymbol()}{'H' if hydrogens else ''}{count}{sign}"
 
 
 def with_coordinates(molecule: Any) -> Any:

@@ -1,9 +1,8 @@
-"""What all pictures share: colours, figures, colour bars, legends, and panels side by side."""
+"""What all pictures share: options, colours, figures, colour bars, legends, and panels side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
 import numpy as np
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 # Red and blue can be told apart with any kind of colour vision. The middle is grey, not white: an edge without
 # attribution is still an edge of the graph and must not vanish.
 NEGATIVE, NEUTRAL, POSITIVE, MAGNITUDE = "#ca0020", "#d0d0d0", "#0571b0", "#5e3c99"
+INK = "#404040"
 CMAP_COLORS: dict[Sign, list[str]] = {
     "all": [NEGATIVE, NEUTRAL, POSITIVE],
     "positive": [NEUTRAL, POSITIVE],
     "negative": [NEGATIVE, NEUTRAL],
     "absolute_value": [NEUTRAL, MAGNITUDE],
 }
-INK = "#404040"
 BAR_LABELS: dict[Sign, str] = {
     "all": "against  ←  attribution  →  for",
     "positive": "positive attribution",
@@ -34,6 +33,7 @@ BAR_LABELS: dict[Sign, str] = {
     "absolute_value": "magnitude of attribution",
 }
 MAX_COLUMNS = 4  # of panels
+DOT, DOT_GAP, DOTS_WIDTH = 1.4, 2.2, 9.0  # points: length of dots, between them, and how much wider than an edge
 
 
 class PictureOptions(TypedDict, total=False):
@@ -79,6 +79,31 @@ class PictureOptions(TypedDict, total=False):
     plt_fig_axis: tuple[Figure, Any] | None
 
 
+def checked(options: Mapping[str, Any], kind: Any = PictureOptions) -> Any:
+    """Return the options of a picture of a kind, a ``TypedDict``, with their defaults."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError("matplotlib is needed to draw graphs: pip install captum-goat[plot]") from error
+    unknown = options.keys() - kind.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"Expected options of a picture, {', '.join(kind.__annotations__)} (got {', '.join(unknown)}).")
+    complete = (
+        dict.fromkeys(kind.__annotations__) | {"sign": "all", "outlier_perc": 2, "use_pyplot": True} | dict(options)
+    )
+    vmax = complete["vmax"]
+    if vmax is not None and not 0 <= vmax < np.inf:
+        raise ValueError(f"Expected vmax to be a magnitude, finite and at least 0 (got {vmax}).")
+    return complete
+
+
+def check_methods(attributions: Any) -> None:
+    """Raise ValueError unless attributions are given by method."""
+    if not isinstance(attributions, Mapping) or not attributions:
+        got = "none" if isinstance(attributions, Mapping) else type(attributions).__name__
+        raise ValueError(f"Expected the attributions of one or more methods, {{name: [E], ...}} (got {got}).")
+
+
 class DrawnEdges(NamedTuple):
     """Merged edges as they are drawn."""
 
@@ -88,62 +113,13 @@ class DrawnEdges(NamedTuple):
     marked: NDArray[Any]  # bool [M], the ground truth
 
 
-@dataclass(frozen=True)
-class PictureSettings:
-    """The values of :class:`PictureOptions`, with their defaults."""
-
-    sign: Sign = "all"
-    top_k: int | None = None
-    feature_mask: Tensor | None = None
-    ground_truth: Tensor | None = None
-    vmax: float | None = None
-    outlier_perc: float = 2
-    cmap: str | Colormap | None = None
-    show_colorbar: bool = False
-    title: str | None = None
-    fig_size: tuple[float, float] | None = None
-    use_pyplot: bool = True
-    plt_fig_axis: tuple[Figure, Any] | None = None
-
-    def __post_init__(self) -> None:
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError as error:
-            raise ImportError("matplotlib is needed to draw graphs: pip install captum-goat[plot]") from error
-        if self.vmax is not None and not 0 <= self.vmax < np.inf:
-            raise ValueError(f"Expected vmax to be a magnitude, finite and at least 0 (got {self.vmax}).")
-
-    @classmethod
-    def of_panels(cls, attributions: Any, options: dict[str, Any]) -> tuple[PictureSettings, dict[str, Any]]:
-        """Separate the options of all pictures from the others; panels have a colour bar by default."""
-        if not isinstance(attributions, Mapping) or not attributions:
-            got = "none" if isinstance(attributions, Mapping) else type(attributions).__name__
-            raise ValueError(f"Expected the attributions of one or more methods, {{name: [E], ...}} (got {got}).")
-        names = {field.name for field in fields(cls)} & options.keys()
-        settings = cls(**{"show_colorbar": True} | {name: options[name] for name in names})
-        return settings, {name: options[name] for name in options.keys() - names}
-
-    def drawn_edges(self, attributions: Tensor, edge_index: Tensor, directed: bool) -> DrawnEdges:
-        """Merge edges, and choose which of them are coloured."""
-        edges, scores, marked = edge_scores(
-            attributions, edge_index, self.ground_truth, directed=directed, feature_mask=self.feature_mask
-        )
-        scores = with_sign(scores, self.sign)
-        return DrawnEdges(edges, scores, strongest(scores, self.top_k), marked)
-
-    def scale(self, alpha: float, *scores: NDArray[Any]) -> ColourScale:
-        """Return the colour scale up to ``vmax``, or up to the largest magnitude of these scores."""
-        from matplotlib import colormaps
-        from matplotlib.colors import LinearSegmentedColormap, Normalize
-
-        vmax, cmap = self.vmax, self.cmap
-        if vmax is None:
-            vmax = max(magnitude_scale(values, self.outlier_perc) for values in scores)
-        vmax = vmax or 1.0
-        norm = Normalize(-vmax if self.sign in ("all", "negative") else 0, vmax if self.sign != "negative" else 0)
-        if cmap is None:  # an odd number of colours, so that zero has the grey itself
-            cmap = LinearSegmentedColormap.from_list(f"goat_{self.sign}", CMAP_COLORS[self.sign], N=257)
-        return ColourScale(colormaps.get_cmap(cmap), norm, self.sign, alpha)
+def drawn_edges(options: PictureOptions, attributions: Tensor, edge_index: Tensor, directed: bool) -> DrawnEdges:
+    """Merge edges, and choose which of them are coloured."""
+    edges, scores, marked = edge_scores(
+        attributions, edge_index, options["ground_truth"], directed=directed, feature_mask=options["feature_mask"]
+    )
+    scores = with_sign(scores, options["sign"])
+    return DrawnEdges(edges, scores, strongest(scores, options["top_k"]), marked)
 
 
 class ColourScale(NamedTuple):
@@ -153,6 +129,21 @@ class ColourScale(NamedTuple):
     norm: Normalize
     sign: Sign
     alpha: float
+
+    @classmethod
+    def of(cls, options: PictureOptions, alpha: float, *scores: NDArray[Any]) -> ColourScale:
+        """Return the colour scale up to ``vmax``, or up to the largest magnitude of these scores."""
+        from matplotlib import colormaps
+        from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+        vmax, sign, cmap = options["vmax"], options["sign"], options["cmap"]
+        if vmax is None:
+            vmax = max(magnitude_scale(values, options["outlier_perc"]) for values in scores)
+        vmax = vmax or 1.0
+        norm = Normalize(-vmax if sign in ("all", "negative") else 0, vmax if sign != "negative" else 0)
+        if cmap is None:  # an odd number of colours, so that zero has the grey itself
+            cmap = LinearSegmentedColormap.from_list(f"goat_{sign}", CMAP_COLORS[sign], N=257)
+        return cls(colormaps.get_cmap(cmap), norm, sign, alpha)
 
     def shares(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Return the magnitudes as shares of the one that has the full colour, at most 1."""
@@ -177,7 +168,7 @@ class _Picture(Protocol):  # what is drawn in one panel
 
 def draw_pictures(
     pictures: Mapping[str, _Picture],
-    settings: PictureSettings,
+    options: PictureOptions,
     panel_size: tuple[float, float],
     *,
     shared_scale: bool = True,
@@ -185,19 +176,19 @@ def draw_pictures(
     """Draw pictures side by side, with their titles; return the figure and the axes of the panels."""
     every_score = [picture.scores for picture in pictures.values()]
     alpha = next(iter(pictures.values())).alpha
-    shared = shared_scale or settings.vmax is not None
-    scales = [settings.scale(alpha, *(every_score if shared else [scores])) for scores in every_score]
-    fig, axes = _panel_axes(len(pictures), settings, panel_size)
-    if settings.show_colorbar and shared:
+    shared = shared_scale or options["vmax"] is not None
+    scales = [ColourScale.of(options, alpha, *(every_score if shared else [scores])) for scores in every_score]
+    fig, axes = _panel_axes(len(pictures), options, panel_size)
+    if options["show_colorbar"] and shared:
         _add_colour_bar(fig, axes, scales[0], np.concatenate(every_score))
     for ax, scale, (title, picture) in zip(axes, scales, pictures.items(), strict=True):
-        if settings.show_colorbar and not shared:
+        if options["show_colorbar"] and not shared:
             _add_colour_bar(fig, ax, scale, picture.scores)
         ax.set_title(title)
         ax.set_axis_off()
-    if settings.title is not None:
-        axes[0].set_title(settings.title) if list(pictures) == [""] else fig.suptitle(settings.title)
-    is_new = settings.plt_fig_axis is None
+    if options["title"] is not None:
+        axes[0].set_title(options["title"]) if list(pictures) == [""] else fig.suptitle(options["title"])
+    is_new = options["plt_fig_axis"] is None
     if is_new:
         fig.draw_without_rendering()  # gives the axes their sizes, in which molecules are drawn
     for ax, scale, picture in zip(axes, scales, pictures.values(), strict=True):
@@ -205,27 +196,27 @@ def draw_pictures(
     handles, labels = axes[0].get_legend_handles_labels()
     if is_new and handles:
         fig.legend(handles, labels, frameon=False, ncols=len(handles), loc="outside lower center")
-    if is_new and settings.use_pyplot:
+    if is_new and options["use_pyplot"]:
         from matplotlib import pyplot
 
         pyplot.show()
     return fig, axes
 
 
-def _panel_axes(count: int, settings: PictureSettings, panel_size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    if settings.plt_fig_axis is not None:
-        fig, given_axes = settings.plt_fig_axis
-        axes = list(np.array(given_axes, dtype=object).ravel())
+def _panel_axes(count: int, options: PictureOptions, panel_size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    given = options["plt_fig_axis"]
+    if given is not None:
+        axes = list(np.array(given[1], dtype=object).ravel())
         if len(axes) != count:
             raise ValueError(f"Expected plt_fig_axis with {count} axes, one per picture (got {len(axes)}).")
-        return fig, axes
+        return given[0], axes
     from matplotlib import pyplot
     from matplotlib.figure import Figure
 
     columns = min(count, MAX_COLUMNS)
     rows = -(-count // columns)
-    size = settings.fig_size or (panel_size[0] * columns + settings.show_colorbar, panel_size[1] * rows)
-    fig = (pyplot.figure if settings.use_pyplot else Figure)(figsize=size, layout="constrained")
+    size = options["fig_size"] or (panel_size[0] * columns + bool(options["show_colorbar"]), panel_size[1] * rows)
+    fig = (pyplot.figure if options["use_pyplot"] else Figure)(figsize=size, layout="constrained")
     grid = fig.subplots(rows, columns, squeeze=False)
     for unused in grid.flat[count:]:
         unused.set_axis_off()
@@ -244,6 +235,20 @@ def _add_colour_bar(fig: Figure, axes: Axes | Sequence[Axes], scale: ColourScale
     fig.colorbar(mappable, ax=axes, label=BAR_LABELS[scale.sign], shrink=0.8, extend=extend, alpha=scale.alpha)
 
 
-def add_dotted_handle(ax: Axes) -> None:
-    """Give the legend a dotted line for the ground truth, which is drawn as an outline."""
+def add_lines(ax: Axes, lines: Sequence[NDArray[Any]], widths: Any, **style: Any) -> None:
+    """Draw lines with round ends."""
+    from matplotlib.collections import LineCollection
+
+    ax.add_collection(LineCollection(lines, linewidths=widths, **{"capstyle": "round"} | style))
+
+
+def draw_ground_truth(ax: Axes, lines: Sequence[NDArray[Any]], widths: NDArray[Any], shrink: float = 1.0) -> None:
+    """Draw a dotted outline around lines of these widths, and add it to the legend."""
+    if not len(lines):
+        return
+    wide = widths + shrink * DOTS_WIDTH
+    dashes = [(0, (DOT / width, DOT_GAP / width)) for width in wide]  # matplotlib counts in widths
+    add_lines(ax, lines, wide, colors=INK, linestyles=dashes, capstyle="butt", zorder=0.8)
+    # Painted over, so that only a rim of dots stays.
+    add_lines(ax, lines, wide - 2 * shrink * DOT, colors=[ax.get_facecolor()], zorder=0.9)
     ax.plot([], [], color=INK, linestyle=":", label="ground truth")
