@@ -81,7 +81,7 @@ def test_edges_are_found_under_another_name() -> None:
     assert GraphInputs.of(Renamed(), (torch.rand(3, 2), EDGES), {}, 4).edges == (EdgeSet("links"),)
     with pytest.raises(ValueError, match="Name it 'edge_index'"):
         GraphInputs.of(Renamed(), (torch.rand(3, 2), torch.rand(3)), {}, 4)
-    with pytest.raises(ValueError, match="got a sparse adjacency matrix"):
+    with pytest.raises(ValueError, match="Expected one mask entry per edge: 3 for 'links'"):
         GraphInputs.of(Renamed(), (torch.rand(3, 2), torch.eye(3).to_sparse()), {}, 4)
 
 

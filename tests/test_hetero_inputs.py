@@ -159,7 +159,7 @@ def test_features_that_do_not_fit(mask_type: Any, inputs: Any, arguments: Any, m
 
 def test_sparse_matrices_and_models_without_a_graph() -> None:
     sparse = {CITES: torch.eye(6).to_sparse()}
-    with pytest.raises(ValueError, match="got a sparse adjacency matrix for 'edge_index_dict'"):
+    with pytest.raises(ValueError, match="got another sparse adjacency matrix for 'edge_index_dict'"):
         GOAtAttribution(hetero_gnn()).attribute(MASKS, (2, 1), (DATA.x_dict, sparse))
     with pytest.raises(ValueError, match=r"a model without message passing \(got a dictionary\)"):
         GOAtAttribution(nn.Linear(4, 2).eval()).attribute({"x": DATA["paper"].x}, 1)

@@ -273,9 +273,6 @@ def test_layers_that_cannot_be_masked_are_refused() -> None:
     more.forward = lambda x, edge_index: more[0](x, torch.cat([edge_index, torch.tensor([[0], [1]])], dim=1))
     with pytest.raises(UnsupportedModelError, match="neither in the given edge_index nor self-loops"):
         GOAtAttribution(more.double().eval()).attribute(MASK, (0, 0), (X, EDGES))
-    sparse = torch.sparse_coo_tensor(EDGES, MASK, (6, 6), check_invariants=True)
-    with pytest.raises(ValueError, match="sparse adjacency"):
-        GOAtAttribution(make_gnn()).attribute(MASK, 0, (X, sparse))
 
 
 def test_a_layer_set_aside_is_a_constant() -> None:

@@ -16,6 +16,7 @@ from torch_geometric.data.data import BaseData
 from captum_goat.inputs.copies import graphs_in
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.tracking import UnsupportedModelError
+from captum_goat.tracking.sparse import is_adjacency, num_edges
 
 
 @contextmanager
@@ -62,12 +63,12 @@ def nearly_equal(one: Tensor, other: Tensor, *more: Tensor) -> bool:
 def with_edges(graph: GraphInputs, kept: Tensor) -> GraphInputs:
     """Return a graph with some of its edges only, bool ``[E]``, and what belongs to them."""
     arguments = dict(graph.arguments)
-    sizes = [edge_index.size(1) for edge_index in graph.edge_sets]
+    sizes = [num_edges(edges) for edges in graph.edge_sets]
     for (place, key, inside), keep in zip(graph.edges, kept.split(sizes), strict=True):
-        if inside:
+        if inside or any(map(is_adjacency, graph.edge_sets)):
             raise UnsupportedModelError(
-                f"The edges are inside of a list or dictionary, the argument '{place}', from which they cannot be "
-                f"deleted. Use at='message', or call a model whose argument they are."
+                f"The edges are inside of a list, dictionary or sparse matrix, the argument '{place}', from which they "
+                f"cannot be deleted. Use at='message', or call a model whose argument is an edge_index."
             )
         value = arguments[place]
         if isinstance(value, BaseData):

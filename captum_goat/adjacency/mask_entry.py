@@ -32,6 +32,7 @@ from captum_goat.tracking.program import (
     ProgramStore,
     at_once,
 )
+from captum_goat.tracking.sparse import ends_of, num_edges
 
 _logger = logging.getLogger(__name__)
 
@@ -167,7 +168,7 @@ class AtMessages:
         call = self._apart(lambda: self._edges.follow(layer, edge_index, messages))
         masked = self._masked(messages, call)
         with self._tracker.paused():
-            nodes = edge_index[1 if layer.flow == "source_to_target" else 0]
+            nodes = ends_of(edge_index)[1 if layer.flow == "source_to_target" else 0]
         self._apart(lambda: self._watcher.after_masking(masked, messages, call, nodes))
         return masked
 
@@ -244,7 +245,7 @@ class AtAdjacency(AtMessages):
 
         Returns whether the check proves something: edges are deleted and others left, and that changes the output.
         """
-        count = sum(edges.size(1) for edges in graph.edge_sets)
+        count = sum(map(num_edges, graph.edge_sets))
         order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
         kept = (order < count // 2).to(graph.edge_sets[0].device)
         before = tensor_output(unchanged(graph.model, graph))
@@ -258,7 +259,7 @@ class AtAdjacency(AtMessages):
         graph: GraphInputs, masked: Tensor, before: Tensor, output_of: Callable[[GraphInputs], Tensor]
     ) -> None:
         """Raise UnsupportedModelError if the output with all edges masked to 0 is not that without them."""
-        count = sum(edges.size(1) for edges in graph.edge_sets)
+        count = sum(map(num_edges, graph.edge_sets))
         graph = with_edges(graph, torch.zeros(count, dtype=torch.bool, device=masked.device))
         with running_without_edges(graph):
             deleted = output_of(graph)

@@ -25,6 +25,7 @@ from captum_goat.inputs.edge_sets import (
     is_edge_index,
     tensors_of,
 )
+from captum_goat.tracking.sparse import is_adjacency
 
 # What the arguments of a model are taken to be when its `forward` does not name them.
 _USUAL_NAMES = ("x", "edge_index", "batch")
@@ -193,6 +194,8 @@ def _plain_tensor(value: Tensor) -> Tensor:
         value = value.as_tensor()
     if value.dtype == torch.int32 and is_edge_index(value):
         return value.long()  # torch's scatter_add has no gradient for an index of 32 bits
+    if value.layout == torch.sparse_coo:
+        return value.coalesce()
     # Autograd cannot save tensors that were made in inference mode.
     return value.clone() if value.is_inference() else value
 
@@ -209,7 +212,7 @@ def _one_tensor_each(edges: dict[Any, Tensor]) -> dict[Any, Tensor]:
 
 def without_expansion(arguments: dict[str, Any], edges: EdgeSet | None, count: int) -> dict[str, Any]:
     """Return the arguments, with ``edges`` among them, as they were before Captum repeated them for ``count`` masks."""
-    if edges is None:
+    if edges is None or is_adjacency(edges.of(arguments)):
         return arguments
     if edges.key is None and not edges.inside:
         times = arguments[edges.name].size(0) // 2

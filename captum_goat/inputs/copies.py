@@ -13,6 +13,7 @@ from torch_geometric.data.data import BaseData
 
 from captum_goat.inputs.arguments import signature_of, tensors_in
 from captum_goat.inputs.edge_sets import EdgeSet, describe
+from captum_goat.tracking.sparse import is_adjacency
 
 # Integers that count things of which B copies of a graph have B times as many.
 _COUNTS = frozenset({"batch_size", "num_graphs", "num_nodes", "dim_size"})
@@ -28,8 +29,8 @@ def side_by_side(model: Module, arguments: dict[str, Any], edges: Sequence[EdgeS
     """
     if not edges:
         raise ValueError(f"Expected an integer tensor [2, num_edges] for the model (got {describe(arguments)}).")
-    if any(edge_set.inside for edge_set in edges):
-        raise ValueError("Expected edges that are an argument of the model, to copy them (got some inside of a list).")
+    if any(edge_set.inside or is_adjacency(edge_set.of(arguments)) for edge_set in edges):
+        raise ValueError("Expected an edge_index that is an argument of the model, to copy it (got another form).")
     if isinstance(data := arguments[edges[0].name], BaseData):
         graphs = data.to_data_list() if isinstance(data, Batch) else [data]
         return arguments | {edges[0].name: Batch.from_data_list(graphs * count)}

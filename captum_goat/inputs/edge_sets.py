@@ -11,6 +11,8 @@ from torch_geometric.data import HeteroData
 from torch_geometric.data.data import BaseData
 from torch_geometric.utils import is_sparse
 
+from captum_goat.tracking.sparse import is_adjacency, num_edges
+
 # How many entries each mask has: of one mask, of several in the order of the sets, or by the sets' labels.
 MaskSizes: TypeAlias = int | Sequence[int] | Mapping[Any, int]
 
@@ -65,7 +67,7 @@ def find_edge_sets(arguments: Mapping[str, Any], sizes: MaskSizes | None) -> tup
         sets = (_single(arguments, sizes[0]),)
     check_number_of_masks([edges.label for edges in sets], len(sizes))
     for edges, size in zip(sets, sizes, strict=True):
-        expected = edges.of(arguments).size(1)
+        expected = num_edges(edges.of(arguments))
         if size != expected:
             raise ValueError(f"Expected one mask entry per edge: {expected} for {edges.label!r} (got {size}).")
     return sets
@@ -99,9 +101,13 @@ def has_edges(arguments: Sequence[Any]) -> bool:
     """Return whether some argument, its name not known, is or contains what looks like edges."""
     return any(
         isinstance(value, HeteroData)
-        or any(tensor.dtype == torch.long and tensor.dim() == 2 == tensor.size(0) for _, tensor in tensors_of(value))
+        or any(is_adjacency(tensor) or _is_plain(tensor) for _, tensor in tensors_of(value))
         for value in arguments
     )
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return tensor.dtype == torch.long and tensor.dim() == 2 == tensor.size(0)
 
 
 def tensors_of(value: Any) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
@@ -140,12 +146,15 @@ def check_number_of_masks(labels: Sequence[Any], count: int) -> None:
 
 
 def _check_dense(arguments: Mapping[str, Any]) -> None:
-    """Raise ValueError for sparse matrices, and for edges of which Captum has left one row."""
+    """Raise ValueError for unknown sparse matrices, and for edges of which Captum has left one row."""
     for name, value in arguments.items():
-        if any(is_sparse(entry) for entry in (value.values() if isinstance(value, dict) else (value,))):
+        typed = isinstance(value, dict) and any(isinstance(key, tuple) for key in value)
+        entries = value.values() if isinstance(value, dict) else (value,)
+        if any(is_sparse(entry) and (typed or not is_adjacency(entry)) for entry in entries):
             raise ValueError(
-                f"Expected edges as an edge_index tensor of shape [2, num_edges] (got a sparse adjacency matrix for "
-                f"'{name}'). Convert it, for example with torch_geometric.utils.to_edge_index."
+                f"Expected edges as an edge_index tensor of shape [2, num_edges], or one square torch.sparse matrix in "
+                f"COO or CSR layout (got another sparse adjacency matrix for '{name}'). Convert it, for example with "
+                f"torch_geometric.utils.to_edge_index."
             )
         if "edge_index" in name and isinstance(value, Tensor) and value.dim() == 2 and value.size(0) == 1:
             raise ValueError(
@@ -175,9 +184,9 @@ def _candidates(arguments: Mapping[str, Any]) -> list[EdgeSet]:
         for path, tensor in tensors_of(value):
             if isinstance(value, BaseData):
                 (_, key), *inside = path
-                if is_edge_index(tensor) and (inside or "edge_index" in key):
+                if is_adjacency(tensor) or (is_edge_index(tensor) and (inside or "edge_index" in key)):
                     by_tensor.setdefault(id(tensor), EdgeSet(name, key, tuple(inside)))
-            elif is_edge_index(tensor):
+            elif is_adjacency(tensor) or is_edge_index(tensor):
                 by_tensor.setdefault(id(tensor), EdgeSet(name, None, path))
     return list(by_tensor.values())
 
@@ -190,7 +199,7 @@ def _preferred(candidates: list[EdgeSet]) -> list[EdgeSet]:
 def _single(arguments: Mapping[str, Any], size: int) -> EdgeSet:
     """Return the one set of edges that a single mask fits; the only one even if it does not fit."""
     candidates = _preferred(_candidates(arguments))
-    fitting = [edges for edges in candidates if edges.of(arguments).size(1) == size]
+    fitting = [edges for edges in candidates if num_edges(edges.of(arguments)) == size]
     if len(fitting) == 1 or len(candidates) == 1:
         return (fitting or candidates)[0]
     raise ValueError(

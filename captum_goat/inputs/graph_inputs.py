@@ -14,6 +14,7 @@ from captum_goat.inputs.arguments import fresh, named_arguments, tensors_in, wit
 from captum_goat.inputs.copies import side_by_side
 from captum_goat.inputs.edge_sets import EdgeSet, MaskSizes, find_edge_sets
 from captum_goat.tracking import UnsupportedModelError
+from captum_goat.tracking.sparse import is_adjacency
 
 Selector: TypeAlias = int | str | tuple[int | str, ...] | Callable[[Any], Any] | None
 
@@ -82,7 +83,7 @@ class GraphInputs:
         first = self._packed(leading)
         rest = list(self.arguments.items())[len(first) :]
         by_position = max(self.positional - len(first), 0)
-        tensors = list(tensors_in(dict(rest)))
+        tensors = [(name, tensor) for name, tensor in tensors_in(dict(rest)) if not is_adjacency(tensor)]
         versions = [value._version for _, value in tensors]
         args = [fresh(value) for _, value in rest[:by_position]]
         output = self.model(*first, *args, **{name: fresh(value) for name, value in rest[by_position:]})
@@ -116,6 +117,7 @@ class GraphInputs:
         own = (*self.model.named_parameters(), *self.model.named_buffers())
         places = [*others.items(), *((f"'{name}'", tensor) for name, tensor in tensors_in(self.arguments))]
         places += [(f"the model's '{name}'", tensor) for name, tensor in own]
+        places = [(name, tensor.values() if is_adjacency(tensor) else tensor) for name, tensor in places]
         wrong = dict.fromkeys(name for name, tensor in places if not tensor.isfinite().all())
         if wrong:
             raise ValueError(f"Expected finite numbers (got infinite or nan entries in {', '.join(wrong)}).")

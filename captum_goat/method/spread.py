@@ -22,6 +22,7 @@ from captum_goat.inputs.targets import Target
 from captum_goat.method.replay import ActivationPattern
 from captum_goat.method.share import Contributions
 from captum_goat.tracking import UnsupportedModelError
+from captum_goat.tracking.sparse import num_edges
 
 Fields = ReceptiveFields | SmallFields
 
@@ -63,7 +64,7 @@ def find_owners(pattern: ActivationPattern, target: Target, fields: Sequence[Fie
         SharedEdgesError: If some edge reaches several of the explained numbers.
     """
     rows, subject = pattern.rows, pattern.subject
-    sizes = [*(edges.size(1) for edges in subject.edge_sets), *(len(feature) for feature in subject.features)]
+    sizes = [*map(num_edges, subject.edge_sets), *(len(feature) for feature in subject.features)]
     owner = torch.full((sum(sizes),), -1, dtype=torch.long, device=target.rows.device)
     if rows is None:
         return owner

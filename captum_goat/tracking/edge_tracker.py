@@ -17,6 +17,7 @@ from torch_geometric.utils import is_sparse
 from captum_goat.tracking.errors import UnsupportedModelError
 from captum_goat.tracking.row_graph import NO_ROW, Edges
 from captum_goat.tracking.row_tracker import RowTracker
+from captum_goat.tracking.sparse import ends_of, is_adjacency
 
 
 class Messages(NamedTuple):
@@ -42,14 +43,17 @@ class EdgeTracker:
 
     def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor]) -> None:
         self._seen, self._tracker, self._num_sets = False, tracker, len(edge_sets)
-        ends = torch.cat(list(edge_sets), dim=1)
+        with tracker.paused():
+            all_ends = [ends_of(edges) for edges in edge_sets]
+        ends = torch.cat(all_ends, dim=1)
         self._source, target = ends.unbind()
         edges = torch.arange(ends.size(1), device=ends.device)  # the edges of all sets are numbered consecutively
         self._given_loops = self._loops = edges[self._source == target]
         self._loop_nodes = self._source[self._loops]  # the node of each given loop, as the current layer counts nodes
-        self._set_of = torch.cat([torch.full_like(edge_set[0], number) for number, edge_set in enumerate(edge_sets)])
-        for edge_index, ids in zip(edge_sets, edges.split([edge_set.size(1) for edge_set in edge_sets]), strict=True):
-            tracker.set(edge_index, Edges(ids.view(1, -1), ends))
+        self._set_of = torch.cat([torch.full_like(edge_set[0], number) for number, edge_set in enumerate(all_ends)])
+        for edge_set, ids in zip(edge_sets, edges.split([edge_set.size(1) for edge_set in all_ends]), strict=True):
+            tracker.set(edge_set, Edges(ids.view(1, -1), ends))
+            tracker.graph.by_values |= is_adjacency(edge_set)
 
     def follow(self, layer: MessagePassing, edge_index: Any, values: Tensor) -> Messages:
         """Return the edge behind each of the messages ``values``.
@@ -58,10 +62,10 @@ class EdgeTracker:
             UnsupportedModelError: If the layer passes messages over edges that are not the user's.
         """
         with self._tracker.paused():
-            if is_sparse(edge_index) or not isinstance(edge_index, Tensor):
+            if not isinstance(edge_index, Tensor) or (is_sparse(edge_index) and not is_adjacency(edge_index)):
                 raise UnsupportedModelError(
-                    f"{self._tracker.place()} passes messages over a sparse adjacency matrix. Call the model with an "
-                    f"edge_index tensor of shape [2, num_edges] instead."
+                    f"{self._tracker.place()} passes messages over a {type(edge_index).__name__}. Call the model with "
+                    f"an edge_index tensor of shape [2, num_edges], or a torch.sparse matrix in COO or CSR layout."
                 )
             if (edges := self._tracker.edges(edge_index)) is None:
                 raise UnsupportedModelError(
@@ -79,7 +83,7 @@ class EdgeTracker:
             self._tracker.graph.renumbered |= self._is_renumbered(edge_index)
             shape = [1] * values.dim()
             shape[layer.node_dim] = -1
-            return Messages(self._with_kept_loops(edges, edge_index), shape, values.dtype)
+            return Messages(self._with_kept_loops(edges, ends_of(edge_index)), shape, values.dtype)
 
     def enter(self, arguments: tuple[Any, ...]) -> None:
         """Note which of the user's self-loops a layer is given: its own loops at their nodes stand for them.
@@ -89,13 +93,18 @@ class EdgeTracker:
         if not self._loops.numel():
             return
         with self._tracker.paused():
-            indices = [value for value in arguments if isinstance(value, Tensor) and value.dim() == 2 == value.size(0)]
-            edges = [(index, ids) for index in indices if (ids := self._tracker.edges(index)) is not None]
-            if given := [self._loops_in(index, ids) for index, ids in edges]:
+            traced = [
+                (value, ids)
+                for value in arguments
+                if isinstance(value, Tensor) and value.dim() == 2 and (value.size(0) == 2 or is_adjacency(value))
+                if (ids := self._tracker.edges(value)) is not None
+            ]
+            edges = [(ends_of(value), ids, self._is_renumbered(value)) for value, ids in traced]
+            if given := [self._loops_in(*known) for known in edges]:
                 present = torch.stack(given).any(dim=0)
                 self._given_loops, self._loop_nodes = self._loops[present], self._source[self._loops][present]
-                for index, ids in edges:
-                    if self._is_renumbered(index):
+                for index, ids, renumbered in edges:
+                    if renumbered:
                         column = torch.full_like(self._source, NO_ROW)
                         column[ids[ids >= 0]] = torch.nonzero(ids >= 0).view(-1)
                         here = column[self._given_loops]
@@ -105,7 +114,7 @@ class EdgeTracker:
         trace = self._tracker.get(edge_index)
         return isinstance(trace, Edges) and trace.renumbered
 
-    def _loops_in(self, edge_index: Tensor, edges: Tensor) -> Tensor:
+    def _loops_in(self, edge_index: Tensor, edges: Tensor, renumbered: bool) -> Tensor:
         """Return for each of the user's self-loops whether it, or one in its place, is in an ``edge_index``."""
         loops = edge_index[0][(edges == NO_ROW) & (edge_index[0] == edge_index[1])]
         own = edges[edges >= 0]
@@ -113,7 +122,7 @@ class EdgeTracker:
         sets = torch.zeros(self._num_sets, dtype=torch.bool, device=edges.device)
         sets[self._set_of[own]] = True
         ours = sets[self._set_of[self._loops]] | (self._num_sets == 1)
-        if self._is_renumbered(edge_index):
+        if renumbered:
             return self._present(own)[self._loops]
         return self._present(own)[self._loops] | (ours & torch.isin(self._source[self._loops], loops))
 

@@ -28,6 +28,8 @@ _KINDS = {  # the operations for which each of the last fields of an Operation i
     "reduces": named("sum mean amax amin max min prod cumsum segment_reduce"),
     "masks": named("mul where masked_fill"),
     "adds": named("add sub"),
+    "stores": named("indices _indices col_indices crow_indices values _values _coalesced _coalesce")
+    | named("sparse_compressed_tensor _sparse_compressed_tensor_unsafe _sparse_coo_tensor_with_dims_and_tensors"),
 }
 
 
@@ -49,6 +51,7 @@ class Operation(NamedTuple):
     reduces: bool  # whether it reduces dimensions, by a sum for example
     masks: bool  # whether it can leave out entries, by a factor or a condition
     adds: bool  # whether it adds entry by entry
+    stores: bool  # whether it makes a sparse matrix, or takes one apart
 
 
 _known: dict[int, tuple[Any, Operation]] = {}  # by the id of the function, which is kept alive so that no other gets it

@@ -25,6 +25,12 @@ class Edges(NamedTuple):
     renumbered: bool = False  # whether nodes have other numbers than in the user's edges
 
 
+class Pointer(NamedTuple):
+    """The trace of the row pointers of a sparse matrix, or of the numbers of entries in its rows."""
+
+    edges: Edges  # the edges of all entries
+
+
 class Broken(NamedTuple):
     """Why a tensor is not a polynomial of the variables."""
 
@@ -76,7 +82,7 @@ class Unmasked(NamedTuple):
     layer: str = ""  # the layer in which they were summed
 
 
-Trace = Edges | Rows | Unsupported | Unmasked
+Trace = Edges | Pointer | Rows | Unsupported | Unmasked
 _Entry = TypeVar("_Entry")
 
 

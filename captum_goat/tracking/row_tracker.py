@@ -20,7 +20,18 @@ from captum_goat.tracking import nonlinear, unseen
 from captum_goat.tracking.errors import NoPolynomialError, by_hand
 from captum_goat.tracking.operations import Operation, aten, operation_of
 from captum_goat.tracking.registry import DEPENDS, MOVES, REFUSED, RULES, Call, Result, edges_of_pointwise, tensors_in
-from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Traces, Unmasked, Unsupported
+from captum_goat.tracking.row_graph import (
+    NO_ROW,
+    Broken,
+    Edges,
+    Pointer,
+    RowGraph,
+    Rows,
+    Trace,
+    Traces,
+    Unmasked,
+    Unsupported,
+)
 
 
 class RowTracker(TorchDispatchMode):
@@ -112,6 +123,8 @@ class RowTracker(TorchDispatchMode):
         return unseen.marked(watched, self._by_rule_alone(call, traces), self._layer)
 
     def _by_rule_alone(self, call: Call, traces: list[Trace]) -> Result:
+        if isinstance(traces[0], Pointer) and call.operation.packet in (aten.slice, aten.detach, aten.sub):
+            return traces[0]
         only_edges = not any(isinstance(trace, Rows) for trace in traces)
         if only_edges and call.operation.pointwise:
             return edges_of_pointwise(traces, call.out, call.graph)
@@ -216,6 +229,8 @@ class RowTracker(TorchDispatchMode):
         trace = self.get(edge_index)
         if not isinstance(trace, Edges):
             return None
+        if edge_index.layout != torch.strided:
+            return trace.ids.reshape(-1)
         source, target = trace.ids.expand(edge_index.shape).unbind()
         return source.where(source == target, -1)
 

@@ -113,6 +113,8 @@ def infer(call: Call, layer: Callable[[], str]) -> Unmasked | Edges | None:
     operation, out = call.operation, call.out
     kinds = {_kind(call, tensor) for tensor in _tensors(call)}
     kind: str | None = None
+    if operation.stores and "edges" in kinds:
+        return BY_RULE
     if operation.gathers and _gathers_at_edges(call):
         if isinstance(call.trace(call.args[0]), Edges):
             return BY_RULE
@@ -149,8 +151,10 @@ def _renumbered(call: Call) -> Edges | None:
     if table.is_floating_point() or table.dtype == torch.bool or table.dim() != 1 or len(indices) != 1:
         return None
     trace = call.trace(indices[0])
-    same = isinstance(trace, Edges) and indices[0].shape == out.shape and indices[0].dtype != torch.bool
-    return trace._replace(renumbered=True) if same and isinstance(trace, Edges) else None
+    if not isinstance(trace, Edges) or indices[0].shape != out.shape or indices[0].dtype == torch.bool:
+        return None
+    call.graph.by_values = True
+    return trace._replace(renumbered=trace.renumbered or not torch.equal(out, indices[0]))
 
 
 def _gathers_at_edges(call: Call) -> bool:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, GCNConv, GINConv, GraphConv, SGConv, global_add_pool
+from torch_geometric.nn import APPNP, GCNConv, GINConv, GraphConv, SAGEConv, SGConv, global_add_pool
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csr_tensor
 
 from tests.wild.cases import CHANNELS as C
@@ -95,5 +95,10 @@ CASES = [
     Wild(CachedGCN, **_NODES),
     Wild(CachedSGC, **_NODES),
     Wild(CachedPageRank, **_NODES),
+    Wild(lambda: Transposed(GraphConv), lambda g: (g.x, _csr(g).double()), target=(3, 1)),
+    Wild(lambda: Transposed(GCNConv), lambda g: (g.x, _coo(g)), target=(3, 1)),
+    Wild(lambda: Transposed(GCNConv), lambda g: (g.x, _csr(g).double()), target=(3, 1)),
+    Wild(lambda: Transposed(SAGEConv), lambda g: (g.x, _csr(g).double()), target=(3, 1)),
+    Wild(TransposedInData, lambda g: (Data(x=g.x, adj_t=_csr(g).double(), batch=g.batch),)),
     Wild(Indexed, lambda g: (g.x, EdgeIndex(g.edge_index, sparse_size=(10, 10)), g.batch)),
 ]

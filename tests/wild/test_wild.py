@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv, GraphConv, SAGEConv
+from torch_geometric.utils import to_edge_index, to_torch_coo_tensor, to_torch_csr_tensor
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
 from tests.wild import adjacencies, by_hand, containers, factors, outputs, pooling, recurrent
@@ -98,3 +100,22 @@ def test_masked_edges_are_deleted_edges(case: Wild) -> None:
         with torch.no_grad():
             deleted = _part(model(*case.arguments(given.without(edge))), case.output)
             assert torch.allclose(masked(mask, *arguments), deleted, rtol=NEAR, atol=NEAR)
+
+
+@pytest.mark.parametrize("conv", [GraphConv, GCNConv, SAGEConv])
+@pytest.mark.parametrize("layout", [to_torch_csr_tensor, to_torch_coo_tensor])
+def test_entries_of_sparse_matrices_are_edges(
+    conv: type[nn.Module], layout: Callable[..., Tensor]
+) -> None:
+    given, model = graph(), randomized(adjacencies.Transposed(conv))
+    adjacency = layout(given.edge_index.flip(0), size=(10, 10))
+    edge_index = to_edge_index(adjacency)[0].flip(0)  # the same edges, in the order of the entries
+    mask = torch.linspace(0.2, 1.0, edge_index.size(1))
+    expected = GOAtAttribution(model).attribute(mask, (3, 1), (given.x, edge_index))
+    found = GOAtAttribution(model).attribute(mask, (3, 1), (given.x, adjacency))
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_compiled_model_is_the_original_module() -> None:
+    model = randomized(outputs.Nested())
+    assert EdgeMaskedModel(torch.compile(model)).model is model
