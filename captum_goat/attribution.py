@@ -13,8 +13,9 @@ from torch.nn import Module
 
 from captum_goat.adjacency.mask_entry import ENTRIES
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
+from captum_goat.hooks.interception import check_caches
 from captum_goat.inputs.attributed_inputs import flattened, restored
-from captum_goat.inputs.graph_inputs import Selector
+from captum_goat.inputs.graph_inputs import Selector, tensor_output
 from captum_goat.inputs.targets import Choice
 from captum_goat.method.explain import recorded_explanations
 from captum_goat.method.record import KnownModel
@@ -252,6 +253,7 @@ class GOAtAttribution(Attribution):
         with outside_inference_mode():
             request = self._explained.request(inputs, arguments)
             switch_off_autocast(request.device)
+            check_caches(self.model, lambda: tensor_output(request.one_graph()))
             if not self._checked:
                 self._checked = ENTRIES[request.at].check_deletion(request.one_graph)
             options = {"repeated": self.field == "repeated", "proportional": self.gates == "proportional"}

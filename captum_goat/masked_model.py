@@ -11,9 +11,10 @@ from torch_geometric.data.data import BaseData
 
 from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
 from captum_goat.hooks.global_state import restores_state
+from captum_goat.hooks.interception import check_caches
 from captum_goat.inputs.arguments import number_of_masks
 from captum_goat.inputs.edge_masks import check_masks, copies_agree, fallback_to_single_runs
-from captum_goat.inputs.graph_inputs import GraphInputs, Selector
+from captum_goat.inputs.graph_inputs import GraphInputs, Selector, tensor_output
 from captum_goat.tracking.program import Program, ProgramStore
 
 
@@ -119,6 +120,7 @@ class EdgeMaskedModel(Module):
         names = dict(zip(edge_mask, sizes, strict=True)) if isinstance(edge_mask, dict) else None
         count = len(masks[0]) if masks[0].dim() == 2 else 1
         graph = GraphInputs.of(self.model, args, kwargs, names or sizes, count=count, output=self.output)
+        check_caches(self.model, lambda: tensor_output(graph()))
         if not self._checked:
             self._checked = ENTRIES[self.at].check_deletion(graph)
         if masks[0].dim() == 1:

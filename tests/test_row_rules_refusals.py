@@ -46,6 +46,8 @@ def test_layers_run_without_their_caches_and_keep_them(caplog: pytest.LogCapture
     assert "SGConv" in caplog.text
     assert conv._cached_x is cache
     assert conv.cached
+    with pytest.raises(ValueError, match=r"cached in '' \(SGConv\)"):
+        GOAtAttribution(conv).attribute(MASK, (0, 1), (X + 1.0, EDGES))
 
 
 def test_models_that_change_their_arguments_are_refused() -> None:

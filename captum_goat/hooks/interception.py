@@ -225,6 +225,25 @@ def _make_plain(changes: Changes, modules: dict[str, Module]) -> None:
                 changes.set(module, key, False if key == "cached" else None)
 
 
+def check_caches(model: Module, run: Callable[[], Any]) -> None:
+    """Raise ValueError if a layer has cached another graph, so that the model returns the output for that one."""
+    layers = [(name, layer) for name, layer in modules_of(model).items() if isinstance(layer, MessagePassing)]
+    filled = [
+        f"'{name}' ({type(layer).__name__})"
+        for name, layer in layers
+        if any(key.startswith("_cached") and value is not None for key, value in vars(layer).items())
+    ]
+    if not filled:
+        return
+    with torch.no_grad():
+        own, plain = changed(list(model.modules()), lambda _: run()), unchanged(model, run)
+    if own.shape != plain.shape or not torch.allclose(own, plain, rtol=1e-3, atol=1e-4 * float(plain.abs().max())):
+        raise ValueError(
+            f"Expected the graph that the model has cached in {', '.join(filled)} (got another one, for which the "
+            f"model returns the output for the cached one). Set its caches to None."
+        )
+
+
 class _NoCheckpoint:
     """Runs what a model wants to run again later, unless another thread asks."""
 

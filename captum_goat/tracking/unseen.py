@@ -57,7 +57,8 @@ def _multiplies_edges(call: Call) -> bool:
     for number, tensor in enumerate(tensors):
         if all(other is tensor or _is_parameter(other) for other in tensors):
             continue
-        kind, last = _kind(call, tensor), number == len(tensors) - 1 and call.operation.multiplies
+        inside = tensor.dim() == 3 and bool(call.graph.propagating)  # one product per edge, in the message of a layer
+        kind, last = _kind(call, tensor), number == len(tensors) - 1 and call.operation.multiplies and not inside
         if kind in ("edges", STRUCTURE) or (last and kind == GATHERED):  # the rows of the last, the edges, are summed
             return True
     return False

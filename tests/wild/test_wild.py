@@ -104,9 +104,7 @@ def test_masked_edges_are_deleted_edges(case: Wild) -> None:
 
 @pytest.mark.parametrize("conv", [GraphConv, GCNConv, SAGEConv])
 @pytest.mark.parametrize("layout", [to_torch_csr_tensor, to_torch_coo_tensor])
-def test_entries_of_sparse_matrices_are_edges(
-    conv: type[nn.Module], layout: Callable[..., Tensor]
-) -> None:
+def test_entries_of_sparse_matrices_are_edges(conv: type[nn.Module], layout: Callable[..., Tensor]) -> None:
     given, model = graph(), randomized(adjacencies.Transposed(conv))
     adjacency = layout(given.edge_index.flip(0), size=(10, 10))
     edge_index = to_edge_index(adjacency)[0].flip(0)  # the same edges, in the order of the entries
