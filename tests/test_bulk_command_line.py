@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_columns(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command("--columns", "y")) == 0
     assert [part.columns for part in load_attributions("attributions.pt")] == [{"y": int(graph.y)} for graph in GRAPHS]
     assert main(command("--columns", "smiles")) == 1
-    assert "(got 'smiles', missing). (In the batch of graphs 0 to 5" in capsys.readouterr().err
+    assert "(got 'smiles', missing). (In graph 0 of the dataset.)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -257,6 +258,38 @@ def test_errors_leave_nothing_that_blocks_the_corrected_command(
     assert main(command("--target", "7")) == 1
     assert not list(folder.glob("*.parts"))
     assert main(command()) == 0
+
+
+def nan(graphs: list[Data]) -> None:
+    graphs[3].x[0, 1] = torch.nan
+
+
+def wide(graphs: list[Data]) -> None:
+    graphs[2].x = torch.ones(5, 7)
+
+
+def dangling(graphs: list[Data]) -> None:
+    graphs[1].edge_index[0, 0] = 99
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (nan, "got infinite or nan entries in 'x'). (In graph 3 of the dataset.)"),
+        (wide, "Expected graphs that can be batched (got graphs 0 and 2 of the dataset"),
+        (dangling, "(In graph 1 of the dataset.)"),
+    ],
+)
+def test_errors_name_the_graph(
+    spoil: Callable[[list[Data]], None], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graphs = numbered_graphs(6)
+    spoil(graphs)
+    torch.save(graphs, "wrong.pt")
+    assert main(command(data="wrong.pt")) == 1
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
 
 
 def test_hints_name_flags(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

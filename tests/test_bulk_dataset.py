@@ -43,12 +43,12 @@ def test_predicted_classes_are_explained_as_one_by_one(graphs: list[Data]) -> No
         assert each.delta.abs() < 1e-4
 
 
-@pytest.mark.parametrize("kind", ["label", "int", "list", "tensor"])
+@pytest.mark.parametrize("kind", ["label", "int", "numpy", "list", "tensor"])
 def test_chosen_classes(kind: str, graphs: list[Data]) -> None:
     model, chosen = watched_model(), [(3 * number) % 5 % 3 for number in range(NUM_GRAPHS)]
-    target = {"label": "label", "int": 2, "list": chosen, "tensor": torch.tensor(chosen)}[kind]
-    expected = {"label": [int(graph.y) for graph in graphs], "int": [2] * NUM_GRAPHS}.get(kind, chosen)
-    found = explain_dataset(model, graphs, target=target, batch_size=4, show_progress=False)
+    targets = {"label": "label", "int": 2, "numpy": np.int64(2), "list": chosen, "tensor": torch.tensor(chosen)}
+    expected = {"label": [int(graph.y) for graph in graphs]}.get(kind, chosen if kind[0] in "lt" else [2] * NUM_GRAPHS)
+    found = explain_dataset(model, graphs, target=targets[kind], batch_size=4, show_progress=False)
     assert [int(each.target) for each in found] == expected
     assert_same([each.edge_mask for each in found], one_by_one(model, graphs, expected))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -215,20 +214,16 @@ class _Reader:
                     f"and graph {number}, {graph}: only one of them has {', '.join(sorted(differing))}). Delete what "
                     "only some graphs have."
                 )
-        return graphs, self.collate(graphs)
-
-
-@contextmanager
-def _named(members: range) -> Iterator[None]:
-    """Add the numbers of the graphs to what is raised for a batch."""
-    try:
-        yield
-    except (IndexError, TypeError, ValueError, UnsupportedModelError) as error:
-        if len(error.args) != 1:  # an error that takes more than a message
+        try:
+            return graphs, self.collate(graphs)
+        except RuntimeError as error:
+            for number, graph in zip(numbers[1:], graphs[1:], strict=True):
+                try:
+                    self.collate([graphs[0], graph])
+                except RuntimeError as reason:
+                    got = f"graphs {numbers[0]} and {number} of the dataset, {graphs[0]} and {graph}: {reason}"
+                    raise ValueError(f"Expected graphs that can be batched (got {got}).") from error
             raise
-        first, last = members[0], members[-1]
-        graphs = f"graph {first}" if first == last else f"graphs {first} to {last}"
-        raise type(error)(f"{error} (In the batch of {graphs} of the dataset.)") from error
 
 
 @dataclass(frozen=True)
@@ -258,39 +253,53 @@ class _BatchExplainer:
         }
 
     def __call__(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
-        """Explain a batch, and return what a part has of it, on the CPU; the names are those of a ``TensorFile``."""
-        with _named(members):
-            model = self.method.model
-            like = floating_tensor(model)
-            device = like.device if self.device is None else torch.device(self.device)
-            batch = batch.to(device)
-            if self.arguments is None:
-                attributes_for(model, batch)  # raises if some are missing
-            arguments = batch if self.arguments is None else self.arguments(batch)
-            mask = torch.ones(batch.edge_index.size(1), dtype=like.dtype, device=device)
-            known = self.targets.known(members, batch.y, device)
-            result = self.method._explain(mask, self.targets.choice(known), arguments)
-            if len(result.output) != len(members):
-                raise ValueError(
-                    f"Expected one row of output per graph (got output {list(result.output.shape)} for {len(members)} "
-                    "graphs). For a model of one graph pass batch_size=1; for a model of nodes call explain_nodes."
-                )
-            attributions = torch.stack([edges for (edges,) in result.attributions])
-            if self.undirected:
-                attributions = average_features(attributions, undirected_feature_mask(batch.edge_index))
-            deltas = torch.stack(result.deltas)
-            all_classes = self.targets.target == "all"
-            targets = self.targets.explained(result.output, known)
-            sizes = torch.tensor([graph.edge_index.size(1) for graph in graphs])
-            return {
-                "attributions": (attributions.t() if all_classes else attributions[0]).cpu(),
-                "targets": None if targets is None else targets.cpu(),
-                "outputs": result.output.detach().cpu(),
-                "deltas": (deltas.t() if all_classes else deltas[0]).cpu(),
-                "sizes": sizes,
-                "edge_index": _edges_of_graphs(batch, sizes),
-                "columns": [plain_attributes(graph, self.columns) for graph in graphs],
-            }
+        """Explain a batch, and return what a part has of it, on the CPU; errors name the graph."""
+        try:
+            return self._explain(members, graphs, batch)
+        except (IndexError, TypeError, ValueError, UnsupportedModelError) as error:
+            if len(members) > 1:
+                for number, graph in zip(members, graphs, strict=True):
+                    self(
+                        range(number, number + 1), [graph], Batch.from_data_list([graph])
+                    )  # raises for the one at fault
+            if len(error.args) != 1:  # an error that takes more than a message
+                raise
+            where = f"graph {members[0]}" if len(members) == 1 else f"the batch of graphs {members[0]} to {members[-1]}"
+            raise type(error)(f"{error} (In {where} of the dataset.)") from error
+
+    def _explain(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
+        """Return what a part has of a batch; the names are those of a ``TensorFile``."""
+        model = self.method.model
+        like = floating_tensor(model)
+        device = like.device if self.device is None else torch.device(self.device)
+        batch = batch.to(device)
+        if self.arguments is None:
+            attributes_for(model, batch)  # raises if some are missing
+        arguments = batch if self.arguments is None else self.arguments(batch)
+        mask = torch.ones(batch.edge_index.size(1), dtype=like.dtype, device=device)
+        known = self.targets.known(members, batch.y, device)
+        result = self.method._explain(mask, self.targets.choice(known), arguments)
+        if len(result.output) != len(members):
+            raise ValueError(
+                f"Expected one row of output per graph (got output {list(result.output.shape)} for {len(members)} "
+                "graphs). For a model of one graph pass batch_size=1; for a model of nodes call explain_nodes."
+            )
+        attributions = torch.stack([edges for (edges,) in result.attributions])
+        if self.undirected:
+            attributions = average_features(attributions, undirected_feature_mask(batch.edge_index))
+        deltas = torch.stack(result.deltas)
+        all_classes = self.targets.target == "all"
+        targets = self.targets.explained(result.output, known)
+        sizes = torch.tensor([graph.edge_index.size(1) for graph in graphs])
+        return {
+            "attributions": (attributions.t() if all_classes else attributions[0]).cpu(),
+            "targets": None if targets is None else targets.cpu(),
+            "outputs": result.output.detach().cpu(),
+            "deltas": (deltas.t() if all_classes else deltas[0]).cpu(),
+            "sizes": sizes,
+            "edge_index": _edges_of_graphs(batch, sizes),
+            "columns": [plain_attributes(graph, self.columns) for graph in graphs],
+        }
 
 
 def _edges_of_graphs(batch: Data, sizes: Tensor) -> Tensor:

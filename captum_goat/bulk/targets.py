@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -27,7 +28,9 @@ class Targets:
     @classmethod
     def of(cls, target: Any, count: int, unit: Literal["graph", "node"]) -> Targets:
         """Read the option ``target`` for a number of graphs or nodes."""
-        if target is None or type(target) is int or (isinstance(target, str) and target in NAMES):
+        if isinstance(target, Integral) and not isinstance(target, bool):  # also those of NumPy
+            return cls(int(target), None, unit)
+        if target is None or (isinstance(target, str) and target in NAMES):
             return cls(target, None, unit)
         got = repr(target)
         if isinstance(target, Sequence | Tensor) and not isinstance(target, str):
