@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
 
 import torch
@@ -29,10 +28,10 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
-from benchmarks.datasets import DATASETS, load
+from benchmarks.command_lines import add_explainers, add_graph_dataset, write_results
+from benchmarks.datasets import load
 from benchmarks.explainers import EXPLAINERS, Explainer
 from benchmarks.markdown_tables import markdown
-from benchmarks.paper.csv_files import write_csv
 from benchmarks.paper_models import PAPER_SETTINGS, paper_model
 from benchmarks.trained_weights import train_once
 from benchmarks.training import train_classifier
@@ -46,7 +45,6 @@ TENTHS = tuple(tenth / 10 for tenth in range(10))  # 0.0 to 0.9
 KEPT = (0.1, 0.3, 0.5)
 BATCH = 100  # graphs that are explained at once
 FIT_GRAPHS = 100
-GRAPHS_LEVEL = [name for name, info in DATASETS.items() if info.task_level == "graph"]
 
 
 @dataclass(frozen=True)
@@ -221,15 +219,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Train, explain, train again on reduced graphs; print the table and write every number as CSV."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks in_distribution", description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--explainers", nargs="+", choices=EXPLAINERS, metavar="NAME", default=NAMES, help="default: %(default)s")
-    add("--dataset", choices=GRAPHS_LEVEL, default="ba_2motifs", help="default: %(default)s")
-    add("--gnn", choices=("gcn", "sage", "gin"), default="gin", help="default: %(default)s")
-    add("--data", type=Path, help="folder with the published data files (without: generated where that is possible)")
+    add_explainers(parser, NAMES)
+    add_graph_dataset(parser)
     add("--graphs", type=int, default=500, help="a subsample of the dataset, split 80/10/10 (default: %(default)s)")
     add("--seeds", type=int, default=2, help="splits and initial weights (default: %(default)s)")
     add("--training", type=int, default=40, help="epochs of training (default: %(default)s)")
     add("--fine-tuning", type=int, default=5, help="epochs of fine-tuning (default: %(default)s)")
-    add("--out", type=Path, default=Path("benchmark"), help="folder for the table, the CSV and trained weights")
     given = parser.parse_args(arguments)
     start, rows, accuracies = time.perf_counter(), [], []
     dataset = load(given.dataset, given.data, unpack_to=given.out / "cache" / "data")
@@ -272,9 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{given.seeds} seeds, test accuracy {fmean(accuracies):.2f}:\n\n{table(rows)}"
     )
     name = f"in_distribution_{given.dataset}_{given.gnn}"
-    write_csv(given.out / f"{name}.csv", rows, Measured)
-    (given.out / f"{name}.md").write_text(text + "\n", encoding="utf-8")
-    print(f"{text}\n\n{time.perf_counter() - start:.0f} s; {given.out / name}.md, .csv")
+    write_results(given.out, name, text, rows, Measured, time.perf_counter() - start)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,10 +19,10 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
-from benchmarks.datasets import DATASETS, GraphDataset, load
+from benchmarks.command_lines import add_explainers, add_graph_dataset, write_results
+from benchmarks.datasets import GraphDataset, load
 from benchmarks.explainers import EXPLAINERS
 from benchmarks.markdown_tables import markdown
-from benchmarks.paper.csv_files import write_csv
 from benchmarks.paper.tasks import in_turn
 from benchmarks.paper_models import PAPER_SETTINGS, train_paper_model
 from captum_goat.compare.explainers import make_explainer
@@ -36,7 +35,6 @@ NOISE = 1e-3
 SIMILAR = 0.5  # a higher rank correlation is too high where scores must change
 SAME = 0.95  # a lower rank correlation is too low where scores must not change
 ZERO = 1e-3  # a larger relative difference is one
-GRAPHS_LEVEL = [name for name, info in DATASETS.items() if info.task_level == "graph"]
 
 
 @dataclass(frozen=True)
@@ -194,14 +192,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Train, check, print the table and write every number as CSV."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks sanity", description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--explainers", nargs="+", choices=EXPLAINERS, metavar="NAME", default=NAMES, help="default: %(default)s")
-    add("--dataset", choices=GRAPHS_LEVEL, default="ba_2motifs", help="default: %(default)s")
-    add("--gnn", choices=("gcn", "sage", "gin"), default="gin", help="default: %(default)s")
-    add("--data", type=Path, help="folder with the published data files (without: generated where that is possible)")
+    add_explainers(parser, NAMES)
+    add_graph_dataset(parser)
     add("--graphs", type=int, default=20, help="held-out graphs to explain (default: %(default)s)")
     add("--seeds", type=int, default=3, help="how often weights are randomised (default: %(default)s)")
     add("--epochs", type=int, default=50, help="epochs of training (default: %(default)s)")
-    add("--out", type=Path, default=Path("benchmark"), help="folder for the table, the CSV and trained weights")
     add("--seed", type=int, default=0, help="default: %(default)s")
     given = parser.parse_args(arguments)
     start = time.perf_counter()
@@ -228,9 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{table(rows)}"
     )
     name = f"sanity_{given.dataset}_{given.gnn}"
-    write_csv(given.out / f"{name}.csv", rows, Checked)
-    (given.out / f"{name}.md").write_text(text + "\n", encoding="utf-8")
-    print(f"{text}\n\n{time.perf_counter() - start:.0f} s; {given.out / name}.md, .csv")
+    write_results(given.out, name, text, rows, Checked, time.perf_counter() - start)
 
 
 if __name__ == "__main__":

@@ -7,17 +7,16 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from benchmarks.command_lines import add_explainers, write_results
 from benchmarks.explainers import EXPLAINERS, SLOW, Explainer, ExplainerSkippedError
 from benchmarks.explainers.adjacency import Deletion
 from benchmarks.markdown_tables import markdown
-from benchmarks.paper.csv_files import write_csv
 from benchmarks.white_box.cases import CASES, FORMS, Case
 from benchmarks.white_box.networks import Form, WhiteBox
 from captum_goat import EdgeMaskedModel
@@ -204,20 +203,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     fast = [name for name in EXPLAINERS if name not in SLOW | TAKES_MINUTES]
     parser = argparse.ArgumentParser(prog="python -m benchmarks white_box", description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--explainers", nargs="+", choices=EXPLAINERS, metavar="NAME", default=fast, help="default: all but slow ones")
+    add_explainers(parser, fast, help="default: all but slow ones")
     add("--cases", nargs="+", choices=CASES, metavar="NAME", default=list(CASES), help=f"of {', '.join(CASES)}")
     add("--graphs", type=int, default=GRAPHS, help="graphs per rule (default: %(default)s)")
     add("--carbons", type=int, default=9, help="size of the graphs; 3 for exact Shapley values (default: %(default)s)")
     add("--decoys", type=int, default=5, help="decoys attached to each graph (default: %(default)s)")
-    add("--out", type=Path, default=Path("benchmark"), help="folder for white_box.md and white_box.csv")
     given = parser.parse_args(arguments)
     start = time.perf_counter()
     rows = run(given.explainers, given.cases, given.graphs, carbons=given.carbons, decoys=given.decoys)
-    text = tables(rows)
-    given.out.mkdir(parents=True, exist_ok=True)
-    write_csv(given.out / "white_box.csv", rows, Row)
-    (given.out / "white_box.md").write_text(text + "\n", encoding="utf-8")
-    print(f"{text}\n\n{time.perf_counter() - start:.0f} s; {given.out / 'white_box.md'}, white_box.csv")
+    write_results(given.out, "white_box", tables(rows), rows, Row, time.perf_counter() - start)
 
 
 if __name__ == "__main__":
