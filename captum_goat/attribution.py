@@ -160,8 +160,8 @@ class GOAtAttribution(Attribution):
                 ``HeteroData``, a tuple. A model with several ``edge_index`` tensors has one mask for each, in the order
                 of its arguments, or a dictionary by their names. All sets of edges share the output between them.
             target: What to explain: an int, or one per graph (or per mask) in a list or tensor; ``None`` for outputs
-                with one number per graph; tuples for outputs with more dimensions, as in Captum. For models with one
-                output row per node ``(node, class)``, or a list of such tuples, one per mask.
+                with one number per graph, ``[G]`` or ``[G, 1]``; tuples for outputs with more dimensions, as in Captum.
+                For models with one output row per node ``(node, class)``, or a list of such tuples, one per mask.
             additional_forward_args: The model's other arguments: ``(x, edge_index, batch, ...)`` for edges,
                 ``(edge_index, batch, ...)`` where ``x`` is an input; for heterogeneous graphs ``(x_dict,
                 edge_index_dict, ...)`` and ``(edge_index_dict, ...)``. Or one ``Data``, ``HeteroData`` or ``Batch``.
@@ -214,6 +214,10 @@ class GOAtAttribution(Attribution):
             >>> goat.attribute_all(torch.ones(4), [(2, 0), (2, 1), (4, 1)], (x, edge_index)).shape
             torch.Size([4, 3])
         """
+        if isinstance(targets, int):
+            raise TypeError(
+                f"Expected a sequence of targets, or None for every class (got {targets}). Pass [{targets}]."
+            )
         choice = Choice("all" if targets is None else targets)
         attributions, deltas, _ = self._explain(inputs, choice, additional_forward_args)
         stacked = [torch.stack(per_target, dim=-1) for per_target in zip(*attributions, strict=True)]

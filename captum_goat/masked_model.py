@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Literal
 
 import torch
+from captum.attr._utils.attribution import PerturbationAttribution
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data.data import BaseData
@@ -78,6 +80,8 @@ class EdgeMaskedModel(Module):
         output: Selector = None,
     ) -> None:
         check_at(at)
+        if not isinstance(model, Module):
+            raise TypeError(f"Expected a model, torch.nn.Module (got {type(model).__name__}).")
         if data is not None and not isinstance(data, BaseData | tuple):
             raise TypeError(
                 f"Expected data to be a torch_geometric Data, HeteroData or Batch, or a tuple of the model's arguments "
@@ -124,9 +128,26 @@ class EdgeMaskedModel(Module):
         if not self._checked:
             self._checked = ENTRIES[self.at].check_deletion(graph)
         if masks[0].dim() == 1:
+            self._check_not_perturbed()
             return self._output(graph, torch.cat(masks))
         output = self._outputs(graph, masks)
         return output.squeeze(1) if output.dim() > 1 and output.size(1) == 1 else output
+
+    def _check_not_perturbed(self) -> None:
+        """Raise ValueError if a perturbation method of Captum calls this model with one mask ``[E]``.
+
+        It would take the entries for examples, change all at once, and return one number in place of one per edge.
+        """
+        frame = sys._getframe(1)
+        while (caller := frame.f_back) is not None:
+            frame = caller
+            if frame.f_globals.get("__name__", "").startswith("captum.attr."):
+                method = frame.f_locals.get("self")
+                if isinstance(method, PerturbationAttribution) and method.forward_func is self:
+                    raise ValueError(
+                        f"Expected masks of shape [num_masks, num_edges], because {type(method).__name__} takes "
+                        f"dimension 0 for examples (got [num_edges]). Pass mask.unsqueeze(0)."
+                    )
 
     def _output(self, graph: GraphInputs, mask: Tensor, count: int = 1) -> Tensor:
         return masked_output(graph, mask, ENTRIES[self.at], count, self._programs)

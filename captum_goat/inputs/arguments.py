@@ -51,6 +51,12 @@ def named_arguments(
 
     The first ``leading`` arguments are not in ``args``, which may also be one graph that has the others.
     """
+    for value in args:
+        if isinstance(value, list | tuple) and value and isinstance(value[0], BaseData):
+            raise ValueError(
+                f"Expected one graph, or a Batch (got a {type(value).__name__} of {len(value)} graphs). "
+                "Batch.from_data_list(graphs) makes a batch of several graphs."
+            )
     if args and all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in args):
         args = (Data.from_dict(dict(args)),)  # some methods of Captum take a Data object for a sequence
     named = _unpacked(model, args[0], leading) if len(args) == 1 and isinstance(args[0], BaseData) else {}
@@ -244,6 +250,9 @@ def _repeated_once(arguments: dict[str, Any], times: int) -> dict[str, Any]:
             if all(bool((part == part[:1, :, :1]).all()) for part in parts.values()):
                 originals.append({name: part[0, :, 0] for name, part in parts.items()})
     if not originals:
+        wrong = [name for name, value in expanded.items() if bool(value.isnan().any())]
+        if wrong:
+            raise ValueError(f"Expected finite numbers (got nan entries in '{', '.join(wrong)}').")
         raise ValueError(
             f"Expected edges of shape [2, num_edges], or all arguments repeated {times} times as Captum does it (got "
             f"{describe(arguments)})."

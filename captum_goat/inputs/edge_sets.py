@@ -69,7 +69,10 @@ def find_edge_sets(arguments: Mapping[str, Any], sizes: MaskSizes | None) -> tup
     for edges, size in zip(sets, sizes, strict=True):
         expected = num_edges(edges.of(arguments))
         if size != expected:
-            raise ValueError(f"Expected one mask entry per edge: {expected} for {edges.label!r} (got {size}).")
+            advice = ""
+            if expected and size % expected == 0:  # as Captum repeats examples
+                advice = " Captum's methods take dimension 0 for examples: pass mask.unsqueeze(0), [1, num_edges]."
+            raise ValueError(f"Expected one mask entry per edge: {expected} for {edges.label!r} (got {size}).{advice}")
     return sets
 
 
@@ -198,6 +201,11 @@ def _preferred(candidates: list[EdgeSet]) -> list[EdgeSet]:
 
 def _single(arguments: Mapping[str, Any], size: int) -> EdgeSet:
     """Return the one set of edges that a single mask fits; the only one even if it does not fit."""
+    if not arguments:
+        raise ValueError(
+            "Expected the graph as the model's arguments (got none). Pass additional_forward_args=(x, edge_index, ...); "
+            "to an EdgeMaskedModel, pass these after the mask, or bind them: EdgeMaskedModel(model, data=data)."
+        )
     candidates = _preferred(_candidates(arguments))
     fitting = [edges for edges in candidates if num_edges(edges.of(arguments)) == size]
     if len(fitting) == 1 or len(candidates) == 1:

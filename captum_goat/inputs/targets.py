@@ -104,8 +104,9 @@ def find_target(output: Tensor, target: Any, copies: int | None = None) -> Targe
 
 def _as_table(target: Any, output: Tensor) -> Tensor:
     """Return the target as integers, one line for all examples or one per example."""
-    if target is None:
-        return torch.empty((1, 0), dtype=torch.long, device=output.device)
+    if target is None:  # which tells the number of a row that has one only, [1], [1, 1], ...
+        known = output.dim() - 1 if output.shape[1:].numel() == 1 else 0
+        return torch.zeros((1, known), dtype=torch.long, device=output.device)
     lines = target
     if isinstance(target, Tensor) and target.dim() <= 1:
         lines = target.reshape(-1, 1)

@@ -1,0 +1,85 @@
+"""What users are told about mistakes that are easily made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import captum.attr
+import pytest
+import torch
+from conftest import make_gnn
+from torch import nn
+from torch_geometric.data import Batch
+
+from captum_goat import EdgeMaskedModel, GOAtAttribution, GOAtExplainer
+from captum_goat.datasets import ba_2motifs
+from captum_goat.metrics import fidelity_plus, select_edges
+from captum_goat.models import GraphClassifier
+
+GRAPHS = ba_2motifs(2)
+DATA = Batch.from_data_list(GRAPHS[:1])
+MODEL = GraphClassifier("gcn", 10, 8, 2).eval()
+ARGUMENTS = (DATA.x, DATA.edge_index, DATA.batch)
+MASK = torch.ones(DATA.num_edges)
+GOAT, MASKED, BOUND = GOAtAttribution(MODEL), EdgeMaskedModel(MODEL), EdgeMaskedModel(MODEL, data=DATA)
+NAN = DATA.x.clone()
+NAN[3, 2] = torch.nan
+UNSQUEEZE = "ass mask.unsqueeze(0)"
+
+
+def by(method: Any, model: nn.Module = BOUND) -> Callable[[], Any]:
+    return lambda: method(model).attribute(MASK.clone().requires_grad_(), target=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (by(captum.attr.IntegratedGradients), UNSQUEEZE),
+        (by(captum.attr.FeatureAblation), UNSQUEEZE),
+        (by(captum.attr.ShapleyValueSampling), UNSQUEEZE),
+        (by(captum.attr.Lime), UNSQUEEZE),
+        (lambda: captum.attr.NoiseTunnel(GOAtAttribution(BOUND)).attribute(MASK, target=1), UNSQUEEZE),
+        (by(captum.attr.Saliency, MASKED), "Pass additional_forward_args=(x, edge_index, ...)"),
+        (lambda: GOAT.attribute(MASK, 1), "Pass additional_forward_args=(x, edge_index, ...)"),
+        (lambda: GOAT.attribute(MASK, 1, (NAN, *ARGUMENTS[1:])), "(got infinite or nan entries in 'x')"),
+        (
+            lambda: captum.attr.IntegratedGradients(MASKED).attribute(
+                MASK.unsqueeze(0).requires_grad_(), target=1, additional_forward_args=(NAN, *ARGUMENTS[1:])
+            ),
+            "Expected finite numbers (got nan entries in 'x')",
+        ),
+        (lambda: GOAT.attribute(MASK.numpy(), 1, ARGUMENTS), "Expected inputs that are tensors (got ndarray)"),
+        (lambda: select_edges(DATA, MASK.numpy(), 0.5), "Convert them by torch.as_tensor(scores)"),  # type: ignore
+        (lambda: GOAT.attribute_all(MASK, 1, ARGUMENTS), "or None for every class (got 1). Pass [1]"),  # type: ignore
+        (lambda: GOAtExplainer(MODEL), "Pass the model to PyG's Explainer"),  # type: ignore
+        (lambda: fidelity_plus(MODEL, GRAPHS, MASK > 0), "Batch.from_data_list(graphs) makes a batch"),  # type: ignore
+        (lambda: EdgeMaskedModel([MODEL]), "Expected a model, torch.nn.Module (got list)"),  # type: ignore
+        (lambda: MASKED(MASK, GRAPHS), "(got a list of 2 graphs). Batch.from_data_list(graphs) makes"),
+        (lambda: GOAT.attribute(MASK, 1, GRAPHS), "(got a list of 2 graphs). Batch.from_data_list(graphs) makes"),
+        (lambda: GOAT.attribute(MASK, None, ARGUMENTS), "from an output of shape [1, 2]: an int"),
+    ],
+)
+def test_messages(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+        call()
+
+
+def test_one_mask_in_a_function_of_ones_own_is_no_mistake() -> None:
+    """Captum's method is given masks [B, E] here, and the function takes them apart."""
+
+    def forward(masks: torch.Tensor) -> torch.Tensor:
+        return torch.cat([BOUND(mask) for mask in masks])
+
+    masks = MASK.unsqueeze(0)
+    expected = captum.attr.FeatureAblation(BOUND).attribute(masks, target=1)
+    assert torch.equal(captum.attr.FeatureAblation(forward).attribute(masks, target=1), expected)
+
+
+def test_an_output_of_one_column_needs_no_target() -> None:
+    model = make_gnn("gcn", dtype=torch.float32)
+    model.out = nn.Linear(8, 1).eval()
+    graph = (torch.randn(4, 4), torch.tensor([[0, 1, 2], [1, 2, 3]]), torch.zeros(4, dtype=torch.long))
+    goat = GOAtAttribution(model)
+    assert torch.equal(goat.attribute(torch.ones(3), None, graph), goat.attribute(torch.ones(3), 0, graph))
