@@ -203,7 +203,7 @@ def _single(arguments: Mapping[str, Any], size: int) -> EdgeSet:
     """Return the one set of edges that a single mask fits; the only one even if it does not fit."""
     if not arguments:
         raise ValueError(
-            "Expected the graph as arguments of the model (got none). Pass additional_forward_args=(x, edge_index, ...); "
+            "Expected the graph as model arguments (got none). Pass additional_forward_args=(x, edge_index, ...); "
             "to an EdgeMaskedModel, pass these after the mask, or bind them: EdgeMaskedModel(model, data=data)."
         )
     candidates = _preferred(_candidates(arguments))
