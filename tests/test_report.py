@@ -179,7 +179,7 @@ def test_frequent_substructures() -> None:
             Explanation(edge_index=ends, edge_mask=scores, num_nodes=8, labels=labels, target=torch.tensor([1]))
         )
     table = summarize(explanations, sparsity=0.5, node_labels=lambda graph: graph.labels)
-    rows = table if isinstance(table, list) else table.to_dict("records")
+    rows = table.to_dict("records")
     assert [(row["pattern"], row["count"], row["graphs"]) for row in rows] == [
         ("C-N, C-O, N-O", 4, 6),
         ("C-N, H-O, N-O", 2, 6),
@@ -188,10 +188,7 @@ def test_frequent_substructures() -> None:
     assert [row["examples"] for row in rows] == [[0, 1, 2], [4, 5]]
     assert rows[0]["mean_share"] == pytest.approx(3 / 3.3)
     unlabelled = summarize(explanations, sparsity=0.0)
-    counts = {
-        (row["sign"], row["count"])
-        for row in (unlabelled if isinstance(unlabelled, list) else unlabelled.to_dict("records"))
-    }
+    counts = {(row["sign"], row["count"]) for row in unlabelled.to_dict("records")}
     assert ("-", 6) in counts
     with pytest.raises(ValueError, match="one method"):
         summarize({"a": explanations, "b": explanations})

@@ -27,22 +27,19 @@ NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 def graph_svg(
     edges: NDArray[Any],
-    num_nodes: int,
+    numbers: NDArray[Any],
+    nodes: NDArray[Any],
     *,
     labels: Sequence[str] | None = None,
     layout: Any = None,
     directed: bool = False,
     root: int | None = None,
-    numbers: NDArray[Any] | None = None,
-    nodes: NDArray[Any] | None = None,
 ) -> str:
-    """Return a picture of a graph, or of a part of it with the edges ``numbers`` and the nodes ``nodes``."""
-    numbers = np.arange(len(edges)) if numbers is None else numbers
-    nodes = np.arange(num_nodes) if nodes is None else nodes
+    """Return a picture of a graph, or of a part of it: its edges ``[M, 2]`` have ``numbers``, as its ``nodes`` do."""
+    num_nodes, texts = len(nodes), [*map(str, nodes)] if labels is None else labels
     points = node_positions(edges, num_nodes, layout)
     points = _fitted(points, _scale(points, edges))
     inside = num_nodes <= MAX_LABELLED and max(map(len, labels or [""])) <= MAX_INSIDE
-    texts = [str(node) for node in nodes] if labels is None else labels
     marks = []
     for number, line in zip(numbers, edge_lines(edges, points), strict=True):
         head = _closed(_head(line)) if directed else ""

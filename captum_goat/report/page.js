@@ -221,11 +221,11 @@ export class Page {
           group.style.setProperty("--s", 0.8);
           group.classList.add(row.sign === "+" ? "pos" : "neg");
         }
-        const examples = row.graphs.map((graph) => make("button", { type: "button", class: "cg-link",
+        const examples = row.examples.map((graph) => make("button", { type: "button", class: "cg-link",
           onclick: () => this.open(graph, true) }, this.graphs[graph].name));
         return make("li", {}, make("span", { class: "cg-thumbnail" }, picture),
-          make("span", { class: "cg-name" }, `in ${row.count} of ${row.of} graphs`),
-          make("span", { class: "cg-note" }, `${row.text}; mean share ${percent(row.share)}, `
+          make("span", { class: "cg-name" }, `in ${row.count} of ${row.graphs} graphs`),
+          make("span", { class: "cg-note" }, `${row.pattern}; mean share ${percent(row.mean_share)}, `
             + `${percent(row.coverage)} of the graphs covered so far`),
           make("span", { class: "cg-note" }, "e.g. ", ...examples));
       }))));

@@ -22,15 +22,8 @@ from torch_geometric.data import Data
 import captum_goat
 from captum_goat.bulk.files import SavedAttributions
 from captum_goat.report.drawing import graph_svg
-from captum_goat.report.records import (
-    SHARES,
-    Appearance,
-    add_curves,
-    explanations_by_method,
-    finite,
-    graph_record,
-)
-from captum_goat.report.substructures import EXAMPLES, frequent_parts
+from captum_goat.report.records import SHARES, Appearance, add_curves, explanations_by_method, graph_record
+from captum_goat.report.substructures import frequent_parts
 
 SPARSITY, TOP_PARTS = 0.7, 6  # of the summary
 MIN_SUMMARIZED = 8  # graphs
@@ -98,50 +91,35 @@ def page_data(
     **names: Any,
 ) -> dict[str, Any]:
     """Return all that the page shows, as plain values; ``names`` are the fields of :class:`Appearance`."""
-    appearance = Appearance(**names)
+    appearance, classes = Appearance(**names), [str(name) for name in class_names or ()]
     methods = explanations_by_method(explanations, graphs, limit)
-    records = [
-        graph_record(dict(zip(methods, same_graph, strict=True)), position, appearance)
-        for position, same_graph in enumerate(zip(*methods.values(), strict=True))
-    ]
+    explained = [*methods.values()]
+    records = [graph_record(same, number, appearance) for number, same in enumerate(zip(*explained, strict=True))]
     if model is not None:
-        add_curves(records, methods, model)
+        add_curves(records, explained, model)
     num_edges = sum(len(record["edges"][0]) for record in records)
     size = f"{len(records)} graph{'s' * (len(records) > 1)}, {num_edges} edges"
     return {
         "title": title,
         "subtitle": f"{size} · {datetime.now(timezone.utc):%d %B %Y}",
-        "classes": [str(name) for name in class_names or ()],
-        "methods": [name or "attributions" for name in methods],
+        "classes": classes,
+        "methods": [*methods],
         "shares": SHARES,
         "graphs": records,
-        "summary": _summary(next(iter(methods.values())), appearance, class_names or ()),
+        "summary": _summary(explained[0], appearance, classes) if len(records) >= MIN_SUMMARIZED else [],
         "receipt": _receipt(explanations, size, model, details or {}),
     }
 
 
 def _summary(explained: Sequence[Data], appearance: Appearance, class_names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the frequent substructures of a gallery, with their pictures."""
-    parts = frequent_parts(explained, appearance, SPARSITY, TOP_PARTS) if len(explained) >= MIN_SUMMARIZED else []
-    rows = []
-    for part in parts:
-        nodes = {node: place for place, node in enumerate(part.pattern)}
-        edges = np.array([(nodes[source], nodes[target]) for source, target in part.pattern.edges]).reshape(-1, 2)
-        labels = [part.pattern.nodes[node]["label"] for node in nodes]
-        names = {None: "all graphs"} | dict(enumerate(class_names))
-        rows.append(
-            {
-                "class": names.get(part.target_class, f"class {part.target_class}"),
-                "sign": part.sign,
-                "text": part.text,
-                "count": len(part.shares),
-                "of": part.of,
-                "share": float(np.mean([*part.shares.values()])),
-                "coverage": part.coverage,
-                "graphs": [*part.shares][:EXAMPLES],
-                "svg": graph_svg(edges, len(nodes), labels=labels),
-            }
-        )
+    rows, names = [], {None: "all graphs"} | dict(enumerate(class_names))
+    for row, pattern in frequent_parts(explained, appearance, SPARSITY, TOP_PARTS):
+        nodes, labels = zip(*pattern.nodes(data="label"), strict=True)
+        edges = np.array([(nodes.index(source), nodes.index(target)) for source, target in pattern.edges])
+        picture = graph_svg(edges, np.arange(len(edges)), np.arange(len(nodes)), labels=labels)
+        column = row["target_class"]
+        rows.append(row | {"class": names.get(column, f"class {column}"), "svg": picture})
     return rows
 
 
@@ -174,7 +152,7 @@ def page_html(data: dict[str, Any]) -> str:
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
-    island = json.dumps(finite(data), ensure_ascii=False, separators=(",", ":"))
+    island = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     island = island.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     html = f"""<!doctype html>
 <html lang="en">

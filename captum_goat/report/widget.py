@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from captum_goat.plot import visualize_graph_attr
 from captum_goat.report.page import asset, page_data
-from captum_goat.report.records import columns_of, explanations_by_method, finite
+from captum_goat.report.records import columns_of, explanations_by_method
 
 
 def show(explanations: Any, **options: Any) -> Any:
@@ -34,7 +34,7 @@ def show(explanations: Any, **options: Any) -> Any:
     if find_spec("anywidget") is None:
         first: Data = next(iter(explanations_by_method(explanations, options.get("graphs"), 1).values()))[0]
         return visualize_graph_attr(columns_of(first)[0][1], first)[0]
-    return _widget_class()(data=json.dumps(finite(page_data(explanations, **options))))
+    return _widget_class()(data=json.dumps(page_data(explanations, **options)))
 
 
 @cache
