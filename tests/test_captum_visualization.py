@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import matplotlib
@@ -16,7 +15,6 @@ from torch import Tensor
 
 from captum_goat.plot.captum_visualizers import (
     to_image_attr,
-    to_text_record,
     to_timeseries_attr,
     visualize_adjacency_attr,
     visualize_node_attr,
@@ -178,62 +176,13 @@ def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.
     assert not pyplot.get_fignums()
 
 
-def test_text_has_undirected_edges_as_words() -> None:
-    record = to_text_record(
-        ATTRIBUTIONS, EDGE_INDEX, ["C", "N", 3], pred_class=1, pred_prob=0.9, convergence_score=0.25
-    )
-    assert record.raw_input_ids == ["C-N", "C-3", "N-3"]
-    assert record.word_attributions.tolist() == pytest.approx([1, 0, 0.5 / 3])
-    assert (record.attr_score, record.convergence_score) == (3.5, 0.25)
-    assert (record.pred_class, record.pred_prob, record.attr_class, record.true_class) == (1, 0.9, "", "")
-    other = to_text_record(ATTRIBUTIONS, EDGE_INDEX, pred_class=1, attr_class=0, true_class=1)
-    assert (other.raw_input_ids, other.attr_class, other.true_class) == (["0-1", "0-2", "1-2"], 0, 1)
-    assert math.isnan(other.pred_prob)
-    assert math.isnan(other.convergence_score)
-
-
-def test_text_counts_the_sum_of_both_directions_once() -> None:
-    edge_index = torch.tensor([[0, 1, 1], [1, 0, 2]])
-    record = to_text_record(torch.tensor([4.0, 4.0, -2.0]), edge_index, feature_mask=torch.tensor([0, 0, 1]))
-    assert record.word_attributions.tolist() == [1.0, -0.5]
-    assert record.attr_score == 2.0
-
-
-def test_text_of_a_directed_graph() -> None:
-    record = to_text_record(ATTRIBUTIONS, EDGE_INDEX, "CNO", directed=True)
-    assert record.raw_input_ids == ["C→N", "N→C", "N→O", "O→C"]
-    assert record.word_attributions.tolist() == [1, -0.25, 0.125, 0]
-
-
-@pytest.mark.parametrize("graph", [(NO_ATTRIBUTIONS, NO_EDGES), (torch.zeros(5), EDGE_INDEX)])
-def test_text_without_attributions(graph: tuple[Tensor, Tensor]) -> None:
-    record = to_text_record(*graph)
-    assert len(record.raw_input_ids) == len(record.word_attributions) == (3 if len(graph[0]) else 0)
-    assert (record.attr_score, record.word_attributions.abs().sum()) == (0, 0)
-
-
-def test_captum_can_print_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With stand-ins for the two names of IPython, which is not installed for the tests."""
-    monkeypatch.setattr(visualization, "HAS_IPYTHON", True)
-    monkeypatch.setattr(visualization, "HTML", str, raising=False)
-    monkeypatch.setattr(visualization, "display", print, raising=False)
-    records = [
-        to_text_record(ATTRIBUTIONS, EDGE_INDEX, "CNO", pred_class="toxic"),
-        to_text_record(NO_ATTRIBUTIONS, NO_EDGES),
-    ]
-    html = visualization.visualize_text(records)
-    assert html.index("toxic") < html.index("C-N") < html.index("C-O") < html.index("N-O")
-    assert "hsl(120, 75%, 50%)" in html  # the strongest edge has the full green
-    assert html.count("<mark") == 3
-
-
 @pytest.mark.parametrize(
     ("function", "options", "message"),
     [
         (to_image_attr, {"num_nodes": 2}, r"num_nodes to agree .* at least 3 .* \(got \[2\]\)"),
         (to_timeseries_attr, {"num_nodes": 2}, r"at least 3 .* \(got \[2\]\)"),
         (to_image_attr, {"attributions": torch.ones(2)}, r"attributions of shape \[5\], one per edge \(got \[2\]\)"),
-        (to_text_record, {"node_labels": "CN"}, r"node_labels to agree .* at least 3 .* \(got \[2\]\)"),
+        (visualize_adjacency_attr, {"node_labels": "CN"}, r"node_labels to agree .* at least 3 .* \(got \[2\]\)"),
         (visualize_adjacency_attr, {"sign": "both"}, r"sign to be one of .* \(got 'both'\)"),
         (visualize_adjacency_attr, {"outlier_perc": -1}, r"between 0 and 100 \(got -1\)"),
         (visualize_node_attr, {"top_k": 2}, r"options of nodes \(got top_k, which concerns single edges\)"),

@@ -1,4 +1,4 @@
-"""Graphs for Captum's visualizers of images, time series and text.
+"""Graphs for Captum's visualizers of images and time series.
 
 The functions ``to_*`` return the inputs of Captum's visualizers. These fail on graphs without edges, on attributions
 that are all zero and, for time series, with matplotlib 3.11: the functions ``visualize_*`` draw the same pictures for
@@ -7,13 +7,10 @@ all graphs, in the colours of :mod:`captum_goat.plot`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from captum.attr import visualization
 from torch import Tensor
 
 from captum_goat.plot.edge_scores import edge_scores, node_count, plain_edges, with_sign
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
-__all__ = ["to_image_attr", "to_text_record", "to_timeseries_attr", "visualize_adjacency_attr", "visualize_node_attr"]
+__all__ = ["to_image_attr", "to_timeseries_attr", "visualize_adjacency_attr", "visualize_node_attr"]
 
 CHANNELS = ("incoming", "outgoing")
 MATRIX_SIZE, LINE_SIZE = (6.0, 6.0), (4.2, 3.2)  # inches
@@ -72,46 +69,6 @@ def to_timeseries_attr(
     attr = np.stack([np.bincount(edges[:, end], scores, count) for end in (1, 0)], axis=1)
     data = np.stack([np.bincount(ends, minlength=count) for ends in plain_edges(edge_index).numpy()[::-1]], axis=1)
     return attr, data.astype(float)
-
-
-def to_text_record(
-    attributions: Tensor,
-    edge_index: Tensor,
-    node_labels: Sequence[object] | None = None,
-    *,
-    directed: bool = False,
-    feature_mask: Tensor | None = None,
-    **fields: Any,
-) -> visualization.VisualizationDataRecord:
-    """Return the graph as a text, its edges as words, for Captum's ``visualize_text([record, ...])``.
-
-    The words are in the order of their nodes, ``C-N``, or ``C→N`` and ``N→C`` if ``directed``. Their attributions are
-    scaled to at most 1, as Captum's colours require; the score is the sum of the attributions themselves. ``fields``
-    are other fields of Captum's record, such as ``pred_class``. ``visualize_text`` needs IPython.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.plot.captum_visualizers import to_text_record
-        >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-        >>> record = to_text_record(torch.tensor([2.0, 2.0, -1.0, 0.0]), edge_index, ["C", "N", "O"], pred_class=1)
-        >>> record.raw_input_ids, record.word_attributions.tolist(), record.attr_score
-        (['C-N', 'N-O'], [1.0, -0.25], 3.0)
-    """
-    edges, scores, _ = edge_scores(attributions, edge_index, directed=directed, feature_mask=feature_mask)
-    count = node_count(edges, node_labels=node_labels)
-    names = [str(label) for label in (range(count) if node_labels is None else node_labels)]
-    link = "→" if directed else "-"
-    record: dict[str, Any] = {
-        "word_attributions": torch.from_numpy(scores / (np.abs(scores).max(initial=0.0) or 1.0)),
-        "attr_score": float(scores.sum()),
-        "raw_input_ids": [f"{names[source]}{link}{names[target]}" for source, target in edges],
-        "pred_class": "",
-        "pred_prob": math.nan,
-        "true_class": "",
-        "attr_class": "",
-        "convergence_score": math.nan,
-    }
-    return visualization.VisualizationDataRecord(**record | fields)
 
 
 def visualize_adjacency_attr(

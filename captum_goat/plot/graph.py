@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
 from captum_goat.plot.edge_scores import as_tensor, is_directed, node_count
-from captum_goat.plot.layouts import LayoutName, Positions, edge_lines, node_positions
+from captum_goat.plot.layouts import ARROW, LayoutName, Positions, arrow_places, edge_lines, node_positions
 from captum_goat.plot.style import (
     INK,
     NEUTRAL,
@@ -41,8 +41,7 @@ MAX_INSIDE = 3  # letters; longer labels are beside the nodes
 MANY_NODES = 60  # if there are more, everything is drawn smaller, and the figure is larger
 MAX_GROWTH = 1.6
 CONTEXT = "#a0a0a0"  # nodes around those with labels
-HEAD_AT, HEAD_SIZE, HEAD_GROWTH = 0.6, 6.0, 2.0  # arrowheads: share of the line, points, points per point of width
-HEAD = np.array([[0.6, 0.0], [-0.4, 0.45], [-0.4, -0.45]])  # a triangle that points to the right
+HEAD_SIZE, HEAD_GROWTH = 6.0, 2.0  # arrowheads: points, points per point of width
 
 
 class GraphOptions(PictureOptions, total=False):
@@ -256,19 +255,16 @@ def _draw_edges(
 
 
 def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, shrink: float, **options: Any) -> None:
-    """Draw arrowheads past the middle of the lines, where no node hides them; angles are right as the aspect is 1."""
+    """Draw arrowheads on lines; their angles are right as the aspect is 1."""
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path
     from matplotlib.transforms import IdentityTransform
 
-    places = [divmod(HEAD_AT * (len(line) - 1), 1) for line in lines]  # between which points of the line
-    steps = [line[int(index) + 1] - line[int(index)] for line, (index, _) in zip(lines, places, strict=True)]
-    points = [line[int(index)] + rest * step for line, (index, rest), step in zip(lines, places, steps, strict=True)]
-    turns = [np.array([step, [-step[1], step[0]]]) / (np.linalg.norm(step) or 1.0) for step in steps]
+    places = arrow_places(lines)
     heads = PathCollection(
-        [Path(HEAD @ turn, closed=False) for turn in turns],
+        [Path(ARROW @ turn, closed=False) for _, turn in places],
         sizes=np.broadcast_to((HEAD_SIZE * shrink + HEAD_GROWTH * np.asarray(widths)) ** 2, len(lines)),
-        offsets=np.array(points).reshape(-1, 2),
+        offsets=np.array([point for point, _ in places]).reshape(-1, 2),
         offset_transform=ax.transData,
         linewidths=0,
         **options,

@@ -23,6 +23,8 @@ PAIRS = 100_000  # of fewer if all starts together would have more pairs of node
 LOOP_RADIUS = 0.06  # a self-loop is a circle with this share of the layout's size as radius
 BEND = 0.2  # the two directions of an edge are this share of their length apart
 CURVE_POINTS = 25
+ARROW_AT = 0.6  # share of a line
+ARROW = np.array([[0.6, 0.0], [-0.4, 0.45], [-0.4, -0.45]])  # a triangle that points to the right
 
 
 def node_positions(edges: NDArray[Any], num_nodes: int, layout: LayoutName | Positions | None = None) -> NDArray[Any]:
@@ -154,6 +156,17 @@ def edge_lines(edges: NDArray[Any], points: NDArray[Any]) -> list[NDArray[Any]]:
         else:
             lines.append(points[[source, target]])
     return lines
+
+
+def arrow_places(lines: Sequence[NDArray[Any]]) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """Return points past the middle of lines, where no node hides an arrowhead, and rotations, ``[2, 2]``."""
+    places = []
+    for line in lines:
+        index, rest = divmod(ARROW_AT * (len(line) - 1), 1)
+        step = line[int(index) + 1] - line[int(index)]
+        turn = np.array([step, [-step[1], step[0]]]) / (np.linalg.norm(step) or 1.0)
+        places.append((line[int(index)] + rest * step, turn))
+    return places
 
 
 def _loop(point: NDArray[Any], centre: NDArray[Any], radius: float) -> NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 from torch import Tensor
@@ -156,24 +156,18 @@ class ColourScale(NamedTuple):
         return np.asarray(self.cmap(self.norm(scores), alpha=self.alpha))
 
 
-class _Picture(Protocol):  # what is drawn in one panel
-    @property
-    def alpha(self) -> float: ...  # how opaque the colours are
-
-    @property
-    def scores(self) -> NDArray[Any]: ...  # all numbers that are coloured
-
-    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None: ...
-
-
 def draw_pictures(
-    pictures: Mapping[str, _Picture],
+    pictures: Mapping[str, Any],
     options: PictureOptions,
     panel_size: tuple[float, float],
     *,
     shared_scale: bool = True,
 ) -> tuple[Figure, list[Axes]]:
-    """Draw pictures side by side, with their titles; return the figure and the axes of the panels."""
+    """Draw pictures side by side, with their titles; return the figure and the axes of the panels.
+
+    A picture has ``scores``, all numbers that are coloured; ``alpha``, how opaque the colours are; and ``draw(fig, ax,
+    scale)``.
+    """
     every_score = [picture.scores for picture in pictures.values()]
     alpha = next(iter(pictures.values())).alpha
     shared = shared_scale or options["vmax"] is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from captum_goat.plot.layouts import edge_lines, node_positions
+from captum_goat.plot.layouts import ARROW, arrow_places, edge_lines, node_positions
 from captum_goat.plot.molecule_graph import molecule_layout
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ ROOM, CROWD = 30.0, 100  # in graphs of more nodes than that, every node has a s
 RADIUS, DOT = 9.0, 3.5  # of nodes with and without a label inside
 MAX_INSIDE = 3  # letters; longer labels are beside the nodes
 MAX_LABELLED = 60  # nodes; with more, nodes are dots and the table has the names
-HEAD = np.array([[7.0, 0.0], [-4.0, 4.5], [-4.0, -4.5]])  # an arrowhead that points to the right
+ARROW_SIZE = 11.0
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -41,8 +41,9 @@ def graph_svg(
     points = _fitted(points, _scale(points, edges))
     inside = num_nodes <= MAX_LABELLED and max(map(len, labels or [""])) <= MAX_INSIDE
     marks = []
-    for number, line in zip(numbers, edge_lines(edges, points), strict=True):
-        head = _closed(_head(line)) if directed else ""
+    lines = edge_lines(edges, points)
+    for number, line, (point, turn) in zip(numbers, lines, arrow_places(lines), strict=True):
+        head = f'<path class="head" d="{_path(point + ARROW_SIZE * ARROW @ turn)}Z"/>' if directed else ""
         marks.append(_group("e", number, f'<path class="line" d="{_path(line)}"/>{head}'))
     for node, (x, y), text in zip(nodes, points, texts, strict=True):
         is_root = " root" if node == root else ""
@@ -91,16 +92,6 @@ def _scale(points: NDArray[Any], edges: NDArray[Any]) -> float:
     return float(scale)
 
 
-def _head(line: NDArray[Any]) -> NDArray[Any]:
-    """Return an arrowhead past the middle of a line."""
-    at = min(len(line) - 2, int(0.6 * (len(line) - 1)))
-    step = line[at + 1] - line[at]
-    direction = step / (np.linalg.norm(step) or 1.0)
-    place = line[at] + (0.6 * step if len(line) == 2 else 0.0)
-    head: NDArray[Any] = place + HEAD @ np.array([direction, [-direction[1], direction[0]]])
-    return head
-
-
 def _svg(points: NDArray[Any], marks: list[str], between: str = "") -> str:
     size = (points.max(axis=0) if len(points) else np.zeros(2)) + MARGIN
     (left, top), (width, height) = (size - size.clip(min=MIN_SIZE)) / 2, size.clip(min=MIN_SIZE)
@@ -115,10 +106,6 @@ def _group(kind: str, number: int, content: str, names: str = "") -> str:
 
 def _path(line: NDArray[Any]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in line)
-
-
-def _closed(line: NDArray[Any]) -> str:
-    return f'<path class="head" d="{_path(line)}Z"/>'
 
 
 def _circle(x: float, y: float, radius: float) -> str:
