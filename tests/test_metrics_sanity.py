@@ -153,6 +153,33 @@ def test_null_explanation(graphs: Batch) -> None:
         checks("goat", graphs).null_explanation()
 
 
+class OfGraph(nn.Module):
+    """A model that takes the graph itself."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, data: Data) -> Tensor:
+        return self.model(data.x, data.edge_index, data.batch)
+
+
+def test_ignored_features_of_a_model_that_takes_the_graph(graphs: Batch) -> None:
+    """The copy drops the new columns; the model itself would not run with them."""
+    seen: list[tuple[int, Tensor]] = []
+
+    def explain(given: nn.Module, data: Any, target: Tensor) -> Tensor:
+        output = given(data)
+        seen.append((data.x.size(1), output.detach()))
+        return torch.arange(data.num_edges, dtype=torch.double)
+
+    model = OfGraph(make_gnn("gin")).eval()
+    assert SanityChecks(explain, model, graphs, TARGET).ignored_features().max() == 0.0
+    assert sorted(width for width, _ in seen) == [4, 8]
+    assert torch.equal(seen[0][1], seen[1][1])
+    assert not model._forward_pre_hooks
+
+
 def test_order_reaches_every_attribute(graphs: Batch) -> None:
     """Scores by attributes of nodes and edges come back in the order of the original edges."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -77,11 +78,10 @@ class SanityChecks:
     def parameter_randomization(self) -> dict[str, Tensor]:
         """Randomise the layers of a copy one after the other, from the output down, and correlate ranks of scores.
 
-        Correlations should fall to about 0. The layers are those with weights, last registered first; each is given
-        new initial weights. Source: Adebayo et al., Sanity Checks for Saliency Maps, NeurIPS 2018.
+        Correlations should fall to about 0. The layer that was registered last comes first (Adebayo et al., 2018).
         """
-        scores, copy = self._scores(), deepcopy(self.model).train(self.model.training)
-        layers = [(name, layer) for name, layer in copy.named_modules() if list(layer.parameters(recurse=False))][::-1]
+        scores, model = self._scores(), self._own_model()
+        layers = [(name, layer) for name, layer in model.named_modules() if list(layer.parameters(recurse=False))][::-1]
         correlations = {}
         for number, (name, layer) in enumerate(layers):
             with torch.random.fork_rng(), torch.no_grad():
@@ -90,7 +90,7 @@ class SanityChecks:
                     parameter.normal_(std=(parameter.size(-1) if parameter.dim() else 1) ** -0.5)
                 if hasattr(layer, "reset_parameters"):
                     layer.reset_parameters()
-            correlations[name] = rank_correlation(self.data, scores, self._scores(copy))
+            correlations[name] = rank_correlation(self.data, scores, self._scores(model))
         return correlations
 
     def random_target(self) -> Tensor:
@@ -139,13 +139,14 @@ class SanityChecks:
     def ignored_features(self) -> Tensor:
         """Return how far scores change with random node features that the model ignores: should be 0.
 
-        They are new columns of ``x``, which a wrapper drops; the change is relative to the largest score.
+        They are new columns of ``x``, which a copy of the model drops; the change is relative to the largest score.
         """
         widened = self.data.clone()
         noise = torch.randn(self.data.x.shape, generator=self._random).to(self.data.x)
         widened.x = torch.cat([self.data.x, noise], dim=1)
-        wrapped = _FirstFeatures(self.model, self.data.x.size(1)).train(self.model.training)
-        return self._difference(self._scores(wrapped, widened))
+        model = self._own_model()
+        model.register_forward_pre_hook(partial(_drop_features, self.data.x.size(1)))
+        return self._difference(self._scores(model, widened))
 
     def repeatability(self, noise: float = 0.0) -> Tensor:
         """Return the rank correlation of two runs: should be 1.
@@ -161,9 +162,11 @@ class SanityChecks:
     def _random(self) -> Generator:
         return Generator().manual_seed(self.seed)
 
+    def _own_model(self) -> Module:
+        return deepcopy(self.model).train(self.model.training)  # PyG 2.6 forgets the mode of its Linear
+
     def _scores(self, model: Module | None = None, data: Data | Batch | None = None) -> Tensor:
-        data = self.data if data is None else data
-        return self.explain(self.model if model is None else model, data, self.target)
+        return self.explain(self.model if model is None else model, self.data if data is None else data, self.target)
 
     def _difference(self, others: Tensor) -> Tensor:
         edges = CountedEdges.of(self.data)
@@ -172,15 +175,12 @@ class SanityChecks:
         return torch.where(largest > 0, _extreme(edges, (totals - other_totals).abs(), "amax") / largest, 0.0)
 
 
-class _FirstFeatures(Module):
-    """A model that is given the first columns of the features only."""
-
-    def __init__(self, model: Module, count: int) -> None:
-        super().__init__()
-        self.model, self.count = model, count
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Any:
-        return self.model(x[:, : self.count], edge_index, batch)
+def _drop_features(count: int, _: Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Keep the first columns of the features, which are the first argument of a model, or in its graph."""
+    if isinstance(args[0], Tensor):
+        return args[0][:, :count], *args[1:]
+    graph = copy(args[0]).update({"x": args[0].x[:, :count]})
+    return graph, *args[1:]
 
 
 def _shuffled(group: Tensor, random: Generator) -> Tensor:
