@@ -14,7 +14,7 @@ import torch_geometric
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation
 
-from captum_goat import GOAtAttribution, explain_dataset, explain_nodes, load_attributions
+from captum_goat import GOAtAttribution, GOAtExplainer, explain_dataset, explain_nodes, load_attributions
 from captum_goat.cli.main import main
 from captum_goat.compare import compare
 from captum_goat.datasets import ba_2motifs
@@ -255,3 +255,57 @@ def test_smiles() -> None:
         explain_smiles(Sums().eval(), "C(C")
     with pytest.raises(ValueError, match="matching smiles"):
         explain_smiles(Sums().eval(), "CCC", lambda text: with_hydrogens("CC"), target=0)
+
+
+def test_explanations_of_pyg(tmp_path: Path) -> None:
+    """Of a node: PyG adds the predictions and classes of all nodes."""
+    from torch_geometric.explain import Explainer
+    from torch_geometric.nn import GCN
+
+    torch.manual_seed(0)
+    data = Data(x=torch.randn(5, 3), edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]))
+    model = GCN(3, 8, 2, 3).eval()
+    config = {"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"}
+    explainer = Explainer(
+        model, GOAtExplainer(), explanation_type="model", edge_mask_type="object", model_config=config
+    )
+    explained = explainer(data.x, data.edge_index, index=4)
+    (graph,) = page_data(write_report(tmp_path / "page.html", explained))["graphs"]
+    logits = model(data.x, data.edge_index)[4]
+    assert graph["probabilities"] == pytest.approx(logits.softmax(0).tolist(), abs=1e-5)
+    assert graph["views"][0]["class"] == graph["predicted"] == int(logits.argmax())
+    assert "<g data-n=\"4\" class='root'>" in graph["svg"]
+
+
+def test_one_logit_and_regression(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, graphs = GraphClassifier("gin", 10, 8, 1).eval(), ba_2motifs(2)
+    explanations = explain_dataset(model, graphs, target=None, show_progress=False)
+    (graph, _) = page_data(write_report(tmp_path / "page.html", explanations))["graphs"]
+    assert graph["output"] == pytest.approx(float(explanations[0].prediction))
+    assert "probabilities" not in graph
+    (graph, _) = page_data(write_report(tmp_path / "page.html", explanations, model=model))["graphs"]
+    selected = select_edges(graphs[0], explanations[0].edge_mask, sparsity=0.5)
+    plus = graph["views"][0]["curves"]["score"][0][10]
+    assert plus == pytest.approx(float(fidelity_plus(model, graphs[0], selected, 1)), abs=1e-4)
+
+
+def test_docs(model: GraphClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snippets of the page, in their order."""
+    pytest.importorskip("rdkit")
+    text = (Path(__file__).parents[1] / "docs" / "report.md").read_text(encoding="utf-8")
+
+    def featurizer(smiles: str) -> Data:
+        graph = torch_geometric.utils.from_smiles(smiles)
+        graph.x = torch.nn.functional.pad(graph.x.float(), (0, 1))
+        return graph
+
+    names = {"model": model, "graphs": ba_2motifs(8), "featurizer": featurizer}
+    monkeypatch.chdir(tmp_path)
+    for snippet in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(snippet, "report.md", "exec"), names)
+    assert len(page_data(tmp_path / "report.html")["graphs"]) == 8
+    (nitrobenzene, ethanol) = page_data(tmp_path / "molecules.html")["graphs"]
+    assert ethanol["nodes"] == ["C", "C", "O"]
+    assert len(nitrobenzene["views"][0]["scores"]) == len(names["explanations"][0].bond_scores) == 9
+    assert {"pattern", "count", "coverage"} <= {*names["table"].columns}

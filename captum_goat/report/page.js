@@ -329,7 +329,7 @@ export class Page {
   }
 
   draw(share) {
-    const { view, graph } = this, shares = this.data.shares;
+    const { view, graph } = this, shares = this.data.shares, name = graph.className(view.class ?? 1);
     const plot = view.curves?.[this.order.value];
     if (!plot) return this.curves.replaceChildren();
     const random = view.curves.random;
@@ -352,8 +352,8 @@ export class Page {
     this.curves.replaceChildren(make("h2", {}, "Does the model use them?"), chart,
       make("p", { class: "cg-legend" }, legend("plus", "fid+"), legend("minus", "fid\u2212"), legend("random", "random edges")),
       make("p", { class: "cg-words" }, shares[at] === 1
-        ? `Without any edge, the probability of ${graph.className(view.class)} drops by ${fixed(plot[0][at])}. Keep fewer edges to see what they do.`
-        : `Without the first ${Math.round(100 * shares[at])} % of the edges, the probability of ${graph.className(view.class)} `
+        ? `Without any edge, the probability of ${name} drops by ${fixed(plot[0][at])}. Keep fewer edges to see what they do.`
+        : `Without the first ${Math.round(100 * shares[at])} % of the edges, the probability of ${name} `
         + `drops by ${fixed(plot[0][at])} (fid+; random edges: ${fixed(random[0][at])}). With only these, it drops by `
         + `${fixed(plot[1][at])} (fid\u2212; random edges: ${fixed(random[1][at])}).`));
   }
@@ -371,7 +371,7 @@ export class Page {
 
   fill() {
     const edges = this.listed(), { graph, view } = this;
-    const largest = Math.max(...[0, ...edges].map((edge) => Math.abs(view.scores[edge] ?? 0))) || 1;
+    const largest = view.scores.reduce((most, score) => Math.max(most, Math.abs(score)), 0) || 1;
     this.lines = new Map();
     for (const edge of edges.slice(0, this.rows)) {
       const score = view.scores[edge], bar = make("i", { class: score < 0 ? "neg" : "pos", "aria-hidden": "true" });

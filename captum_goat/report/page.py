@@ -46,7 +46,7 @@ def write_report(path: str | PathLike[str], explanations: Any, **options: Any) -
 
     The options are:
 
-    - ``model``: The model, in evaluation mode, called as in :func:`~captum_goat.metrics.fidelity_plus`: the page then
+    - ``model``: The classifier, in evaluation mode, called as in :func:`~captum_goat.metrics.fidelity_plus`: the page then
       also shows fid+ and fid- over the number of edges, beside those of random edges.
     - ``title``: The heading of the page.
     - ``class_names``: The names of the classes.

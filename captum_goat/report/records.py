@@ -120,7 +120,7 @@ def _saved_explanation(saved: SavedAttributions, number: int, graphs: Sequence[D
             raise ValueError(f"Expected the graphs that were explained (got other edges in graph {number}).")
     else:
         explanation.num_nodes = int(entry.edge_index.max()) + 1 if entry.edge_index.numel() else 0
-    explanation.update({"edge_mask": entry.attributions, "prediction": entry.output, "delta": entry.delta})
+    explanation.update({"edge_mask": entry.attributions, "prediction": entry.output[None], "delta": entry.delta})
     if entry.target is not None:
         explanation.target = entry.target
     return explanation
@@ -136,12 +136,12 @@ def graph_record(methods: Sequence[Explanation], position: int, appearance: Appe
         for column, scores in columns_of(explanation):
             edges, merged, _ = edge_scores(scores, explanation.edge_index, directed=directed)
             views.append(_view(number, column, merged, explanation))
-    labels, label = appearance.labels(graph), graph.get("y")
-    is_class = isinstance(label, Tensor) and label.numel() == 1 and not label.is_floating_point()
+    labels, label = appearance.labels(graph), _own_row(graph, "y")
+    is_class = label is not None and label.numel() == 1 and not label.is_floating_point()
     record = {
         "name": appearance.name(graph, position),
         "size": graph.num_nodes,
-        "label": int(label) if is_class else None,
+        "label": None if label is None or not is_class else int(label),
         "directed": directed,
         "nodes": labels,
         "ids": graph.n_id.tolist() if "n_id" in graph else None,
@@ -149,7 +149,7 @@ def graph_record(methods: Sequence[Explanation], position: int, appearance: Appe
         "views": views,
         "note": "",
     }
-    record |= _prediction(graph.get("prediction"))
+    record |= _prediction(_own_row(graph, "prediction"))
     if molecule is not None:
         return record | {"svg": molecule_svg(molecule, edges)}
     return record | _picture(graph, edges, np.array([view["scores"] for view in views]), labels, directed)
@@ -162,8 +162,20 @@ def columns_of(explanation: Explanation) -> list[tuple[int | None, Tensor]]:
         mask = mask[0]  # Captum's [1, E]
     if mask.dim() == 2:
         return list(enumerate(mask.unbind(1)))
-    target = explanation.get("target")
-    return [(None if target is None else int(torch.as_tensor(target).view(-1)[0]), mask)]
+    target = _own_row(explanation, "target")
+    return [(None if target is None else int(target), mask)]
+
+
+def _own_row(explanation: Explanation, name: str) -> Tensor | None:
+    """Return a value that has one row per graph or node, as PyG's ``Explainer`` adds them, of what is explained."""
+    value, index = explanation.get(name), explanation.get("index")
+    rows = None if value is None else torch.as_tensor(value).detach().cpu()
+    if rows is None or rows.dim() == 0 or len(rows) == 1:
+        return rows if rows is None or rows.dim() == 0 else rows[0]
+    if isinstance(index, Tensor) and index.numel() == 1:
+        index = int(index)
+    is_node = isinstance(index, int) and "n_id" not in explanation and len(rows) == explanation.num_nodes
+    return rows[index] if is_node else None
 
 
 def _view(method: int, column: int | None, scores: NDArray[Any], explanation: Explanation) -> dict[str, Any]:
@@ -184,7 +196,7 @@ def _view(method: int, column: int | None, scores: NDArray[Any], explanation: Ex
 
 def _prediction(output: Tensor | None) -> dict[str, Any]:
     """Return the probabilities of classes, or the output if there is only one number."""
-    logits = torch.empty(0) if output is None else output.detach().cpu().double().view(-1)
+    logits = torch.empty(0) if output is None else output.cpu().double().view(-1)
     if logits.numel() > 1:
         return {"probabilities": logits.softmax(0).round(decimals=6).tolist(), "predicted": int(logits.argmax())}
     return {"output": float(logits)} if logits.numel() else {}
@@ -194,8 +206,8 @@ def _picture(
     graph: Data, edges: NDArray[Any], scores: NDArray[Any], labels: Sequence[str] | None, directed: bool
 ) -> dict[str, str]:
     """Return the picture of a graph; of a large one, that of its strongest edges and of some at the same nodes."""
-    root, pos = graph.get("index"), graph.get("pos")
-    root = root if isinstance(root, int) else None
+    index, pos = graph.get("index"), graph.get("pos")
+    root = int(index) if isinstance(index, int) or (isinstance(index, Tensor) and index.numel() == 1) else None
     layout = pos if isinstance(pos, Tensor) and pos.shape[1:] == (2,) else None
     numbers, nodes, note = np.arange(len(edges)), np.arange(graph.num_nodes or 0), ""
     if len(edges) > MAX_DRAWN:
