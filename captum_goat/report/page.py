@@ -46,8 +46,8 @@ def write_report(path: str | PathLike[str], explanations: Any, **options: Any) -
 
     The options are:
 
-    - ``model``: The classifier, in evaluation mode, called as in :func:`~captum_goat.metrics.fidelity_plus`: the page then
-      also shows fid+ and fid- over the number of edges, beside those of random edges.
+    - ``model``: The classifier, in evaluation mode, called as in :func:`~captum_goat.metrics.fidelity_plus`: the page
+      then also shows fid+ and fid- over the number of edges, beside those of random edges.
     - ``title``: The heading of the page.
     - ``class_names``: The names of the classes.
     - ``node_labels``: The nodes' labels, for a single graph (or the whole graph, if nodes are explained), or a function
