@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -78,6 +78,10 @@ class GOAtAttribution(Attribution):
     pool), beside the edges that reach it. A model without message passing is explained on its inputs, whose rows are
     examples: each row's gates are shared among that row's non-zero inputs.
 
+    Edge attributes (bond types, say) are attributed with ``mask_type="edge_attr"``, alone or with the others: what of
+    an edge mattered, its presence or its attributes? They are variables as node features are, the baseline has
+    attributes 0, and the gates' shares go to the non-zero attributes of every edge whose attributes reach the gate.
+
     A model in half precision is explained with the gates of its own forward pass. Rounding flips some whose inputs are
     close to 0, so the attributions differ from those of ``model.float()`` by a few per cent (``float16``) or tens of
     per cent (``bfloat16``) of the largest one.
@@ -91,8 +95,9 @@ class GOAtAttribution(Attribution):
             heterogeneous graphs with ``metadata``.
         field: ``"distinct"`` shares a gate equally among the distinct edges that reach it, as the paper says.
             ``"repeated"`` counts an edge once for every hop in which it appears, as the authors' code does.
-        mask_type: What is attributed, in PyG's words: ``"edge"``, the default for models with message passing;
-            ``"node"``; or ``"node_and_edge"``.
+        mask_type: What is attributed: ``"edge"``, the default for models with message passing; ``"node"``, the node
+            features; ``"edge_attr"``, the edge attributes; or several of them, with ``"_and_"`` between them or as a
+            set. Inputs are in the order node, edge, edge_attr.
         at: Where an edge mask enters, as for :class:`~captum_goat.EdgeMaskedModel`: ``"message"``, the default and the
             paper's meaning, after degree normalisation; or ``"adjacency"``, as the presence of the edges: attributions
             add up to what deleting all edges does, and edges also share by what they do to degrees. The integrand is
@@ -126,7 +131,7 @@ class GOAtAttribution(Attribution):
         forward_func: Any,
         field: Literal["distinct", "repeated"] = "distinct",
         *,
-        mask_type: Literal["edge", "node", "node_and_edge"] | None = None,
+        mask_type: str | Collection[str] | None = None,
         at: Literal["message", "adjacency"] | None = None,
         gates: Literal["equal", "proportional"] = "equal",
         output: Selector = None,
@@ -154,7 +159,8 @@ class GOAtAttribution(Attribution):
             inputs: The edge mask, usually ones; other numbers are possible. ``[E]``: one mask of a graph or batch of
                 graphs; every edge is attributed to its own graph's target. ``[B, E]``: B masks of one graph.
                 With ``mask_type="node"`` the features ``x``, ``[N, F]`` or ``[B, N, F]``; with ``"node_and_edge"`` the
-                tuple ``(x, edge_mask)``. For a model without message passing its inputs, one row per example.
+                tuple ``(x, edge_mask)``; with ``"edge_attr"`` the edge attributes, ``[E, D]`` or ``[E]``, after the
+                others, if there are any. For a model without message passing its inputs, one row per example.
                 A heterogeneous graph has one mask per edge type: a dictionary ``{edge_type: mask}``, or a tuple in the
                 order of ``edge_index_dict``; and features per node type: a dictionary ``{node_type: x}``, or, with
                 ``HeteroData``, a tuple. A model with several ``edge_index`` tensors has one mask for each, in the order
@@ -164,7 +170,8 @@ class GOAtAttribution(Attribution):
                 For models with one output row per node ``(node, class)``, or a list of such tuples, one per mask.
             additional_forward_args: The model's other arguments: ``(x, edge_index, batch, ...)`` for edges,
                 ``(edge_index, batch, ...)`` where ``x`` is an input; for heterogeneous graphs ``(x_dict,
-                edge_index_dict, ...)`` and ``(edge_index_dict, ...)``. Or one ``Data``, ``HeteroData`` or ``Batch``.
+                edge_index_dict, ...)`` and ``(edge_index_dict, ...)``. Edge attributes that are an input are left out,
+                too. Or one ``Data``, ``HeteroData`` or ``Batch``.
             return_convergence_delta: Whether to return the completeness error too.
             feature_mask: The feature of each edge, as integers from 0 on, of the form of ``inputs``: edges with the
                 same number are one feature, also in different inputs, and each of them is given the sum over the
@@ -252,6 +259,53 @@ class GOAtAttribution(Attribution):
         return PredictedAttributions(restored(inputs, attributions[0]), targets, output, deltas[0])
 
     @restores_state
+    @log_usage()
+    @restores_state
+    def attribute_layers(self, inputs: Tensor, target: Any = None, additional_forward_args: Any = None) -> Tensor:
+        r"""Attribute the target's output to the edges, message passing step by message passing step.
+
+        A step is a call of a message passing layer. An edge's own shares belong to the steps in which it is a factor.
+        A gate's share belongs to the last step in which a message over the edge reaches the gate.
+
+        Args:
+            inputs: The edge mask, ``[E]``.
+            target: As for :meth:`attribute`.
+            additional_forward_args: As for :meth:`attribute`.
+
+        Returns:
+            One number per step, in the order of the calls, and edge, ``[steps, E]``. The sum over the steps is what
+            :meth:`attribute` returns.
+
+        Raises:
+            ValueError: If something else than one mask of edges is attributed, or with ``field="repeated"`` or
+                ``at="adjacency"``.
+            UnsupportedModelError: If the model does something that cannot be explained exactly.
+
+        Examples:
+            >>> import torch
+            >>> from torch_geometric.nn import GCN
+            >>> from captum_goat import GOAtAttribution
+            >>> _ = torch.manual_seed(0)
+            >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3).eval()
+            >>> graph = torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]])
+            >>> steps = GOAtAttribution(model).attribute_layers(torch.ones(2), (2, 0), graph)
+            >>> steps.shape, bool(steps[1, 0] == 0)  # the first edge reaches node 2 in the first layer only
+            (torch.Size([2, 2]), True)
+        """
+        if self.mask_type != "edge" or self.at != "message" or self.field != "distinct":
+            raise ValueError(
+                f"Expected edges to be attributed, with at='message' and field='distinct' (got mask_type "
+                f"{self.mask_type!r}, {self.at!r}, {self.field!r})."
+            )
+        with outside_inference_mode():
+            request = self._explained.request(inputs, additional_forward_args)
+            if request.count is not None or len(request.inputs.masks) != 1:
+                raise ValueError("Expected one edge mask [E] (got several).")
+            switch_off_autocast(request.device)
+            proportional = self.gates == "proportional"
+            (explanation,) = recorded_explanations(request, Choice([target]), proportional=proportional)
+            return explanation.attribute_steps()[0].to(inputs.dtype)
+
     def _explain(self, inputs: Any, choice: Choice, arguments: Any, feature_mask: Any = None) -> _Explained:
         """Explain all chosen targets."""
         with outside_inference_mode():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import torch
@@ -16,14 +16,14 @@ from captum_goat.inputs.graph_inputs import Selector
 from captum_goat.inputs.request import Request
 from captum_goat.masked_model import EdgeMaskedModel, check_at, with_bound
 
-_MASK_TYPES = ("edge", "node", "node_and_edge")
+_MASK_NAMES = ("node", "edge", "edge_attr")
 
 
 class ExplainedModel(NamedTuple):
     """A model, what is attributed, and what is done to its output."""
 
     model: Module  # the user's own
-    mask_type: str | None  # "edge", "node", "node_and_edge", or None where the arguments must tell
+    mask_type: str | None  # "edge", "node", "edge_attr", several of them, or None where the arguments must tell
     finish: Callable[[Any], Any] | None  # applied to the model's output for one graph
     metadata: Metadata | None = None  # the types in whose order inputs are given; None where the arguments must tell
     at: str = "message"  # where an edge mask enters: "message" or "adjacency"
@@ -32,15 +32,18 @@ class ExplainedModel(NamedTuple):
 
     @classmethod
     def of(
-        cls, forward_func: Any, mask_type: str | None = None, at: str | None = None, output: Selector = None
+        cls,
+        forward_func: Any,
+        mask_type: str | Collection[str] | None = None,
+        at: str | None = None,
+        output: Selector = None,
     ) -> ExplainedModel:
         """Look behind the wrappers that make a model a function of an edge mask."""
         if at is not None:
             check_at(at)
         if isinstance(forward_func, ExplainedModel):
             return forward_func if at is None else forward_func._replace(at=at)
-        if mask_type not in (None, *_MASK_TYPES):
-            raise ValueError(f"Expected mask_type to be one of {', '.join(_MASK_TYPES)} (got {mask_type!r}).")
+        mask_type = _checked_mask_type(mask_type, at)
         forward_func = getattr(forward_func, "_orig_mod", forward_func)  # the module behind torch.compile
         finish, own, metadata, bound = None, None, None, None
         if isinstance(forward_func, CaptumHeteroModel):
@@ -63,7 +66,7 @@ class ExplainedModel(NamedTuple):
             )
         has_messages = any(isinstance(module, MessagePassing) for module in model.modules())
         kind = own or mask_type or ("edge" if has_messages else None)
-        if at == "adjacency" and kind not in ("edge", "node_and_edge"):
+        if at == "adjacency" and (kind is None or "edge" not in kind.split("_and_")):
             raise ValueError(f"Expected at='message' where no edges are attributed (got {at!r}).")
         return cls(model, kind, finish, metadata, at or "message", bound, output)
 
@@ -84,6 +87,21 @@ class ExplainedModel(NamedTuple):
                     f"Expected a model in evaluation mode, because the gates of one in training mode are random (but "
                     f"{where} in training mode). Call model.eval() first."
                 )
+
+
+def _checked_mask_type(mask_type: str | Collection[str] | None, at: str | None) -> str | None:
+    """Return the names in a mask type in the order of the inputs, with ``"_and_"`` between them."""
+    if mask_type is None:
+        return None
+    names = mask_type.split("_and_") if isinstance(mask_type, str) else list(mask_type)
+    if not names or not set(names) <= set(_MASK_NAMES) or len(set(names)) != len(names):
+        raise ValueError(
+            f"Expected mask_type to be one of {', '.join(_MASK_NAMES)}, or several of them with '_and_' between them "
+            f"(got {mask_type!r})."
+        )
+    if at == "adjacency" and "edge_attr" in names:
+        raise ValueError("Expected at='message' where edge attributes are attributed (got 'adjacency').")
+    return "_and_".join(name for name in _MASK_NAMES if name in names)
 
 
 def _captum_finish(wrapper: CaptumModel) -> Callable[[Any], Any] | None:

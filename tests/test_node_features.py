@@ -264,7 +264,7 @@ def test_model_and_inputs_are_left_alone(model: nn.Module, mask_type: str) -> No
 @pytest.mark.parametrize(
     ("mask_type", "inputs", "message"),
     [
-        ("nodes", (normal(5, 4),), r"mask_type to be one of edge, node, node_and_edge \(got 'nodes'\)"),
+        ("nodes", (normal(5, 4),), r"mask_type to be one of node, edge, edge_attr"),
         ("node", (torch.ones(5, 4, dtype=torch.long),), r"one row per node \(got torch.int64"),
         ("node_and_edge", (torch.ones(5, 4, dtype=torch.long), normal(8)), r"one row per node \(got torch.int64"),
         ("node", (normal(5, 4), normal(8)), r"1 input\(s\), the node features \(got 2 inputs\)"),

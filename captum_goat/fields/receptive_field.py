@@ -34,8 +34,8 @@ class ReceptiveFields:
         graph: Which rows read which.
         elements: The edges and inputs.
         repeated: Whether an edge is listed once for every hop in which it appears, else only once.
-        own_features: Whether, of the inputs, a row has only those of the nodes that it stands for (its own node, or the
-            nodes that were pooled into it), else those of every node that reaches it.
+        own_rows: How many of the inputs, the first ones, are nodes of which a row has only those that it stands for
+            (its own node, or the nodes that were pooled into it); of others it has every one that reaches it.
         wanted: The blocks whose fields will be asked for.
     """
 
@@ -46,9 +46,9 @@ class ReceptiveFields:
         *,
         wanted: Iterable[int],
         repeated: bool = False,
-        own_features: bool = False,
+        own_rows: int = 0,
     ) -> None:
-        self._graph, self._repeated, self._own_features = graph, repeated, own_features
+        self._graph, self._repeated, self._own_rows = graph, repeated, own_rows
         self._fine = elements
         self._group_of, self._elements = _grouped_elements(graph, elements, wanted)
         self._count = max(self._elements.weights.numel(), 1)
@@ -147,10 +147,10 @@ class ReceptiveFields:
         if block.element is not None:  # rows of inputs
             children.append(torch.arange(block.size, device=block.child.device))
             sets.append(self._grouped(block.element))
-        if self._own_features and block.node is not None:
+        if self._own_rows and block.node is not None:
             own = self._elements.num_edges + block.node[block.child]
             children.append(block.child)
-            sets.append(own.masked_fill(own >= self._count, NO_SET))
+            sets.append(own.masked_fill(block.node[block.child] >= self._own_rows, NO_SET))
         return self._sets.unite(torch.cat(children), torch.cat(sets), block.size).view(-1, 1)
 
     def _grouped(self, elements: Tensor) -> Tensor:
@@ -159,9 +159,14 @@ class ReceptiveFields:
 
     def _inherited(self, block: Block, child: Tensor, sets: Tensor) -> Tensor:
         """Return what the rows of a block take over of the sets of the rows that they read."""
-        if self._own_features and (block.crosses or block.node is not None):
-            limit = self._elements.num_edges
-            sets = self._sets.changed(sets, lambda entry: entry.where(entry % self._count < limit, -1))
+        if self._own_rows and (block.crosses or block.node is not None):
+            first, end = self._elements.num_edges, self._elements.num_edges + self._own_rows
+
+            def kept(entry: Tensor) -> Tensor:
+                element = entry % self._count
+                return entry.where((element < first) | (element >= end), -1)
+
+            sets = self._sets.changed(sets, kept)
         if self._repeated and block.crosses:
             return self._sets.changed(sets, lambda entry: entry + self._count)  # one hop further away
         if self._repeated:

@@ -45,11 +45,12 @@ def signature_of(model: Module) -> inspect.Signature:
 
 
 def named_arguments(
-    model: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], leading: int = 0
+    model: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], leading: int = 0, missing: str | None = None
 ) -> tuple[dict[str, Any], int]:
     """Return the arguments of a call by name, in order, and how many of them are passed by position.
 
-    The first ``leading`` arguments are not in ``args``, which may also be one graph that has the others.
+    The first ``leading`` arguments and the one called ``missing`` are not in ``args``, which may also be one graph that
+    has the others.
     """
     for value in args:
         if isinstance(value, list | tuple) and value and isinstance(value[0], BaseData):
@@ -61,6 +62,10 @@ def named_arguments(
         args = (Data.from_dict(dict(args)),)  # some methods of Captum take a Data object for a sequence
     named = _unpacked(model, args[0], leading) if len(args) == 1 and isinstance(args[0], BaseData) else {}
     positional = leading if named else leading + len(args)
+    if missing is not None and missing in (later := _argument_names(model, positional + 1, shorter=True)):
+        place = later.index(missing)
+        args = args if named else (*args[: place - leading], None, *args[place - leading :])
+        positional += not named
     names = _argument_names(model, positional)
     named = named or dict(zip(names[leading:], args, strict=True))
     named = dict.fromkeys(names[:leading]) | named | dict(kwargs)
@@ -139,11 +144,33 @@ def tensors_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
         yield from ((name, tensor) for _, tensor in tensors_of(value))
 
 
-def _argument_names(model: Module, count: int) -> list[str]:
-    """Return the names of the first ``count`` positional arguments of the model."""
+def attribute_place(model: Module, args: tuple[Any, ...]) -> tuple[str, str | None]:
+    """Return the argument of a model that is its edge attributes; or the graph that is its argument, and their name.
+
+    Raises:
+        ValueError: If there is none, or if it cannot be told.
+    """
+    parameters = list(signature_of(model).parameters)
+    if len(args) == 1 and isinstance(args[0], Data) and not _unpacked(model, args[0], 0):
+        return parameters[0], "edge_attr"
+    usual = ["edge_attr", "edge_features", "edge_feat", "edge_weight"]
+    found = [name for name in usual if name in parameters]
+    found = found or [name for name in parameters if "edge" in name and "index" not in name and "type" not in name]
+    if not found:
+        raise ValueError(
+            f"Expected a model whose forward has an argument edge_attr (got {type(model).__name__}.forward("
+            f"{', '.join(parameters)})). Rename the argument that holds the attributes of edges."
+        )
+    return found[0], None
+
+
+def _argument_names(model: Module, count: int, *, shorter: bool = False) -> list[str]:
+    """Return the names of the first ``count`` positional arguments of the model; with ``shorter`` maybe fewer."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = signature_of(model).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind in kinds]
+    if shorter:
+        return names[:count]
     variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
     if count > len(names) and not variadic:
         raise TypeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from torch import Tensor
@@ -20,21 +20,26 @@ Metadata: TypeAlias = tuple[tuple[str, ...], tuple[Any, ...]]
 class AttributedInputs:
     """The tensors that are attributed."""
 
-    features: tuple[Tensor, ...]  # the model's first arguments, or the entries of the dictionary that is the first one
+    # the model's first arguments, or the entries of the dictionary that is the first one; then the edge attributes
+    features: tuple[Tensor, ...]
     masks: tuple[Tensor, ...]  # of edges
     node_types: tuple[str, ...] | None = None  # of the features, if they are in a dictionary
     edge_types: tuple[Any, ...] | None = None  # of the masks, if they are named
+    has_attributes: bool = False  # whether the last of the features are edge attributes
 
     @classmethod
     def of(cls, kind: str, inputs: Any, arguments: Sequence[Any], metadata: Metadata | None) -> AttributedInputs:
         """Split the user's inputs into features and masks, and check them.
 
         Args:
-            kind: ``"edge"``, ``"node"``, ``"node_and_edge"`` or, for models without a graph, ``"input"``.
+            kind: ``"edge"``, ``"node"``, ``"edge_attr"``, several of these with ``"_and_"`` between them or, for models
+                without a graph, ``"input"``.
             inputs: What the user passes.
             arguments: The model's other arguments.
             metadata: The types in whose order tensors are given, if that is known.
         """
+        if kind.endswith("edge_attr"):
+            return cls._with_attributes(kind, inputs, arguments, metadata)
         parts = inputs if isinstance(inputs, tuple) else (inputs,)
         tensors = tuple(_detached(tensor) for tensor in flattened(inputs))
         needed = 2 if kind == "node_and_edge" else 1
@@ -68,6 +73,22 @@ class AttributedInputs:
                 got = f"{feature.dtype} {list(feature.shape)}"
                 raise ValueError(f"Expected inputs of floating point numbers, one row per {row} (got {got}).")
         return attributed
+
+    @classmethod
+    def _with_attributes(
+        cls, kind: str, inputs: Any, arguments: Sequence[Any], metadata: Metadata | None
+    ) -> AttributedInputs:
+        """Split inputs of which the last are edge attributes."""
+        *others, attributes = inputs if isinstance(inputs, tuple) else (inputs,)
+        names = kind.split("_and_")[:-1]
+        if len(others) < len(names) or (others and not names):
+            raise ValueError(f"Expected {len(names) + 1} input(s) for mask_type {kind!r} (got {len(others) + 1}).")
+        if not isinstance(attributes, Tensor) or not attributes.is_floating_point() or attributes.dim() < 1:
+            raise ValueError(
+                "Expected edge attributes that are one floating point tensor, a row per edge, as last input."
+            )
+        rest = cls.of("_and_".join(names), tuple(others), arguments, metadata) if names else cls((), ())
+        return replace(rest, features=(*rest.features, _detached(attributes)), has_attributes=True)
 
     @property
     def num_edges(self) -> MaskSizes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data.data import BaseData
 
-from captum_goat.inputs.arguments import fresh, named_arguments, tensors_in, without_expansion
+from captum_goat.inputs.arguments import attribute_place, fresh, named_arguments, tensors_in, without_expansion
 from captum_goat.inputs.copies import side_by_side
 from captum_goat.inputs.edge_sets import EdgeSet, MaskSizes, find_edge_sets
 from captum_goat.tracking import UnsupportedModelError
@@ -29,6 +30,7 @@ class GraphInputs:
     edges: tuple[EdgeSet, ...]  # where the edges are among the arguments, one place per mask
     node_types: tuple[str, ...] | None = None  # of attributed features that are in a dictionary, the first argument
     output: Selector = None  # which part of the model's output is explained
+    attributes: tuple[str, str | None] | None = None  # where attributed edge attributes are, see `attribute_place`
 
     @classmethod
     def of(
@@ -41,6 +43,7 @@ class GraphInputs:
         leading: int | tuple[str, ...] = 0,
         count: int = 1,
         output: Selector = None,
+        attributes: bool = False,
     ) -> GraphInputs:
         """Name the arguments of a call of the model and find the edges among them.
 
@@ -53,13 +56,18 @@ class GraphInputs:
                 a dictionary that is the first argument and comes with every call.
             count: How many masks of the graph there are.
             output: Which part of the model's output is explained, see :func:`selected`.
+            attributes: Whether ``args`` lacks the edge attributes, because they come with every call.
         """
         node_types = None if isinstance(leading, int) else leading
         missing = leading if isinstance(leading, int) else 1
-        arguments, positional = named_arguments(model, args, kwargs or {}, missing)
+        place = attribute_place(model, args) if attributes else None
+        absent = place[0] if place is not None and place[1] is None else None
+        arguments, positional = named_arguments(model, args, kwargs or {}, missing, absent)
+        if absent is not None:
+            arguments.setdefault(absent, None)
         edges = find_edge_sets(arguments, num_edges)
         arguments = without_expansion(arguments, edges[0] if edges else None, count)
-        return cls(model, arguments, positional, edges, node_types, output)
+        return cls(model, arguments, positional, edges, node_types, output, place)
 
     @property
     def edge_sets(self) -> tuple[Tensor, ...]:
@@ -79,14 +87,12 @@ class GraphInputs:
         return self.edges, self.positional, self.node_types, names, tensors
 
     def __call__(self, leading: Sequence[Tensor] = ()) -> Any:
-        """Call the model, with its first arguments replaced."""
-        first = self._packed(leading)
-        rest = list(self.arguments.items())[len(first) :]
-        by_position = max(self.positional - len(first), 0)
-        tensors = [(name, tensor) for name, tensor in tensors_in(dict(rest)) if not is_adjacency(tensor)]
+        """Call the model, with its first arguments, or edge attributes, replaced."""
+        tensors = [(name, tensor) for name, tensor in tensors_in(self.arguments) if not is_adjacency(tensor)]
         versions = [value._version for _, value in tensors]
-        args = [fresh(value) for _, value in rest[:by_position]]
-        output = self.model(*first, *args, **{name: fresh(value) for name, value in rest[by_position:]})
+        values = list(self.with_leading(leading).arguments.items())
+        args = [fresh(value) for _, value in values[: self.positional]]
+        output = self.model(*args, **{name: fresh(value) for name, value in values[self.positional :]})
         for (name, value), version in zip(tensors, versions, strict=True):
             if value._version != version:
                 raise UnsupportedModelError(
@@ -102,9 +108,18 @@ class GraphInputs:
 
     def with_leading(self, values: Sequence[Tensor]) -> GraphInputs:
         """Return the inputs with the first arguments replaced."""
+        if not values:
+            return self
+        arguments = dict(self.arguments)
+        if self.attributes is not None:
+            (name, key), (*values, attributes) = self.attributes, values
+            if key is None:
+                arguments[name] = attributes
+            else:
+                arguments[name] = copy(arguments[name])
+                arguments[name][key] = attributes
         packed = self._packed(values)
-        names = list(self.arguments)[: len(packed)]
-        return replace(self, arguments=self.arguments | dict(zip(names, packed, strict=True)))
+        return replace(self, arguments=arguments | dict(zip(arguments, packed, strict=False)))
 
     def copies(self, count: int) -> GraphInputs:
         """Return ``count`` copies of the graph side by side, as PyG would batch them."""

@@ -46,8 +46,10 @@ class Request:
         plain = mask_type is None and not has_edges(arguments)
         attributed = AttributedInputs.of(mask_type or ("input" if plain else "edge"), inputs, arguments, metadata)
         count = None if plain else attributed.count
-        leading = len(attributed.features) if attributed.node_types is None else attributed.node_types
+        number = len(attributed.features) - attributed.has_attributes
+        leading = number if attributed.node_types is None else attributed.node_types
         options: dict[str, Any] = {"leading": leading, "count": count or 1, "output": output}
+        options["attributes"] = attributed.has_attributes
         graph = GraphInputs.of(model, arguments, num_edges=attributed.num_edges, **options)
         return cls(graph, attributed, count, plain, finish, at)
 
@@ -85,12 +87,16 @@ class Request:
         of_masks = zip(*(part.split(sizes) for part in edges), strict=True) if sizes else ()
         results = [torch.cat(parts) for parts in (*zip(*features, strict=True), *of_masks)]
         inputs = (*self.inputs.features, *self.inputs.masks)
-        return tuple(result.view_as(given).to(given.dtype) for result, given in zip(results, inputs, strict=True))
+        results = [result.view_as(given).to(given.dtype) for result, given in zip(results, inputs, strict=True)]
+        last = [results.pop(len(self.inputs.features) - 1)] if self.inputs.has_attributes else []
+        return *results, *last  # in the order of the user's inputs
 
     def parts(self, scores: Sequence[Tensor], count: int) -> list[tuple[Tensor, tuple[Tensor, ...]]]:
         """Return scores of the inputs' shapes as edges and features of each of ``count`` parts of the examples."""
-        number = len(self.inputs.features)
-        inputs = replace(self.inputs, features=tuple(scores[:number]), masks=tuple(scores[number:]))
+        number = len(self.inputs.features) - self.inputs.has_attributes
+        end = len(scores) - self.inputs.has_attributes
+        features = (*scores[:number], *scores[end:])
+        inputs = replace(self.inputs, features=features, masks=tuple(scores[number:end]))
         scored = replace(self, inputs=inputs)
         parts = scored.singles if count > 1 else [scored.whole]
         return [(features[0].new_empty(0) if edges is None else edges, features) for edges, features in parts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.adjacency.mask_entry import ENTRIES, AtMessages, Entry
+from captum_goat.fields.layer_fields import spread_by_step
 from captum_goat.hooks.replicas import CANNOT_BATCH
 from captum_goat.inputs.edge_masks import copies_agree, fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import GraphInputs
@@ -20,7 +22,9 @@ from captum_goat.inputs.targets import Choice, Target, find_target
 from captum_goat.method.record import KnownModel, ReplicaRecorder, record
 from captum_goat.method.replay import ActivationPattern, Subject
 from captum_goat.method.share import (
+    EXACT_POINTS,
     MOST_NUMBERS,
+    Contributions,
     Shares,
     contributions,
     fits_replicas,
@@ -74,7 +78,9 @@ class GraphExplanation:
     ) -> None:
         edge_sets = () if mask is None else graph.edge_sets
         mask = features[0].new_empty(0) if mask is None else mask
-        self._subject = Subject(graph.model, graph.output_rows, tuple(features), edge_sets, mask, finish, entry)
+        of_nodes = features[: len(features) - (graph.attributes is not None)] if edge_sets else ()
+        of_model = Subject(graph.model, graph.output_rows, tuple(features), edge_sets, mask, finish, entry)
+        self._subject = of_model._replace(own_rows=sum(map(len, of_nodes)))
         self._graph, self._choice, self._copies = graph, choice, copies
         self._repeated, self._proportional = repeated, proportional
         self._programs = programs if entry.can_batch and not features and finish is None else None
@@ -137,6 +143,40 @@ class GraphExplanation:
         if not self.pattern.chooses:
             self.pattern = replace(self.pattern, output=shares.output)
         return self._spread(shares)
+
+    def attribute_steps(self) -> list[Tensor]:
+        """Return the attributions for each target by message passing step, ``[steps, E]``.
+
+        Raises:
+            UnsupportedModelError: If the model selects rows, or if the shares of steps do not add up.
+        """
+        pattern, base, whole = self.pattern, self._base(), self.attribute()
+        if self._start is not None:
+            raise UnsupportedModelError(
+                "The model selects rows, and may select other ones without edges, where its steps are not the same."
+            )
+        mask, sites = pattern.subject.mask, pattern.sites.sites
+        # Every step gets a mask of its own: the steps' edges are numbered one after the other.
+        moved = [site.edges.where(site.edges < 0, site.edges + k * mask.numel()) for k, site in enumerate(sites)]
+        sites = tuple(site._replace(edges=edges) for site, edges in zip(sites, moved, strict=True))
+        apart = pattern.subject._replace(mask=mask.repeat(len(sites)))
+        pattern = replace(pattern, subject=apart, sites=replace(pattern.sites, sites=sites))
+        most = EXACT_POINTS if is_exact(pattern.rows) else SMOOTH_POINTS[-1]
+        own = contributions(pattern, self.targets, most=most)
+        calibrations = contributions(base, self.targets, inputs=False, most=most)
+        return [self._steps(*parts) for parts in zip(own, calibrations, whole, strict=True)]
+
+    def _steps(self, shares: Contributions, calibration: Contributions, whole: Attributions) -> Tensor:
+        """Return the attributions of one target by step."""
+        steps, weights = shares.edges.view(-1, whole.edges.numel()), torch.ones_like(whole.edges)
+        if self._proportional:
+            weights = steps.sum(dim=0).abs() + math.sqrt(torch.finfo(shares.rows.dtype).tiny)
+        rows = (shares.rows - calibration.rows).to(torch.float64)
+        steps = steps + spread_by_step(self.pattern.graph, rows, weights.to(torch.float64)).to(steps.dtype)
+        near = self.pattern.eps**0.5 * float(whole.edges.abs().sum())
+        if not torch.allclose(steps.sum(dim=0), whole.edges, rtol=0.0, atol=near):
+            raise UnsupportedModelError("The shares of steps do not add up to the attributions.")
+        return steps
 
     def _attribute_smoothly(self) -> list[Attributions]:
         """Attribute with as many points as it takes until the attributions add up."""

@@ -48,6 +48,7 @@ class Subject(NamedTuple):
     mask: Tensor  # the mask of each edge, one set after the other; empty if edges are constants
     finish: Callable[[Any], Any] | None = None  # applied to the model's output
     entry: Entry = AtMessages  # how the mask enters
+    own_rows: int = 0  # the rows of node features, the first ones, of which gates share only those of their own nodes
 
 
 @dataclass(frozen=True)

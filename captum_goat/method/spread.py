@@ -44,7 +44,7 @@ def find_fields(pattern: ActivationPattern, *, repeated: bool) -> list[Fields]:
     subject, rows = pattern.subject, pattern.rows
     counts = (_row_sums(feature != 0) for feature in subject.features)
     elements = Elements(subject.mask.numel(), torch.cat([torch.ones_like(subject.mask, dtype=torch.long), *counts]))
-    both = bool(subject.features) and bool(subject.edge_sets)
+    both = subject.own_rows > 0
     if pattern.graph.renumbered and (both or repeated):
         raise UnsupportedModelError(
             "The model gives its nodes new numbers, as pooling that selects nodes does, so it is not known which node "
@@ -53,7 +53,7 @@ def find_fields(pattern: ActivationPattern, *, repeated: bool) -> list[Fields]:
     wanted = pattern.gate_blocks | (frozenset() if rows is None else rows.sources)
     if not repeated and not both and SmallFields.fits(pattern.graph, elements.weights):
         return [SmallFields(pattern.graph, elements.weights)]
-    fields = ReceptiveFields(pattern.graph, elements, wanted=wanted, repeated=repeated, own_features=both)
+    fields = ReceptiveFields(pattern.graph, elements, wanted=wanted, repeated=repeated, own_rows=subject.own_rows)
     return [ReceptiveFields(pattern.graph, elements, wanted=wanted), fields] if both else [fields]
 
 
