@@ -10,6 +10,8 @@ from conftest import combinations, random_edges, randomize
 from hetero import (
     CHANNELS,
     CITES,
+    KNOWS,
+    NODES,
     WRITES,
     WRITTEN,
     HeteroGNN,
@@ -298,3 +300,49 @@ def test_feature_masks_may_span_types(rows: tuple[int, ...]) -> None:
             assert_same(attribution, torch.stack(sums, dim=-1)[..., features[key]])
     with pytest.raises(ValueError, match=r"one feature mask per input \(got 1 for 4 inputs\)"):
         goat.attribute(masks, 1, ARGUMENTS, feature_mask=features[CITES])
+
+
+class OneNumbering(nn.Module):
+    """The layers of a heterogeneous model on the nodes of all types in one tensor: papers, then authors."""
+
+    def __init__(self, model: HeteroGNN) -> None:
+        super().__init__()
+        self.gnn = model.gnn
+
+    def forward(self, x: Tensor, cites: Tensor, writes: Tensor, knows: Tensor, by: Tensor) -> Tensor:
+        rows = {"paper": slice(0, NODES["paper"]), "author": slice(NODES["paper"], None)}
+        edges = dict(zip((CITES, WRITES, KNOWS, WRITTEN), (cites, writes, knows, by), strict=True))
+        for number, layer in enumerate(self.gnn):
+            out = 0.0
+            for edge_type, edge_index in edges.items():
+                conv = layer.convs[edge_type]
+                full = conv(x, edge_index)
+                only = torch.zeros(len(x), 1, dtype=x.dtype)
+                only[rows[edge_type[-1]]] = 1.0
+                out = out + full * only
+            x = out.relu() if number == 0 else out
+        return x
+
+
+def test_nodes_and_edges_of_several_types_share_as_in_one_graph() -> None:
+    data = hetero_graph(3)
+    for kind in NODES:  # the same number of channels, as in one graph
+        data[kind].x = torch.randn(NODES[kind], 4, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+    model = HeteroGNN("graph").double()
+    model(data.x_dict, data.edge_index_dict)
+    model = randomize(model, seed=2)
+    masks = full_masks(data)
+    goat = GOAtAttribution(model, mask_type="node_and_edge")
+    x_scores, edge_scores = goat.attribute((data.x_dict, masks), (2, 1), (data.edge_index_dict,))
+    start = {"paper": 0, "author": NODES["paper"]}
+    edges = [
+        data[key].edge_index + torch.tensor([[start[key[0]]], [start[key[-1]]]])
+        for key in (CITES, WRITES, KNOWS, WRITTEN)
+    ]
+    x = torch.cat([data["paper"].x, data["author"].x])
+    one = GOAtAttribution(OneNumbering(model).eval(), mask_type="node_and_edge")
+    x_wanted, *edges_wanted = one.attribute((x, *masks.values()), (2, 1), tuple(edges))
+    torch.testing.assert_close(torch.cat([x_scores["paper"], x_scores["author"]]), x_wanted, rtol=1e-10, atol=1e-12)
+    for found, wanted in zip(edge_scores.values(), edges_wanted, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    assert x_wanted.abs().max() > 1e-3

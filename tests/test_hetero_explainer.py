@@ -9,7 +9,6 @@ import pytest
 import torch
 from conftest import combinations
 from hetero import CHANNELS, CITES, NODES, WRITES, HeteroGNN, full_masks, hetero_gnn, hetero_graph, total, without_edges
-from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.explain import Explainer, HeteroExplanation
 
@@ -111,10 +110,12 @@ def test_pictures(tmp_path: Path) -> None:
 
 
 def test_edges_and_features_at_once() -> None:
-    """Of one node type; several are refused."""
-    goat = make(node_mask_type="attributes", edge_mask_type="object")
-    with pytest.raises(ValueError, match="Explain edges and features one after the other"):
-        explain(goat, "node", index=3)
+    explanation = explain(make(node_mask_type="attributes", edge_mask_type="object"), "node", index=3)
+    masks = [explanation[key].node_mask for key in NODES] + [explanation[key].edge_mask for key in DATA.edge_types]
+    model = hetero_gnn("sage", "node")
+    nothing = model({key: 0 * x for key, x in DATA.x_dict.items()}, without_edges(DATA))
+    chosen = 3, explanation.target[3]
+    assert_same(total(masks), (model(DATA.x_dict, DATA.edge_index_dict) - nothing)[chosen])
     likes = ("paper", "likes", "paper")
     edges = {CITES: DATA[CITES].edge_index, likes: DATA[CITES].edge_index.flip(0)}
     model = HeteroGNN("sage", metadata=(["paper"], list(edges))).double().eval()
@@ -124,6 +125,6 @@ def test_edges_and_features_at_once() -> None:
         explanation = make("node", return_type, model, node_mask_type="attributes", edge_mask_type="object")(
             x_dict, edges, index=3
         )
-        masks: list[Tensor] = [explanation["paper"].node_mask, *(explanation[key].edge_mask for key in edges)]
+        masks = [explanation["paper"].node_mask, *(explanation[key].edge_mask for key in edges)]
         nothing = model({"paper": 0 * x_dict["paper"]}, {key: edge_index[:, :0] for key, edge_index in edges.items()})
         assert_same(total(masks), (model(x_dict, edges) - nothing)[3, explanation.target[3]])

@@ -81,9 +81,12 @@ def test_pygs_wrapper_for_captum(mask_type: Any) -> None:
         assert [attribution.shape for attribution in attributions] == [tensor.shape for tensor in inputs]
         assert_same(dict(zip(named, (attribution[0] for attribution in attributions), strict=True)), expected)
     inputs, arguments = to_captum_input(x_dict, edges, "node_and_edge")
-    goat = GOAtAttribution(to_captum_model(model, "node_and_edge", 2, metadata))
-    with pytest.raises(ValueError, match=r"one type with mask_type 'node_and_edge' \(got 'author', 'paper'\)"):
-        goat.attribute(inputs, 1, arguments)
+    inputs = tuple(tensor.detach().double() for tensor in inputs)
+    found = GOAtAttribution(to_captum_model(model, "node_and_edge", 2, metadata)).attribute(inputs, 1, arguments)
+    both = GOAtAttribution(model, mask_type="node_and_edge")
+    features, masks = both.attribute((x_dict, full_masks(DATA)), (2, 1), (edges,))
+    expected = [*(features[key] for key in metadata[0]), *(masks[key] for key in metadata[1])]
+    assert_same(dict(enumerate(scores[0] for scores in found)), dict(enumerate(expected)))
 
 
 def test_a_model_may_put_tensors_into_its_dictionaries() -> None:
@@ -143,13 +146,7 @@ def test_masks_that_do_not_fit(inputs: Any, message: str) -> None:
         ("node", tuple(DATA.x_dict.values())[:1], DATA, r"each of 'paper', 'author' \(got 1 inputs\)"),
         ("node", {"paper": DATA["paper"].x}, DATA, r"each of 'paper', 'author' \(got 'paper'\)"),
         ("node", {"paper": DATA["paper"].x, "author": DATA["author"].x[None]}, DATA, r"all \[B, num_nodes, ...\]"),
-        (
-            "node_and_edge",
-            (DATA.x_dict, MASKS),
-            ARGUMENTS[1:],
-            r"one type .* \(got 'paper', 'author'\)\. Explain edges",
-        ),
-        ("node_and_edge", (DATA["paper"].x, MASKS), DATA, "Explain edges and features one after the other"),
+        ("node_and_edge", (DATA["paper"].x, MASKS), DATA, "Expected"),
     ],
 )
 def test_features_that_do_not_fit(mask_type: Any, inputs: Any, arguments: Any, message: str) -> None:

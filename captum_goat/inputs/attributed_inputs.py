@@ -58,13 +58,11 @@ class AttributedInputs:
         elif kind == "node":
             attributed = cls(tensors, (), _node_types(parts, len(tensors), node_types))
         else:
-            node_types = _node_types(parts[:1], 1 if node_types is None else len(node_types), node_types)
-            if node_types is not None and len(node_types) != 1:
-                raise ValueError(
-                    f"Expected nodes of one type with mask_type 'node_and_edge' (got {listed(node_types)}). Explain "
-                    f"edges and features one after the other, with mask_type 'edge' and 'node'."
-                )
-            attributed = cls(tensors[:1], tensors[1:], node_types, _keys(parts[1:], "edge masks") or edge_types)
+            count = len(parts[0]) if isinstance(parts[0], dict) else 1 if node_types is None else len(node_types)
+            features = parts[:1] if isinstance(parts[0], dict) else parts[:count]
+            node_types = _node_types(features, count, node_types)
+            keys = _keys(parts[len(features) :], "edge masks") or edge_types
+            attributed = cls(tensors[:count], tensors[count:], node_types, keys)
         if attributed.masks:
             check_masks(attributed.masks)
         row, dims = ("example", 1) if kind == "input" else ("node", 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from torch import Tensor
@@ -120,6 +121,17 @@ class GraphInputs:
                 arguments[name][key] = attributes
         packed = self._packed(values)
         return replace(self, arguments=arguments | dict(zip(arguments, packed, strict=False)))
+
+    def offsets(self, features: Sequence[Tensor]) -> tuple[int, ...] | None:
+        """Return where the rows of each edge type's target nodes begin among all features; ``None`` without types.
+
+        For nodes without features that is behind all rows.
+        """
+        if self.node_types is None or not features:
+            return None
+        ends = list(accumulate(map(len, features), initial=0))
+        starts = dict(zip(self.node_types, ends, strict=False))
+        return tuple(starts.get(edges.key[-1], ends[-1]) for edges in self.edges)
 
     def copies(self, count: int) -> GraphInputs:
         """Return ``count`` copies of the graph side by side, as PyG would batch them."""

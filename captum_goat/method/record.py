@@ -56,8 +56,14 @@ class _MaskWatcher:
 
     integrates = True
 
-    def __init__(self, tracker: RowTracker) -> None:
+    def __init__(self, tracker: RowTracker, subject: Subject) -> None:
         self._tracker = tracker
+        self._offsets = self._targets = None
+        if subject.offsets is not None:
+            sizes = [edges.size(1) for edges in subject.edge_sets]
+            starts = torch.tensor(subject.offsets, device=subject.mask.device)
+            self._offsets = starts.repeat_interleave(torch.tensor(sizes, device=subject.mask.device))
+            self._targets = torch.cat([edges[1] for edges in subject.edge_sets])
 
     def before_masking(self, messages: Tensor) -> None:
         check_context(messages.device.type)
@@ -66,8 +72,26 @@ class _MaskWatcher:
         tracker = self._tracker
         with tracker.paused():
             # A copy, because a view would keep the user's edge_index alive.
-            edges, nodes = call.edges.view(call.shape), nodes.clone().view(call.shape)
+            nodes = nodes + self._shift(call.edges, nodes)
+            edges, nodes = call.edges.view(call.shape), nodes.view(call.shape)
             tracker.set(masked, tracker.graph.cross(tracker.rows(messages), edges, nodes))
+
+    def _shift(self, edges: Tensor, nodes: Tensor) -> int:
+        """Return what to add to the numbers of nodes of one type to get their rows among the features of all types."""
+        if self._offsets is None or self._targets is None:
+            return 0
+        known = edges >= 0
+        offsets, targets, given = self._offsets[edges[known]], self._targets[edges[known]], nodes[known]
+        shift = int(offsets[0]) if offsets.numel() else 0
+        if torch.equal(given, targets + offsets):  # the layer counts the nodes of all types
+            shift = 0
+        elif not torch.equal(given, targets) or (offsets != shift).any():
+            raise UnsupportedModelError(
+                f"{self._tracker.place()} numbers the nodes of all types in a way of its own, so it is not known which "
+                f"features belong to a gate. Use mask_type 'edge' and 'node' one after the other."
+            )
+        self._tracker.graph.first_node = shift
+        return shift
 
     def after_presence(self, factor: Tensor, edges: Tensor) -> None:
         """Do nothing: messages have rows, the factors by which edges count in degrees have none."""
@@ -100,7 +124,9 @@ class _Recorder:
         self.steps = None if arguments is None else ProgramRecorder(arguments, self.tracker)
         self.masks = None
         if subject.edge_sets:
-            self.masks = subject.entry(self.tracker, subject.edge_sets, subject.mask, _MaskWatcher(self.tracker))
+            self.masks = subject.entry(
+                self.tracker, subject.edge_sets, subject.mask, _MaskWatcher(self.tracker, subject)
+            )
         self.calls: list[FrozenCall | None] = []
         self.kept: list[Kept] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
@@ -289,7 +315,7 @@ class ReplicaRecorder:
         """
         known, subject, tracker = self._known, self._subject, self._tracker
         options: dict[str, Any] = {"factor": self._factor, "apart": outside_replicas}
-        masks = subject.entry(tracker, subject.edge_sets, subject.mask, _MaskWatcher(tracker), **options)
+        masks = subject.entry(tracker, subject.edge_sets, subject.mask, _MaskWatcher(tracker, subject), **options)
 
         def run() -> Tensor:
             output = tensor_output(subject.forward(()))

@@ -49,6 +49,8 @@ class Subject(NamedTuple):
     finish: Callable[[Any], Any] | None = None  # applied to the model's output
     entry: Entry = AtMessages  # how the mask enters
     own_rows: int = 0  # the rows of node features, the first ones, of which gates share only those of their own nodes
+    # where the rows of the nodes begin to which the edges of each set lead, if there are several node types
+    offsets: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,7 @@ class RowGraph:
         self.blocks: list[Block] = []
         self.num_rows = 0
         self.propagating = 0  # depth of nested `propagate` calls: sums inside of them stand for nodes
+        self.first_node = 0  # the row of the first node to which messages are passed, among the nodes of all types
         self.renumbered = False  # whether messages were passed between nodes with other numbers than the user's
         self.by_values = False  # whether values of tensors that are no indices have decided which rows are read
         self._full: dict[int, Tensor] = {}  # tensors of ids without any -1, by the id() of the tensor
@@ -204,7 +205,7 @@ class RowGraph:
         ids, child = rows.ids.expand(common), child.expand(common)
         node = None
         if self.propagating and dim is not None:
-            count = torch.arange(shape[dim], device=ids.device)
+            count = torch.arange(shape[dim], device=ids.device) + self.first_node
             node = count.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(shape).reshape(-1)
         if full:
             child, parent = child.reshape(-1), ids.reshape(-1)
