@@ -16,7 +16,7 @@ from torch.nn import Module
 from torch_geometric.data import Data
 
 from benchmarks.training import TrainingResult, train_classifier
-from captum_goat.runs.atomic_files import replaced
+from captum_goat.bulk.part_folder import replaced
 
 FORMAT = 1  # raise it when training changes, so that older weights are not used
 

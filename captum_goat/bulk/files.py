@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from captum_goat.bulk.part_folder import PartFolder
+from captum_goat.bulk.part_folder import UNFINISHED, PartFolder
 from captum_goat.bulk.tables import joined_table, labels_of
-from captum_goat.runs.atomic_files import UNFINISHED
 
 # The tensors of a .pt file: whether they have one entry per edge or per graph, and along which dimension.
 LAYOUT = {

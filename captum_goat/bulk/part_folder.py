@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import torch
 
 from captum_goat.bulk.ranks import Ranks
-from captum_goat.runs.atomic_files import UNFINISHED, replaced
 from captum_goat.runs.digests import digest_of
 
 try:
@@ -26,16 +25,13 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+UNFINISHED = ".unfinished"  # how the names of files end that are being written
 _RUN, _LOCK = "run.json", "lock"
 _PARTS, _UNFINISHED = f"{'[0-9]' * 8}.part", f"*{UNFINISHED}"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _locks: set[TextIO] = set()
 if hasattr(os, "register_at_fork"):  # a worker that outlives a killed run must not keep its lock
     os.register_at_fork(after_in_child=lambda: [file.close() for file in _locks])
-
-
-class DamagedPartError(ValueError):
-    """The contents of a part are not those that were written."""
 
 
 class PartFolder:
@@ -67,7 +63,7 @@ class PartFolder:
         if not resume:
             self._delete(_PARTS)
         if known is None or not self._files(_PARTS):  # nothing was finished
-            with full_disk_explained(self.path), replaced(self.path / _RUN, sync=True) as file:
+            with full_disk_explained(self.path), replaced(self.path / _RUN) as file:
                 file.write(json.dumps({"captum_goat": self.record}).encode())
         elif known != json.loads(json.dumps(self.record)):
             names = [name for name, value in self.record.items() if name not in known or known[name] != value]
@@ -75,10 +71,10 @@ class PartFolder:
         self._delete(_UNFINISHED)
         finished = {}
         for number in sorted(int(file.stem) for file in self._files(_PARTS)):
-            with suppress(DamagedPartError):
-                part = self.read(number)
-                if part["run"] != self._digest or number >= self.count:
-                    raise self.of_another_run(f"the part {number}")
+            part = self._read(number)
+            if part is not None and (part["run"] != self._digest or number >= self.count):
+                raise self.of_another_run(f"the part {number}")
+            if part is not None:
                 finished[number] = part["digest"]
         return finished
 
@@ -91,27 +87,31 @@ class PartFolder:
             file.write(content.getbuffer())
 
     def read(self, number: int) -> dict[str, Any]:
-        """Read a part; raise DamagedPartError if it is not what was written."""
+        """Read a part; raise ValueError if it is not what was written, FileNotFoundError if it is missing."""
+        if not self._file(number).is_file():
+            raise FileNotFoundError(
+                f"Expected {self.count} parts in {self.path} (got none with number {number}). All processes of a run "
+                "must write to the same folder; on several machines, to a shared one."
+            )
+        part = self._read(number)
+        if part is None:
+            raise ValueError(
+                f"Expected {self._file(number)} as it was written (got other contents). Call again: only the damaged "
+                "part is explained again."
+            )
+        return part
+
+    def _read(self, number: int) -> dict[str, Any] | None:
+        """Read a part; return ``None`` if it is damaged."""
         with self._file(number).open("rb") as file:
             header, content = file.readline(), file.read()
-        if header == _header(content):
-            with suppress(UnpicklingError):  # something else, with a checksum of its own
-                part: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
-                return part
-        raise DamagedPartError(
-            f"Expected {self._file(number)} as it was written (got other contents). Call again: only the damaged part "
-            "is explained again."
-        )
+        with suppress(UnpicklingError):  # something else, with a checksum of its own
+            return torch.load(io.BytesIO(content), weights_only=True) if header == _header(content) else None
+        return None
 
     def read_all(self) -> Iterator[dict[str, Any]]:
-        """Yield all parts in order; raise DamagedPartError or FileNotFoundError if one is damaged or missing."""
-        for number in range(self.count):
-            if not self._file(number).is_file():
-                raise FileNotFoundError(
-                    f"Expected {self.count} parts in {self.path} (got none with number {number}). All processes of a "
-                    "run must write to the same folder; on several machines, to a shared one."
-                )
-            yield self.read(number)
+        """Yield all parts in order."""
+        return map(self.read, range(self.count))
 
     @contextmanager
     def merging(self) -> Iterator[Path]:
@@ -181,6 +181,20 @@ class PartFolder:
     def _delete(self, pattern: str) -> None:
         for file in self._files(pattern):
             file.unlink(missing_ok=True)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that replaces ``path`` when it is on the disk, and is deleted if an error comes first."""
+    unfinished = path.with_name(f"{path.stem}.{os.getpid()}{UNFINISHED}")
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

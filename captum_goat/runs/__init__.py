@@ -1,1 +1,1 @@
-"""What long runs need: progress bars, files that appear only when complete, digests of models and data."""
+"""What long runs need: progress bars, and digests of models and data."""
