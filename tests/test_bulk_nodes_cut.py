@@ -155,7 +155,6 @@ class Seen(nn.Module):
 @pytest.mark.parametrize("name", [pytest.param("gcn", marks=pytest.mark.slow), "sage"])
 def test_large_graphs_are_never_run_as_a_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cut_check, "MOST_COMPARED", 10_000)
-    monkeypatch.setattr(cut_check, "_MOST_AROUND", (20_000,))
     data, seen = sparse_graph(), Seen(model(name))
     explainer = NodeExplainer(seen, data)
     assert max(seen.sizes) < data.num_nodes
@@ -185,9 +184,21 @@ def test_large_graphs_are_refused_to_models_that_look_at_all_of_them(monkeypatch
         NodeExplainer(randomize(Normed().double(), 0), sparse_graph(2000))
 
 
+def test_samples_that_say_nothing_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs of nodes, which need no margin, beside a part in which degrees matter, but too large to look at."""
+    monkeypatch.setattr(cut_check, "MOST_COMPARED", 0)
+    monkeypatch.setattr(cut_check, "_MOST_AROUND", 50)
+    large, pairs = random_edges(100, 600, seed=0), 100 + torch.arange(4000).view(2, -1)
+    data = Data(x=torch.randn(4100, 4, dtype=torch.float64), edge_index=torch.cat([large, pairs], dim=1))
+    found = NodeExplainer(model("gcn"), data)([2100, 7])
+    mask = torch.ones(data.num_edges, dtype=torch.float64)
+    expected = GOAtAttribution(model("gcn")).attribute(mask, (7, int(found.targets[1])), (data.x, data.edge_index))
+    torch.testing.assert_close(found.edge_mask(1), expected, rtol=0, atol=1e-9)
+
+
 def test_dense_graphs_are_run_as_a_whole_if_there_is_no_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cut_check, "MOST_COMPARED", 0)
-    monkeypatch.setattr(cut_check, "_MOST_AROUND", (1,))
+    monkeypatch.setattr(cut_check, "_MOST_AROUND", 1)
     seen = Seen(model("gcn"))
     NodeExplainer(seen, graph(undirected=True))
     assert max(seen.sizes) == 44

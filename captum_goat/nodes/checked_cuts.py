@@ -29,7 +29,7 @@ from captum_goat.tracking import RowGraph, UnsupportedModelError
 _LEFT_OUT = ("edge_index", "num_nodes", "ptr")  # what cut graphs have of their own, or not at all
 MOST_COMPARED = 500_000  # edges of a graph that is run as a whole, to compare
 _SAMPLES, _CANDIDATES = 8, 64  # nodes that are compared in a larger graph, and among how many they are chosen
-_MOST_AROUND = (50_000, 500_000)  # edges around such nodes; the first limit is preferred
+_MOST_AROUND = 100_000  # edges around such a node
 _TIGHT, _LOOSE = 16.0, 200.0  # differences taken for rounding, in units of the machine epsilon
 
 
@@ -184,17 +184,24 @@ class CheckedCuts:
         return 1 if pattern.rows is None else max(1, longest_path(pattern.graph, pattern.rows.sources))
 
     def _sample(self) -> tuple[Tensor, Tensor] | None:
-        """Return a few nodes and their outputs in larger parts of the graph; ``None`` if such parts are too large."""
-        index = self._index("both")
+        """Return a few nodes and their outputs in larger parts of the graph; ``None`` if too few parts are of use.
+
+        A part is of use if it is small enough, and if edges were missed in a cut without margin and in one with it.
+        """
+        index, own = self._index("both"), self._index(self.options.direction)
         nodes = torch.randint(index.num_nodes, (_CANDIDATES,), generator=torch.Generator().manual_seed(0))
         nodes = torch.unique(nodes).to(index.source.device)
-        degree = index.degree(nodes)
-        nodes = nodes[degree.argsort(stable=True)][int((degree == 0).sum()) :][:_SAMPLES]
-        for limit in _MOST_AROUND:
-            around = cut_graphs(index, nodes, self.num_hops + 1, 1, limit, at_least=0)
-            if len(around.roots):
+        roots, outputs = list[Tensor](), list[Tensor]()
+        for root in nodes[index.degree(nodes).argsort(descending=True, stable=True)].split(1):
+            around = cut_graphs(index, root, self.num_hops + 1, 1, _MOST_AROUND, at_least=0)
+            if not len(around.roots):
+                continue
+            sizes = [len(cut_graphs(own, root, self.num_hops, margin).edges) for margin in (0, 1)]
+            if sizes[0] < sizes[1] < len(around.edges):
                 output = self._graph.output(self._graph.inputs(around), len(around.nodes))
-                return nodes[: len(around.roots)], output[around.roots]
+                roots, outputs = [*roots, root], [*outputs, output[around.roots]]
+            if len(roots) == _SAMPLES:
+                return torch.cat(roots), torch.cat(outputs)
         return None
 
 
