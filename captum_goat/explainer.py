@@ -33,22 +33,14 @@ class GOAtExplainer(ExplainerAlgorithm):
 
     The masks are the signed attributions as :class:`~captum_goat.GOAtAttribution` returns them, not numbers between 0
     and 1: ``edge_mask`` ``[E]`` adds up to the output minus the output without edges. Node masks are attributions to
-    ``x``: ``"attributes"`` ``[N, F]``, ``"object"`` their sums over features ``[N, 1]``, ``"common_attributes"`` their
-    sums over nodes ``[1, F]``. With both masks features and edges share the output between them.
-
-    What PyG makes of signs:
-
-    - Thresholds go by value, not by magnitude: ``"topk"`` keeps what speaks *for* the target most.
-    - ``get_explanation_subgraph()`` keeps what is positive, ``get_complement_subgraph()`` what is exactly 0.
-    - ``fidelity`` and ``unfaithfulness`` multiply messages and features by the mask and by ``1 - mask``, which only
-      makes sense for zeros and ones: set ``threshold_config=("topk_hard", k)``, or call
-      ``explanation.threshold("topk_hard", k)`` first. PyG's edge masks do not reach self-loops.
-    - ``visualize_graph`` stretches the mask from its least (invisible) to its greatest value, and
-      ``visualize_feature_importance`` cuts negative bars off. :mod:`captum_goat.plot` draws signs.
+    ``x``: ``"attributes"`` ``[N, F]``, ``"object"`` their sums over features, ``"common_attributes"`` their sums over
+    nodes. With both masks features and edges share the output between them. PyG's thresholds go by value, not by
+    magnitude. Its ``fidelity`` and ``unfaithfulness`` multiply by the mask and by ``1 - mask``, which only makes sense
+    for zeros and ones: call ``explanation.threshold("topk_hard", k)`` first. Its pictures do not show signs;
+    :mod:`captum_goat.plot` does.
 
     A heterogeneous graph, given by dictionaries, has a ``HeteroExplanation`` with a mask per edge type or node type,
     which together add up to the output. Edge masks and node masks at once are refused if there are several node types.
-    PyG's ``fidelity`` and ``unfaithfulness`` do not take a ``HeteroExplanation``.
 
     The options are those of :class:`~captum_goat.GOAtAttribution`; ``at="adjacency"`` needs an edge mask.
 
@@ -118,15 +110,12 @@ class GOAtExplainer(ExplainerAlgorithm):
 
     def supports(self) -> bool:
         """Return whether the settings can be explained; if not, an error is logged."""
-        edge_mask_type = self.explainer_config.edge_mask_type
+        edge_mask_type, name = self.explainer_config.edge_mask_type, type(self).__name__
         if edge_mask_type not in (None, MaskType.object):
-            logging.error(
-                f"'{type(self).__name__}' expects 'edge_mask_type' to be 'None' or 'object' "
-                f"(got '{edge_mask_type.value}')"
-            )
+            logging.error(f"'{name}' expects 'edge_mask_type' to be 'None' or 'object' (got '{edge_mask_type.value}')")
             return False
         if self.at == "adjacency" and edge_mask_type is None:
-            logging.error(f"'{type(self).__name__}' with at='adjacency' expects 'edge_mask_type' to be 'object'")
+            logging.error(f"'{name}' with at='adjacency' expects 'edge_mask_type' to be 'object'")
             return False
         return True
 
@@ -166,14 +155,10 @@ class CaptumGraphExplainer(GOAtExplainer):
         >>> from torch_geometric.explain import Explainer
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat import CaptumGraphExplainer, GuidedShapley
-        >>> _ = torch.manual_seed(0)
-        >>> explainer = Explainer(
-        ...     GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3),
-        ...     algorithm=CaptumGraphExplainer(GuidedShapley, n_samples=16),
-        ...     explanation_type="model",
-        ...     edge_mask_type="object",
-        ...     model_config=dict(mode="multiclass_classification", task_level="node", return_type="raw"),
-        ... )
+        >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3)
+        >>> config = dict(mode="multiclass_classification", task_level="node", return_type="raw")
+        >>> algorithm = CaptumGraphExplainer(GuidedShapley, n_samples=16)
+        >>> explainer = Explainer(model, algorithm, "model", config, edge_mask_type="object")
         >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
         >>> explainer(x, edge_index, index=2).edge_mask.shape
         torch.Size([4])

@@ -21,7 +21,6 @@ from captum_goat.runs.progress import progress_bar
 __all__ = ["GraphClassifier", "NodeClassifier", "RootClassifier", "TrainingResult", "train_model"]
 
 ConvName: TypeAlias = Literal["gcn", "sage", "gin"]
-BATCH_SIZE = 64
 MASKS = ("train_mask", "val_mask", "test_mask")
 
 
@@ -143,11 +142,10 @@ class TrainingResult(NamedTuple):
     """The accuracy on the test set, and the indices of its graphs or nodes; :func:`train_model` returns it.
 
     Examples:
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> from captum_goat.models import GraphClassifier, train_model
-        >>> result = train_model(GraphClassifier("gcn", 10, 8, 2), ba_2motifs(10), epochs=1, show_progress=False)
-        >>> len(result.test_set)
-        1
+        >>> import torch
+        >>> from captum_goat.models import TrainingResult
+        >>> TrainingResult(0.75, torch.tensor([3, 5, 8, 13])).test_accuracy
+        0.75
     """
 
     test_accuracy: float
@@ -187,42 +185,66 @@ def train_model(
         >>> len(result.test_set), model.training
         (2, False)
     """
+    split, _ = fit_weights(model, data, epochs, lr=lr, seed=seed, show_progress=show_progress)
+    return TrainingResult(accuracy_and_loss(model, part_of(data, split.test))[0], split.test)
+
+
+class Split(NamedTuple):
+    """The indices of the graphs, or of the nodes of one graph, in each part of a dataset."""
+
+    train: Tensor  # the weights are fitted to these
+    validation: Tensor  # these decide which epoch is the best one
+    test: Tensor  # these are held out
+
+
+def fit_weights(
+    model: Module,
+    data: Data | Sequence[Data],
+    epochs: int,
+    *,
+    lr: float,
+    seed: int,
+    show_progress: bool,
+    weight_decay: float = 0.0,
+    batch_size: int = 64,
+) -> tuple[Split, int]:
+    """Train as :func:`train_model` does; return the split, and the epoch of the weights (0 for the initial ones)."""
     with torch.random.fork_rng(devices=[]), progress_bar(epochs, "epoch", show_progress, "training") as advance:
         torch.default_generator.manual_seed(seed)
-        train_set, validation_set, test_set = _split(data)
-        graphs: Any = train_set.tolist()
-        batches = DataLoader(graphs, BATCH_SIZE, shuffle=True, collate_fn=partial(_part, data))
-        steps: Any = [_part(data, train_set)] if isinstance(data, Data) else batches
-        validation = _part(data, validation_set)
-        optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-        best, weights = _evaluate(model, validation), deepcopy(model.state_dict())
-        for _ in range(epochs):
+        split, best_epoch = _split(data), 0
+        graphs: Any = split.train.tolist()
+        batches = DataLoader(graphs, batch_size, shuffle=True, collate_fn=partial(part_of, data))
+        steps: Any = [part_of(data, split.train)] if isinstance(data, Data) else batches
+        validation = part_of(data, split.validation)
+        optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
+        best, weights = accuracy_and_loss(model, validation), deepcopy(model.state_dict())
+        for epoch in range(1, epochs + 1):
             model.train()
             for step in steps:
                 optimizer.zero_grad()
                 cross_entropy(*_logits_and_labels(model, step)).backward()
                 optimizer.step()
-            score = _evaluate(model, validation)
+            score = accuracy_and_loss(model, validation)
             if score > best:
-                best, weights = score, deepcopy(model.state_dict())
+                best, weights, best_epoch = score, deepcopy(model.state_dict()), epoch
             advance(1)
     model.load_state_dict(weights)
-    return TrainingResult(_evaluate(model, _part(data, test_set))[0], test_set)
+    return split, best_epoch
 
 
-def _split(data: Data | Sequence[Data]) -> tuple[Tensor, ...]:
+def _split(data: Data | Sequence[Data]) -> Split:
     if isinstance(data, Data):
         missing = [name for name in MASKS if name not in data]
         if missing:
             raise ValueError(f"Expected a graph with {', '.join(MASKS)} (got one without {missing[0]}).")
-        return tuple(data[name].nonzero().view(-1) for name in MASKS)
+        return Split(*(data[name].nonzero().view(-1) for name in MASKS))
     if len(data) < 10:
         raise ValueError(f"Expected at least 10 graphs, to split them 80/10/10 (got {len(data)}).")
     shuffled, tenth = torch.randperm(len(data)), len(data) // 10
-    return shuffled[2 * tenth :], shuffled[tenth : 2 * tenth], shuffled[:tenth]
+    return Split(shuffled[2 * tenth :], shuffled[tenth : 2 * tenth], shuffled[:tenth])
 
 
-def _part(data: Data | Sequence[Data], indices: Tensor | list[int]) -> tuple[Data, Tensor]:
+def part_of(data: Data | Sequence[Data], indices: Tensor | list[int]) -> tuple[Data, Tensor]:
     """Return a graph and the rows of the model's output that count: chosen nodes, or all rows of chosen graphs."""
     if isinstance(data, Data):
         return data, torch.as_tensor(indices)
@@ -236,7 +258,7 @@ def _logits_and_labels(model: Module, part: tuple[Data, Tensor]) -> tuple[Tensor
 
 
 @torch.no_grad()
-def _evaluate(model: Module, part: tuple[Data, Tensor]) -> tuple[float, float]:
+def accuracy_and_loss(model: Module, part: tuple[Data, Tensor]) -> tuple[float, float]:
     """Return the accuracy and, to break ties, the negative loss; leave the model in evaluation mode."""
     logits, labels = _logits_and_labels(model.eval(), part)
     return float((logits.argmax(dim=1) == labels).float().mean()), -float(cross_entropy(logits, labels))

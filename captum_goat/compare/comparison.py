@@ -25,17 +25,6 @@ DECISIVE = 2.0  # standard errors
 TINY = 0.0005  # smaller than what three digits show
 EMPTY = "-"
 Verdict: TypeAlias = Literal["better", "alike", "worse"]
-# Of all other metrics, more is better.
-LESS_IS_BETTER = {
-    "fidelity_minus",
-    "area_minus",
-    "robust_fidelity_minus",
-    "infidelity",
-    "completeness_error",
-    "largest_completeness_error",
-    "seconds_alone",
-    "seconds_in_batch",
-}
 MARKERS = "osv^<>DPX*h"  # matplotlib has ten colours: both together tell more lines apart
 PANELS = (("fidelity_plus", "fid+ (more is better)"), ("fidelity_minus", "fid- (less is better)"))
 LEGEND = """fid+: how far the probability of the class drops without the edges with the highest scores (more is better).
@@ -101,13 +90,12 @@ class Comparison:
     values: Mapping[str, Mapping[Key, Tensor]]
     skipped: Mapping[str, str]
     failed: Mapping[str, Exception]
+    graphs: tuple[Data, ...]
+    target: Tensor
     reference: str | None
-    num_graphs: int
     sparsities: tuple[float, ...]
     node_policy: NodePolicy
     notes: tuple[str, ...] = ()
-    graphs: tuple[Data, ...] = ()
-    target: Tensor | None = None
 
     def __str__(self) -> str:
         def gain(name: str) -> float:
@@ -116,7 +104,7 @@ class Comparison:
 
         names, sparsities = sorted(self.scores, key=gain, reverse=True), self.sparsities
         sections = [
-            f"{len(names)} explainer(s) on {self.num_graphs} graph(s), sparsities from {sparsities[0]:g} to "
+            f"{len(names)} explainer(s) on {len(self.graphs)} graph(s), sparsities from {sparsities[0]:g} to "
             f"{sparsities[-1]:g}. Edges are removed, as many for every explainer; nodes without edges "
             f"{self.node_policy}."
         ]
@@ -133,7 +121,7 @@ class Comparison:
     _repr_markdown_ = __str__  # for notebooks
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(self.scores)}: {self.num_graphs} graphs)"
+        return f"{type(self).__name__}({', '.join(self.scores)}: {len(self.graphs)} graphs)"
 
     def get(self, explainer: str, metric: str, sparsity: float | None = None) -> ComparisonRow | None:
         """Return the row of an explainer, a metric and, for fidelities, a sparsity; ``None`` if there is none."""
@@ -148,7 +136,7 @@ class Comparison:
         if not rows:
             known = ", ".join(sorted({row.metric for row in self.rows})) or "nothing"
             raise ValueError(f"Expected a metric that was measured: {known} (got {metric!r}).")
-        sign = -1.0 if metric in LESS_IS_BETTER else 1.0
+        sign = -1.0 if _less_is_better(metric) else 1.0
         most = max(len(self.scores[row.explainer]) for row in rows)
         complete = [row for row in rows if len(self.scores[row.explainer]) == most]
         return max(complete, key=lambda row: sign * row.value).explainer
@@ -180,7 +168,7 @@ class Comparison:
         methods = {
             name: [
                 Explanation(**graph.to_dict() | {"edge_mask": mask, "target": target.view(1)})
-                for graph, mask, target in zip(self.graphs[:count], scores, self.target, strict=False)  # type: ignore
+                for graph, mask, target in zip(self.graphs[:count], scores, self.target, strict=False)
             ]
             for name, scores in self.scores.items()
         }
@@ -220,13 +208,17 @@ def mean_and_error(values: Tensor) -> tuple[float, float, int]:
     return float(values.mean()), float(values.std() / math.sqrt(n)) if n > 1 else math.nan, n
 
 
+def _less_is_better(metric: str) -> bool:
+    return metric.endswith("_minus") or metric.startswith(("infidelity", "completeness", "largest", "seconds"))
+
+
 def verdict(metric: str, difference: float, error: float) -> Verdict | Literal[""]:
     """Return whether a paired difference to the reference exceeds two standard errors and shows in three digits."""
     if math.isnan(difference) or math.isnan(error):
         return ""
     if abs(difference) <= max(TINY, DECISIVE * error):
         return "alike"
-    return "better" if (difference > 0) != (metric in LESS_IS_BETTER) else "worse"
+    return "better" if (difference > 0) != (_less_is_better(metric)) else "worse"
 
 
 def _tables(comparison: Comparison, names: Sequence[str]) -> list[str]:

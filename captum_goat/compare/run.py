@@ -158,7 +158,6 @@ def _compare(
         skipped=skipped,
         failed=failed,
         reference=None if of_reference is None else reference,
-        num_graphs=len(subject.graphs),
         sparsities=subject.sparsities,
         node_policy=subject.node_policy,
         notes=tuple(notes),

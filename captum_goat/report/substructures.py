@@ -96,9 +96,9 @@ def frequent_parts(
     rows = []
     for column in sorted(classes, key=lambda value: -1 if value is None else value):
         for sign in "+-":
-            found = [part for key, alike in groups.items() if key[:2] == (column, sign) for part in alike]
+            parts = [part for key, alike in groups.items() if key[:2] == (column, sign) for part in alike]
             covered: set[int] = set()
-            for part in sorted(found, key=lambda part: -len(part.shares))[:top]:
+            for part in sorted(parts, key=lambda part: -len(part.shares))[:top]:
                 covered |= part.shares.keys()
                 row = {
                     "target_class": column,

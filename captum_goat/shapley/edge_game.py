@@ -109,8 +109,8 @@ class EdgeGame:
                 f"{list(members.shape)})."
             )
         with outside_inference_mode():
-            found: np.ndarray = self._values(members.to(self.players.device)[:, self.players])[:, 0].cpu().numpy()
-            return found
+            values: np.ndarray = self._values(members.to(self.players.device)[:, self.players])[:, 0].cpu().numpy()
+            return values
 
     def __call__(self, coalitions: np.ndarray) -> np.ndarray:
         """Return the values of coalitions, bool ``[K, M]`` or ``[M]``, less ``normalization_value``: ``[K]``."""

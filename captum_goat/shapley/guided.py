@@ -184,10 +184,10 @@ class GuidedShapley(EdgeAttribution):
                     drawn = Games(grouped, grouped.shuffled(signatures), samples, self.random_state)
                     differences = drawn.differences(values, advance)
                     totals = values.whole - values.empty
-                    found, uncertain = drawn.solve(differences, totals, guides, groups, self.regularization)
-                    found = found.to(dtype)
-                    attributions.append(called.per_mask(found))
-                    deltas.append((players.of_games(found.double()) - totals).to(dtype))
+                    estimates, uncertain = drawn.solve(differences, totals, guides, groups, self.regularization)
+                    estimates = estimates.to(dtype)
+                    attributions.append(called.per_mask(estimates))
+                    deltas.append((players.of_games(estimates.double()) - totals).to(dtype))
                     errors.append(called.per_mask(uncertain.to(dtype)))
         return ShapleyExplanation(attributions, deltas, first.output, errors)
 

@@ -45,11 +45,11 @@ def default_guides(goats: Callable[[str], Attribution], values: EdgeValues, inpu
     def goat(at: str) -> Tensor:
         return _columns(goats(at).attribute(inputs, values.target, arguments), inputs, values).unsqueeze(0)
 
-    found = [values.mask.new_empty(0, values.mask.numel())]
+    rows = [values.mask.new_empty(0, values.mask.numel())]
     for guide in (goat, partial(_gradients, values)):
         with suppress(UnsupportedModelError):
-            found.append(_first_allowed(guide, places)[0])
-    return torch.cat(found)
+            rows.append(_first_allowed(guide, places)[0])
+    return torch.cat(rows)
 
 
 def path_gradients(values: EdgeValues) -> PathGradients:
@@ -90,7 +90,7 @@ def own_guides(guides: Sequence[Attribution | Tensor], values: EdgeValues, input
     Raises:
         ValueError: If they are not finite numbers of the masks' shape.
     """
-    found = [values.mask.new_empty(0, values.mask.numel())]
+    rows = [values.mask.new_empty(0, values.mask.numel())]
     for guide in guides:
         attributions: Any = guide
         if isinstance(guide, Attribution):
@@ -98,8 +98,8 @@ def own_guides(guides: Sequence[Attribution | Tensor], values: EdgeValues, input
             if isinstance(guide, GradientAttribution) and isinstance(inputs, Tensor):
                 given = inputs.detach().clone().requires_grad_()  # or Captum warns that it does so itself
             attributions = guide.attribute(given, target=values.target, additional_forward_args=arguments)
-        found.append(_columns(attributions, inputs, values).unsqueeze(0))
-    return torch.cat(found)
+        rows.append(_columns(attributions, inputs, values).unsqueeze(0))
+    return torch.cat(rows)
 
 
 def _first_allowed(guide: Callable[[str], Tensor], places: Sequence[str]) -> tuple[Tensor, str]:

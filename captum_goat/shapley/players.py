@@ -98,12 +98,14 @@ def games_of_columns(graph: GraphInputs, num_masks: int | None, num_games: int) 
     if num_games == 1:
         return torch.zeros(sum(sizes), dtype=torch.long, device=device)
     graphs = [_graph_of_nodes(graph, number) for number in range(len(sizes))]
-    if any(each is None or (each.numel() and int(each.max()) >= num_games) for each in graphs):
+    if any(batch is None or (batch.numel() and int(batch.max()) >= num_games) for batch in graphs):
         raise ValueError(
             f"Expected one explained number for each graph of a batch, and an argument 'batch' with the graph of each "
             f"node (got {num_games} numbers). Choose one row of the output with a target such as (node, class)."
         )
-    return torch.cat([each[edges[0]] for each, edges in zip(graphs, graph.edge_sets, strict=True) if each is not None])
+    return torch.cat(
+        [batch[edges[0]] for batch, edges in zip(graphs, graph.edge_sets, strict=True) if batch is not None]
+    )
 
 
 def game_signatures(graph: GraphInputs, games: Tensor, num_games: int) -> Tensor:

@@ -217,7 +217,7 @@ class EdgeValues:
         """Return the explained numbers, ``[K, G]``, or ``[K]`` if there is one number per mask."""
         index: tuple[Any, ...] = (slice(None), *self._index)
         if self.per_mask:
-            index = (torch.arange(len(outputs), device=outputs.device), *(each[number] for each in self._index))
+            index = (torch.arange(len(outputs), device=outputs.device), *(position[number] for position in self._index))
         chosen: Tensor = outputs[index]
         if not self._margin:
             return chosen
