@@ -17,7 +17,9 @@ from captum_goat.inputs.targets import Choice
 from captum_goat.runs.progress import progress_bar
 from captum_goat.search.swaps import SwapSearch
 from captum_goat.shapley.edge_attribution import EdgeAttribution, EdgeGames, check_at_least
-from captum_goat.shapley.guides import PATH_POINTS, check_guides, own_guides, path_gradients
+from captum_goat.shapley.guides import check_guides, own_guides, path_gradients
+
+_PATH_POINTS = 4
 
 
 class EdgeSets(NamedTuple):
@@ -134,10 +136,10 @@ class EdgeSetSearch(EdgeAttribution):
     ) -> tuple[tuple[Tensor, ...], EdgeSets]:
         with outside_inference_mode(), progress_bar(self.n_passes, "pass", show_progress, "searching") as advance:
             called = self._games(inputs, choice, arguments, feature_mask, margin=None)
-            values, players, path = called.values, called.players, path_gradients(called.values)
+            values, players, path = called.values, called.players, path_gradients(called.values, _PATH_POINTS)
             orders = torch.cat([path.gradients, own_guides(self.starts, values, inputs, arguments)])
-            advance(PATH_POINTS)
-            passes = PATH_POINTS
+            advance(_PATH_POINTS)
+            passes = _PATH_POINTS
 
             def measure(kept: Tensor) -> tuple[Tensor, Tensor]:
                 nonlocal passes

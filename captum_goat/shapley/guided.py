@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from captum_goat.attribution import GOAtAttribution
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state
 from captum_goat.inputs.attributed_inputs import restored
 from captum_goat.inputs.targets import Choice
 from captum_goat.runs.progress import progress_bar
 from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least
 from captum_goat.shapley.games import Games, group_players
-from captum_goat.shapley.guides import check_guides, default_guides, own_guides
-from captum_goat.shapley.players import game_signatures
+from captum_goat.shapley.guides import check_guides, own_guides, path_gradients
+from captum_goat.shapley.players import Players, game_signatures
 from captum_goat.shapley.values import EdgeValues
+from captum_goat.tracking import UnsupportedModelError
+
+_logger = logging.getLogger(__name__)
+
+_PATH_POINTS = 5
 
 
 class ShapleyExplanation(NamedTuple):
@@ -56,8 +62,8 @@ class GuidedShapley(EdgeAttribution):
         forward_func: The trained model itself, in evaluation mode; or :class:`~captum_goat.EdgeMaskedModel` around it,
             which decides where edges are removed; or PyG's ``to_captum_model(model, "edge")``.
         guides: Attribution methods of the same edge mask, or attributions as tensors of its shape; any number. By
-            default, GOAt and the gradients on four parts of the path of integrated gradients, at the adjacency where
-            the model allows that, else at the messages.
+            default, a constant and the gradients at five points of the path of integrated gradients, at the adjacency
+            where the model allows that, else at the messages.
         n_samples: The number of coalitions, each of which takes a forward pass.
         regularization: The penalty on what guides do not explain. More of it trusts the guides more.
         at: ``"adjacency"``: edges are deleted; ``"message"``: their messages are masked to 0. By default, they are
@@ -107,7 +113,6 @@ class GuidedShapley(EdgeAttribution):
         self.guides = None if guides is None else tuple(guides)
         self.n_samples, self.regularization = n_samples, float(regularization)
         self.margin, self.random_state = margin, random_state
-        self._goats: dict[str, GOAtAttribution] = {}
 
     @log_usage()
     def attribute(
@@ -179,7 +184,7 @@ class GuidedShapley(EdgeAttribution):
             with progress_bar(samples * len(targets), "coalition", show_progress) as advance:
                 for number, target in enumerate(targets):
                     values = first.of_target(target) if number else first
-                    guides = players.totals(self._guides(values, inputs, arguments).t().double())
+                    guides = self._guides(values, players, inputs, arguments)
                     groups, grouped = group_players(players, guides)
                     drawn = Games(grouped, grouped.shuffled(signatures), samples, self.random_state)
                     differences = drawn.differences(values, advance)
@@ -191,16 +196,18 @@ class GuidedShapley(EdgeAttribution):
                     errors.append(called.per_mask(uncertain.to(dtype)))
         return ShapleyExplanation(attributions, deltas, first.output, errors)
 
-    def _guides(self, values: EdgeValues, inputs: Any, arguments: Any) -> Tensor:
-        if self.guides is None:
-            return default_guides(self._goat, values, inputs, arguments)
-        return own_guides(self.guides, values, inputs, arguments)
-
-    def _goat(self, at: str) -> GOAtAttribution:
-        """Return GOAt, always the same object, because it checks a model once."""
-        if at not in self._goats:
-            self._goats[at] = GOAtAttribution(self._explained._replace(at=at))
-        return self._goats[at]
+    def _guides(self, values: EdgeValues, players: Players, inputs: Any, arguments: Any) -> Tensor:
+        """Return what guides say of players, ``[P, K]``."""
+        if self.guides is not None:
+            columns = own_guides(self.guides, values, inputs, arguments)
+            return players.totals(columns.t().double())
+        constant = torch.ones(len(players.game), 1, dtype=torch.double, device=values.mask.device)
+        try:
+            columns = path_gradients(values, _PATH_POINTS).gradients
+        except UnsupportedModelError as error:
+            _logger.info("No gradients guide: %s", error)
+            return constant
+        return torch.cat([constant, players.totals(columns.t().double())], dim=1)
 
     @property
     def options(self) -> dict[str, Any]:

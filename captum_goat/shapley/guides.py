@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,8 +16,6 @@ from captum_goat.tracking import UnsupportedModelError
 
 _logger = logging.getLogger(__name__)
 
-PATH_POINTS = 4  # the middles of as many equal parts of the path from no edges to the graph
-
 
 class PathGradients(NamedTuple):
     """Gradients at points of the path from no edges to the graph, times the masks."""
@@ -29,38 +25,22 @@ class PathGradients(NamedTuple):
     deletes: bool  # whether a mask of zeros and ones there is the same as the removal of edges
 
 
-def default_guides(goats: Callable[[str], Attribution], values: EdgeValues, inputs: Any, arguments: Any) -> Tensor:
-    """Return GOAt's attributions and the gradients on four parts of the path of integrated gradients, ``[K, columns]``.
+def path_gradients(values: EdgeValues, points: int) -> PathGradients:
+    """Return the gradients in the middles of equal parts of the path of integrated gradients.
 
-    Where a model does not allow one of them at the adjacency, it is taken at the messages, or left out.
-
-    Args:
-        goats: Returns GOAt with masks that enter at a place.
-        values: The explained numbers.
-        inputs: The edge masks as the user passed them.
-        arguments: The model's other arguments.
-    """
-    places = _places(values)
-
-    def goat(at: str) -> Tensor:
-        return _columns(goats(at).attribute(inputs, values.target, arguments), inputs, values).unsqueeze(0)
-
-    rows = [values.mask.new_empty(0, values.mask.numel())]
-    for guide in (goat, partial(_gradients, values)):
-        with suppress(UnsupportedModelError):
-            rows.append(_first_allowed(guide, places)[0])
-    return torch.cat(rows)
-
-
-def path_gradients(values: EdgeValues) -> PathGradients:
-    """Return the gradients on four parts of the path of integrated gradients.
+    They are taken at the adjacency where the model allows that, else at the messages.
 
     Raises:
         UnsupportedModelError: If the model allows no masks.
     """
-    places = _places(values)
-    gradients, at = _first_allowed(partial(_gradients, values), places)
-    return PathGradients(gradients, at, at == places[0])
+    scales = (torch.arange(points, device=values.mask.device) + 0.5) / points
+    factors, places = scales.view(-1, 1).expand(-1, values.mask.numel()), _places(values)
+    for at in places[:-1]:
+        try:
+            return PathGradients(values.with_gradients(factors, at)[1], at, True)
+        except UnsupportedModelError as error:
+            _logger.info("No gradients at=%r: %s", at, error)
+    return PathGradients(values.with_gradients(factors, places[-1])[1], places[-1], len(places) == 1)
 
 
 def _places(values: EdgeValues) -> tuple[str, ...]:
@@ -70,11 +50,6 @@ def _places(values: EdgeValues) -> tuple[str, ...]:
     except UnsupportedModelError as error:
         _logger.info("Messages cannot be masked: %s", error)
         return ("adjacency",)
-
-
-def _gradients(values: EdgeValues, at: str) -> Tensor:
-    scales = (torch.arange(PATH_POINTS, device=values.mask.device) + 0.5) / PATH_POINTS
-    return values.with_gradients(scales.view(-1, 1).expand(-1, values.mask.numel()), at)[1]
 
 
 def check_guides(name: str, guides: Sequence[Any]) -> None:
@@ -100,18 +75,6 @@ def own_guides(guides: Sequence[Attribution | Tensor], values: EdgeValues, input
             attributions = guide.attribute(given, target=values.target, additional_forward_args=arguments)
         rows.append(_columns(attributions, inputs, values).unsqueeze(0))
     return torch.cat(rows)
-
-
-def _first_allowed(guide: Callable[[str], Tensor], places: Sequence[str]) -> tuple[Tensor, str]:
-    """Return a guide at the first place that the model allows, and the place; raise UnsupportedModelError if none."""
-    for number, at in enumerate(places, start=1):
-        try:
-            return guide(at), at
-        except UnsupportedModelError as error:
-            _logger.info("No guide at=%r: %s", at, error)
-            if number == len(places):
-                raise
-    raise AssertionError("there is at least one place")
 
 
 def _columns(attributions: Any, inputs: Any, values: EdgeValues) -> Tensor:

@@ -30,7 +30,7 @@ _logger = logging.getLogger(__name__)
 
 # The largest number of edges in one call of a model, copies included. Larger calls leave a processor's cache and take
 # longer; other devices are faster with large calls.
-_EDGES_PER_CALL = {"cpu": 2**15}
+_EDGES_PER_CALL = {"cpu": 2**14}
 _EDGES_PER_CALL_ELSEWHERE = 2**21
 
 
@@ -259,7 +259,8 @@ class EdgeValues:
             number = torch.tensor([0, len(self.mask) - 1], device=self.mask.device)
             alone = torch.stack([self.empty[0], self.whole[-1]] if self.per_mask else [self.empty, self.whole])
             with torch.no_grad(), suppress(UnsupportedModelError), fallback_to_single_runs():
-                if nearly_equal(self._explained(self._run(kept, number), number).to(alone), alone):
+                together = self._explained(self._run(kept, number), number)
+                if nearly_equal(together, alone.to(together.dtype)):
                     return at_once
         return 1
 
