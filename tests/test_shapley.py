@@ -462,9 +462,9 @@ def test_wrong_arguments():
         GuidedShapley(model, [torch.ones(3)]).attribute(ones(data), 1, arguments)
     with pytest.raises(ValueError, match="Expected finite guides"):
         GuidedShapley(model, [torch.full((16,), torch.nan)]).attribute(ones(data), 1, arguments)
-    with pytest.raises(ValueError, match="Expected a feature mask of integers from 0 on"):
+    with pytest.raises(ValueError, match="Expected a feature mask that is a tensor of integers"):
         GuidedShapley(model).attribute(ones(data), 1, arguments, feature_mask=ones(data))
-    with pytest.raises(ValueError, match="Expected a feature mask of shape"):
+    with pytest.raises(ValueError, match="Expected a feature mask that fits"):
         GuidedShapley(model).attribute(ones(data), 1, arguments, feature_mask=torch.arange(3))
     with pytest.raises(ValueError, match="Expected n_samples to be an integer from 2 on"):
         GuidedShapley(model).attribute(ones(data), 1, arguments, n_samples=0)

@@ -60,7 +60,7 @@ def average_features(attributions: Tensor, feature_mask: Tensor) -> Tensor:
 def sum_features(attributions: Sequence[Tensor], feature_masks: Sequence[Tensor]) -> list[Tensor]:
     """Give every entry the sum over its feature, which may span several tensors; dimension 0 counts examples."""
     for values, mask in zip(attributions, feature_masks, strict=True):
-        _check_mask(mask, values)
+        check_feature_mask(mask, values)
     count = 1 + max((int(mask.max()) for mask in feature_masks if mask.numel()), default=-1)
     examples = len(attributions[0])
     totals = attributions[0].new_zeros(examples * count)
@@ -74,7 +74,7 @@ def sum_features(attributions: Sequence[Tensor], feature_masks: Sequence[Tensor]
     return [totals[place].view_as(values).to(values.dtype) for values, place in pairs]
 
 
-def _check_mask(mask: Tensor, attributions: Tensor) -> None:
+def check_feature_mask(mask: Tensor, attributions: Tensor) -> None:
     """Raise ValueError if a mask does not give every entry a feature."""
     if not isinstance(mask, Tensor) or mask.is_floating_point() or mask.dtype == torch.bool:
         kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__

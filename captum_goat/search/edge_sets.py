@@ -16,7 +16,7 @@ from captum_goat.inputs.attributed_inputs import restored
 from captum_goat.inputs.targets import Choice
 from captum_goat.runs.progress import progress_bar
 from captum_goat.search.swaps import SwapSearch
-from captum_goat.shapley.edge_attribution import EdgeAttribution, EdgeGames, check_at_least
+from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least
 from captum_goat.shapley.guides import check_guides, own_guides, path_gradients
 
 _PATH_POINTS = 4
@@ -135,8 +135,8 @@ class EdgeSetSearch(EdgeAttribution):
         self, inputs: Any, choice: Choice, arguments: Any, feature_mask: Any, show_progress: bool
     ) -> tuple[tuple[Tensor, ...], EdgeSets]:
         with outside_inference_mode(), progress_bar(self.n_passes, "pass", show_progress, "searching") as advance:
-            called = self._games(inputs, choice, arguments, feature_mask, margin=None)
-            values, players, path = called.values, called.players, path_gradients(called.values, _PATH_POINTS)
+            values, players = self._games(inputs, choice, arguments, feature_mask, margin=None)
+            path = path_gradients(values, _PATH_POINTS)
             orders = torch.cat([path.gradients, own_guides(self.starts, values, inputs, arguments)])
             advance(_PATH_POINTS)
             passes = _PATH_POINTS
@@ -144,7 +144,7 @@ class EdgeSetSearch(EdgeAttribution):
             def measure(kept: Tensor) -> tuple[Tensor, Tensor]:
                 nonlocal passes
                 passes += len(kept)
-                columns = players.per_column(kept.to(values.mask.dtype), shared=False)
+                columns = players.per_column(kept.to(values.mask.dtype))
                 odds, gradients = values.with_gradients(columns, path.at)
                 advance(len(kept))
                 return odds if path.deletes else values(columns > 0), players.totals(gradients.t()).t()
@@ -153,9 +153,10 @@ class EdgeSetSearch(EdgeAttribution):
             if len(players.game):
                 search.start(list(players.totals(orders.t()).t()))
                 search.climb(max(0, self.n_passes - passes))
-        counts, dtype = search.counts[players.game], torch.promote_types(values.mask.dtype, torch.float32)
-        scores = called.per_mask((counts - search.place).to(dtype) / counts, shared=False)
-        return scores, _sets(called, search)
+        counts, dtype = search.counts[players.game], values.mask.dtype
+        places = (counts - search.place).to(torch.promote_types(dtype, torch.float32)) / counts
+        sets = EdgeSets(*(part.t() for part in (search.sizes, *search.probabilities.to(dtype))))
+        return players.per_mask(places, values.request.inputs.masks, shared=False), sets
 
     def has_convergence_delta(self) -> bool:
         """Return whether there is a completeness error to return: an order has none."""
@@ -165,8 +166,3 @@ class EdgeSetSearch(EdgeAttribution):
     def get_name(cls) -> str:
         """Return the method's name."""
         return "Edge Set Search"
-
-
-def _sets(called: EdgeGames, search: SwapSearch) -> EdgeSets:
-    kept, removed = search.probabilities.to(called.values.mask.dtype)
-    return EdgeSets(search.sizes.t(), kept.t(), removed.t())

@@ -62,46 +62,24 @@ class EdgeAttribution(Attribution):
         *,
         margin: bool | None = False,
         games: Tensor | None = None,
-    ) -> EdgeGames:
-        """Read the arguments of ``attribute``, given the game of each edge if they do not tell it."""
+    ) -> tuple[EdgeValues, Players]:
+        """Read the arguments of ``attribute``, given the game of each edge if they do not tell it.
+
+        Returns:
+            The explained numbers, each of which has a game, as a function of the edges that are kept; and the players.
+        """
         request = self._explained.request(inputs, arguments)
         switch_off_autocast(request.device)
         if request.rows_are_examples:
             raise ValueError("Expected a graph with edges among the arguments (got none).")
         values = EdgeValues(request, choice.first, self.at, margin=margin, programs=self._programs)
-        return EdgeGames(values, feature_mask, inputs, games)
-
-
-class EdgeGames:
-    """The games of one call: one for each explained number, each with players of its own.
-
-    Attributes:
-        values: The explained numbers as a function of the edges that are kept.
-        columns: The game of each column, an edge of a mask.
-        players: The players.
-    """
-
-    def __init__(self, values: EdgeValues, feature_mask: Any, inputs: Any, games: Tensor | None = None) -> None:
-        self.values, self._masks, self._shared = values, values.request.inputs.masks, feature_mask is None
-        graph, count = values.request.graph, values.num_games
-        self.columns = games_of_columns(graph, values.request.count, count) if games is None else games
+        graph, count = request.graph, values.num_games
         if feature_mask is None:
             keys = edge_keys(graph, len(values.mask))
         else:
-            keys = group_keys(flattened(feature_mask, inputs), self._masks)
-        self.players = Players.of(keys, self.columns, count, values.mask.view(-1) != 0)
-
-    def per_mask(self, per_player: Tensor, *, shared: bool | None = None) -> tuple[Tensor, ...]:
-        """Return numbers of players in the shapes of the masks; edges that are one player share its number.
-
-        Args:
-            per_player: One number per player, ``[P]``.
-            shared: Whether edges share it, else each has all of it; by default, unless a feature mask has players.
-        """
-        shared = self._shared if shared is None else shared
-        columns = self.players.per_column(per_player, shared=shared).view(len(self.values.mask), -1)
-        parts = columns.split([mask.size(-1) for mask in self._masks], dim=1)
-        return tuple(part.reshape(mask.shape) for part, mask in zip(parts, self._masks, strict=True))
+            keys = group_keys(flattened(feature_mask, inputs), request.inputs.masks)
+        games = games_of_columns(graph, request.count, count) if games is None else games
+        return values, Players.of(keys, games, count, values.mask.view(-1) != 0)
 
 
 def check_at_least(least: int, **numbers: Any) -> None:

@@ -32,8 +32,6 @@ class EdgeGame:
         target: What is explained, as for :class:`~captum_goat.GuidedShapley`, as are ``at`` and ``margin``.
         feature_mask: The player of each edge, ``[E]``; by default, both directions of an edge are one player in
             undirected graphs.
-        at: Where edges are removed.
-        margin: Whether to explain the margin of a class.
         normalize: Whether the value without edges is subtracted from all values.
 
     Attributes:
@@ -89,15 +87,15 @@ class EdgeGame:
         like = next(weights, torch.empty(0, device=edges[0].device))
         mask = torch.ones(edges[0].size(1), dtype=like.dtype, device=edges[0].device)
         with outside_inference_mode():
-            called = method._games(
+            values, players = method._games(
                 mask, Choice([target]), arguments, groups, margin=margin, games=torch.zeros_like(edges[0][0])
             )
-        if called.values.num_games != 1:
+        if values.num_games != 1:
             raise ValueError(
-                f"Expected a target that selects one number (got {called.values.num_games}). Pass one graph, and for a "
+                f"Expected a target that selects one number (got {values.num_games}). Pass one graph, and for a "
                 "model with a row per node a target such as (node, class)."
             )
-        return called.values, called.players.number
+        return values, players.number
 
     @restores_state
     def value_function(self, coalitions: np.ndarray) -> np.ndarray:

@@ -51,14 +51,7 @@ class Games:
     ) -> tuple[Tensor, Tensor]:
         """Return the values of all members of groups and their standard errors, ``[P]``.
 
-        The groups are the players here. What guides do not explain of a group's value is shared equally in the group.
-
-        Args:
-            differences: What coalitions are worth more than their complements, ``[pairs, G]``.
-            totals: What all players of a game are worth, ``[G]``.
-            guides: The guides of the members, ``[P, K]``.
-            groups: The group of each member, ``[P]``.
-            regularization: The penalty.
+        The groups are the players here. What guides ``[P, K]`` do not explain of a group's value is shared equally.
         """
         count = len(self._players.game)
         of_groups = guides.new_zeros(count, guides.size(1)).index_add_(0, groups, guides)
@@ -82,11 +75,7 @@ class Games:
 
 
 def group_players(players: Players, guides: Tensor) -> tuple[Tensor, Players]:
-    """Put players of very large games into groups of neighbours in the guides' order, who come and go together.
-
-    Args:
-        players: The players.
-        guides: Their guides, ``[P, K]``.
+    """Put players of very large games into groups of neighbours in the order of their guides, ``[P, K]``.
 
     Returns:
         The group of each player ``[P]``, and the groups as players.

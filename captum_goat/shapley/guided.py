@@ -19,7 +19,7 @@ from captum_goat.runs.progress import progress_bar
 from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least
 from captum_goat.shapley.games import Games, group_players
 from captum_goat.shapley.guides import check_guides, own_guides, path_gradients
-from captum_goat.shapley.players import Players, game_signatures
+from captum_goat.shapley.players import Players
 from captum_goat.shapley.values import EdgeValues
 from captum_goat.tracking import UnsupportedModelError
 
@@ -177,23 +177,23 @@ class GuidedShapley(EdgeAttribution):
         samples = self.n_samples if n_samples is None else n_samples
         check_at_least(2, n_samples=samples)
         with outside_inference_mode():
-            called = self._games(inputs, choice, arguments, feature_mask, margin=self.margin, games=games)
-            first, players, dtype = called.values, called.players, called.values.mask.dtype
-            signatures = game_signatures(first.request.graph, called.columns, first.num_games)
+            first, players = self._games(inputs, choice, arguments, feature_mask, margin=self.margin, games=games)
+            masks, edges = first.request.inputs.masks, torch.cat([*first.request.graph.edge_sets], dim=1)
+            edges = edges.repeat(1, len(first.mask))
             attributions, deltas, errors, targets = [], [], [], choice(first.output)
             with progress_bar(samples * len(targets), "coalition", show_progress) as advance:
                 for number, target in enumerate(targets):
                     values = first.of_target(target) if number else first
                     guides = self._guides(values, players, inputs, arguments)
                     groups, grouped = group_players(players, guides)
-                    drawn = Games(grouped, grouped.shuffled(signatures), samples, self.random_state)
+                    drawn = Games(grouped, grouped.shuffled(edges), samples, self.random_state)
                     differences = drawn.differences(values, advance)
                     totals = values.whole - values.empty
                     estimates, uncertain = drawn.solve(differences, totals, guides, groups, self.regularization)
-                    estimates = estimates.to(dtype)
-                    attributions.append(called.per_mask(estimates))
-                    deltas.append((players.of_games(estimates.double()) - totals).to(dtype))
-                    errors.append(called.per_mask(uncertain.to(dtype)))
+                    estimates, uncertain = estimates.to(masks[0].dtype), uncertain.to(masks[0].dtype)
+                    attributions.append(players.per_mask(estimates, masks, shared=feature_mask is None))
+                    deltas.append((players.of_games(estimates.double()) - totals).to(estimates.dtype))
+                    errors.append(players.per_mask(uncertain, masks, shared=feature_mask is None))
         return ShapleyExplanation(attributions, deltas, first.output, errors)
 
     def _guides(self, values: EdgeValues, players: Players, inputs: Any, arguments: Any) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import BaseData
 
+from captum_goat.inputs.feature_masks import check_feature_mask
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.metrics.counted_edges import CountedEdges, numbered_by_first, position_in_graph
 
@@ -25,14 +26,7 @@ class Players:
 
     @classmethod
     def of(cls, keys: Tensor, games: Tensor, num_games: int, plays: Tensor) -> Players:
-        """Make the columns of a game that have the same key one player.
-
-        Args:
-            keys: An integer from 0 on for each column.
-            games: The game of each column.
-            num_games: The number of games.
-            plays: Whether a column takes part.
-        """
+        """Make the columns that play, and have the same game and the same key (from 0 on), one player."""
         number = torch.full_like(keys, -1)
         pairs = games[plays] * (int(keys.max()) + 1 if keys.numel() else 1) + keys[plays]
         number[plays], first = numbered_by_first(pairs)
@@ -43,15 +37,17 @@ class Players:
         """The number of players of each game, ``[G]``."""
         return self.game.bincount(minlength=self.num_games)
 
-    def shuffled(self, signatures: Tensor) -> Tensor:
-        """Number the players of each game from 0 on, in an order as good as random, ``[P]``.
+    def shuffled(self, edges: Tensor) -> Tensor:
+        """Number the players of each game from 0 on, ``[P]``, in an order as good as random.
 
-        The order depends on the game alone, so that it is the same in any batch, but other games of the same size have
-        other orders.
-
-        Args:
-            signatures: An integer for each game.
+        The order depends on the edges ``[2, columns]`` of the game alone, so that it is the same in any batch, but
+        other games with as many players have other orders.
         """
+        plays = self.number >= 0
+        games, edges = self.game[self.number[plays]], edges[:, plays]
+        least = edges.new_full((2, self.num_games), torch.iinfo(torch.long).max)
+        source, target = edges - least.scatter_reduce_(1, games.expand(2, -1), edges, "amin")[:, games]
+        signatures = torch.zeros_like(least[0]).index_add_(0, games, _mixed(_mixed(source) + 3 * target))
         number = position_in_graph(self.game, self.num_games)
         order = torch.sort(_mixed(signatures[self.game] + _mixed(number + 1))).indices
         position = position_in_graph(self.game[order], self.num_games)
@@ -67,27 +63,28 @@ class Players:
         """Return the sums over the players of each game, ``[G]`` from ``[P]``."""
         return values.new_zeros(self.num_games).index_add_(0, self.game, values)
 
-    def per_column(self, values: Tensor, *, shared: bool) -> Tensor:
-        """Return the value of each column's player ``[..., columns]``, 0 for columns that do not play.
-
-        Args:
-            values: The values of the players, ``[..., P]``.
-            shared: Whether the columns of a player share its value equally; else each has the whole value.
-        """
-        if shared:
-            values = values / self.totals(torch.ones_like(self.number)).clamp(min=1)
+    def per_column(self, values: Tensor) -> Tensor:
+        """Return the values ``[..., P]`` of the columns' players, ``[..., columns]``; 0 for edges that do not play."""
         padded = torch.cat([values, values.new_zeros(*values.shape[:-1], 1)], dim=-1)  # the player -1 is the last entry
         return padded[..., self.number]
 
+    def per_mask(self, values: Tensor, masks: Sequence[Tensor], *, shared: bool) -> tuple[Tensor, ...]:
+        """Return values ``[P]`` in the shapes of the masks; whether columns share their player's, or all have it."""
+        values = values / self.totals(torch.ones_like(self.number)).clamp(min=1) if shared else values
+        columns = self.per_column(values).view(len(torch.atleast_2d(masks[0])), -1)
+        parts = columns.split([mask.size(-1) for mask in masks], dim=1)
+        return tuple(part.reshape(mask.shape) for part, mask in zip(parts, masks, strict=True))
+
+
+def _mixed(numbers: Tensor) -> Tensor:
+    """Return other integers that look random, by the multiplications and shifts of splitmix64."""
+    for factor, shift in ((-0x61C8864680B583EB, 30), (-0x40A7B892E31B1A47, 27), (-0x6B2FB644ECCEEE15, 31)):
+        numbers = (numbers ^ (numbers >> shift)) * factor
+    return numbers
+
 
 def games_of_columns(graph: GraphInputs, num_masks: int | None, num_games: int) -> Tensor:
-    """Return the game of each column.
-
-    Args:
-        graph: The model's arguments.
-        num_masks: The number of masks of the graph, each with a game of its own; ``None`` for one mask, with a game
-            for each graph of a batch.
-        num_games: The number of games.
+    """Return the game of each column: one for each mask, or, if ``num_masks`` is ``None``, for each graph of a batch.
 
     Raises:
         ValueError: If there are several games, and it is not known which edges belong to which.
@@ -106,23 +103,6 @@ def games_of_columns(graph: GraphInputs, num_masks: int | None, num_games: int) 
     return torch.cat(
         [batch[edges[0]] for batch, edges in zip(graphs, graph.edge_sets, strict=True) if batch is not None]
     )
-
-
-def game_signatures(graph: GraphInputs, games: Tensor, num_games: int) -> Tensor:
-    """Return an integer for each game ``[G]`` that depends on its edges, whatever else is in the batch."""
-    edges = torch.cat([*graph.edge_sets], dim=1)
-    edges = edges.repeat(1, len(games) // max(edges.size(1), 1))
-    largest = torch.iinfo(torch.long).max
-    first = edges.new_full((2, num_games), largest).scatter_reduce_(1, games.expand(2, -1), edges, "amin")
-    source, target = edges - first[:, games]
-    return torch.zeros_like(first[0]).index_add_(0, games, _mixed(_mixed(source) + 3 * target))
-
-
-def _mixed(numbers: Tensor) -> Tensor:
-    """Return other integers that look random, by the multiplications and shifts of splitmix64."""
-    for factor, shift in ((-0x61C8864680B583EB, 30), (-0x40A7B892E31B1A47, 27), (-0x6B2FB644ECCEEE15, 31)):
-        numbers = (numbers ^ (numbers >> shift)) * factor
-    return numbers
 
 
 def edge_keys(graph: GraphInputs, num_masks: int) -> Tensor:
@@ -159,21 +139,14 @@ def _graph_of_nodes(graph: GraphInputs, number: int) -> Tensor | None:
 
 
 def group_keys(feature_masks: Sequence[Any], masks: Sequence[Tensor]) -> Tensor:
-    """Return the group of each column, given feature masks that fit the edge masks.
-
-    Raises:
-        ValueError: If they do not.
-    """
+    """Return the group of each column, given feature masks; raise ValueError if they do not fit the edge masks."""
     if len(feature_masks) != len(masks):
         raise ValueError(f"Expected one feature mask per edge mask (got {len(feature_masks)} for {len(masks)} masks).")
-    expanded = []
     for groups, mask in zip(feature_masks, masks, strict=True):
-        is_integer = isinstance(groups, Tensor) and not groups.is_floating_point() and groups.dtype != torch.bool
-        if not is_integer or (groups.numel() and int(groups.min()) < 0):
-            got = f"{groups.dtype} {list(groups.shape)}" if isinstance(groups, Tensor) else type(groups).__name__
-            raise ValueError(f"Expected a feature mask of integers from 0 on (got {got}).")
-        if groups.size(-1) != mask.size(-1) or groups.numel() not in (mask.size(-1), mask.numel()):
-            raise ValueError(f"Expected a feature mask of shape {list(mask.shape)} (got {list(groups.shape)}).")
-        count = mask.numel() // max(mask.size(-1), 1)
-        expanded.append(groups.to(mask.device).long().expand(mask.shape).reshape(count, -1))
-    return torch.cat(expanded, dim=1).view(-1)
+        check_feature_mask(groups, mask)
+    pairs = zip(feature_masks, masks, strict=True)
+    return (
+        torch.cat([torch.atleast_2d(groups.to(mask.device).expand(mask.shape)) for groups, mask in pairs], dim=1)
+        .view(-1)
+        .long()
+    )

@@ -33,13 +33,7 @@ class Solution(NamedTuple):
 
 
 def exact_values(coalitions: Coalitions, differences: Tensor, totals: Tensor) -> Tensor:
-    """Return the Shapley values ``[G, M]``, given the values of all coalitions.
-
-    Args:
-        coalitions: All pairs of coalitions.
-        differences: v(S) minus v of the complement, ``[G, pairs]``.
-        totals: v(all players) minus v(no players), ``[G]``.
-    """
+    """Return the Shapley values ``[G, M]``, given all coalitions; the other arguments as in :func:`guided_values`."""
     members, num_players = coalitions.members.to(differences.device), coalitions.members.size(1)
     sizes = members.sum(dim=1, keepdim=True).double()
     others = torch.where(members, sizes - 1, sizes)  # in a set that the player joins

@@ -16,7 +16,7 @@ from captum_goat.adjacency.deletion import nearly_equal, running_without_edges, 
 from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
 from captum_goat.hooks.interception import OnCall, intercepted, unchanged
 from captum_goat.inputs.edge_masks import fallback_to_single_runs
-from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
+from captum_goat.inputs.graph_inputs import tensor_output
 from captum_goat.inputs.request import Request
 from captum_goat.inputs.targets import Choice, find_target
 from captum_goat.method.record import record
@@ -50,13 +50,9 @@ class EdgeValues:
         programs: The known programs of the model.
 
     Attributes:
-        request: The model, its arguments and the masks.
         output: The model's output with all edges.
-        target: The explained target.
-        at: Where edges are removed.
         mask: The masks, ``[B, E]``; B is 1 for one mask.
-        per_mask: Whether there is one explained number per mask, else there is one per graph of the batch.
-        whole: The explained numbers with all edges, ``[G]``.
+        whole: The explained numbers with all edges, ``[G]``; one per mask, or else one per graph of the batch.
         empty: Those without edges.
 
     Raises:
@@ -73,7 +69,7 @@ class EdgeValues:
         programs: ProgramStore[Program] | None = None,
     ) -> None:
         self.request, self._graph, self._finish, self._programs = request, request.graph, request.finish, programs
-        self.per_mask = request.count is not None
+        self._per_mask = request.count is not None
         self.mask = torch.cat([mask.view(request.count or 1, -1) for mask in request.inputs.masks], dim=1)
         self._is_binary = bool(((self.mask == 0) | (self.mask == 1)).all())
         recorded = record(Subject(self._graph.model, self._graph.output_rows, (), (), self.mask.new_empty(0)))
@@ -86,11 +82,10 @@ class EdgeValues:
         self._margin = has_classes if margin is None else margin
         self._index = self._find_index(self.output, self.target)
         self.at = at or "adjacency"
-        if not self._is_binary and at != "message":
-            self.at = self._place_of_numbers(at)
         self._at_once = 1  # it is not known yet whether copies of the graph are independent
-        self._usual: GraphInputs | None = None  # as many copies as are run at once
         try:
+            if not self._is_binary:
+                ENTRIES[self.at].check_deletion(self._graph)
             self.empty, self.whole = self._at_ends()
         except UnsupportedModelError as error:
             if at is not None:
@@ -98,7 +93,7 @@ class EdgeValues:
             _logger.info("Edges cannot be deleted, so their messages are masked to 0: %s", error)
             self.at = "message"
             self.empty, self.whole = self._at_ends()
-        self._at_once, self._usual = self._find_number_of_copies(), None
+        self._at_once = self._find_number_of_copies()
 
     def _at_ends(self) -> tuple[Tensor, ...]:
         """Return the explained numbers without edges, and with all of them."""
@@ -110,17 +105,6 @@ class EdgeValues:
         other.target, other._index = target, self._find_index(self.output, target)
         other.empty, other.whole = other._at_ends()
         return other
-
-    def _place_of_numbers(self, at: str | None) -> str:
-        """Return where masks that are not zeros and ones enter."""
-        try:
-            ENTRIES["adjacency"].check_deletion(self._graph)
-        except UnsupportedModelError as error:
-            if at is not None:
-                raise
-            _logger.info("Masks cannot enter at the adjacency, so they enter at the messages: %s", error)
-            return "message"
-        return "adjacency"
 
     @property
     def num_games(self) -> int:
@@ -144,14 +128,11 @@ class EdgeValues:
         return torch.cat(values).view(len(kept), -1).double()
 
     def with_gradients(self, factors: Tensor, at: str) -> tuple[Tensor, Tensor]:
-        """Return the explained numbers ``[K, G]`` for scaled masks, and their gradients times the masks.
+        """Return the explained numbers in double precision ``[K, G]``, and their derivatives by factors of the masks.
 
         Args:
-            factors: What the masks are multiplied with, ``[K, B * E]``.
-            at: Where the scaled masks enter.
-
-        Returns:
-            The numbers in double precision, and the derivatives by the factors, ``[K, B * E]``.
+            factors: What the masks are multiplied with, ``[K, B * E]``, as are the derivatives.
+            at: Where the masks enter.
 
         Raises:
             UnsupportedModelError: If masks cannot enter there.
@@ -168,24 +149,19 @@ class EdgeValues:
             values.append(explained.detach())
         return torch.cat(values).view(len(factors), -1).double(), torch.cat(gradients).view_as(factors)
 
-    @torch.no_grad()
     def masking_deletes(self) -> bool:
         """Return whether masked messages are all that deleted edges do, as in models without degrees and means."""
         if self.at == "message" or not self._is_binary:
             return self.at == "message"
-        half = (torch.arange(self.mask.numel(), device=self.mask.device) % 3 == 0).view_as(self.mask)
-        number = torch.arange(len(self.mask), device=self.mask.device)
-        parts = [slice(start, start + self._at_once) for start in range(0, len(self.mask), self._at_once)]
-        deleted = [self._explained(self._run(half[part], number[part]), number[part]) for part in parts]
-        masks = torch.where(half, self.mask, 0.0)
-        masked = [self._explained(self._masked(masks[part], "message"), number[part]) for part in parts]
-        return nearly_equal(torch.cat(masked), torch.cat(deleted))
+        some = (torch.arange(self.mask.numel(), device=self.mask.device) % 3 == 0).unsqueeze(0)
+        masked, _ = self.with_gradients(some, "message")
+        return nearly_equal(masked.to(self.mask.dtype), self(some).to(self.mask.dtype))
 
     def _run(self, kept: Tensor, number: Tensor) -> Tensor:
         """Return the outputs ``[K, rows, ...]`` with some of the edges of masks, given the number of each mask."""
         if self.at == "message" or not self._is_binary:
             return self._masked(torch.where(kept, self.mask[number], 0.0), self.at)
-        graph = with_edges(self._copies(len(kept)), self._side_by_side(kept & (self.mask[number] == 1)))
+        graph = with_edges(self._graph.copies(len(kept)), self._side_by_side(kept & (self.mask[number] == 1)))
         with running_without_edges(graph):
             on_call = self._skip_last()
             run = graph.output_rows
@@ -194,19 +170,11 @@ class EdgeValues:
 
     def _masked(self, masks: Tensor, at: str) -> Tensor:
         """Return the outputs ``[K, rows, ...]`` for masks ``[K, E]``."""
-        graph, count = self._copies(len(masks)), len(masks)
+        graph, count = self._graph.copies(len(masks)), len(masks)
         on_call = self._skip_last()
         programs = self._programs if on_call is None else None
         output = masked_output(graph, self._side_by_side(masks), ENTRIES[at], count, programs, on_call)
         return self._finished(_split(output.view(1) if output.dim() == 0 else output, count))
-
-    def _copies(self, count: int) -> GraphInputs:
-        """Return copies of the graph side by side; those of the usual number are made once."""
-        if count != self._at_once:
-            return self._graph.copies(count)
-        if self._usual is None:
-            self._usual = self._graph.copies(count)
-        return self._usual
 
     def _finished(self, outputs: Tensor) -> Tensor:
         if self._finish is None:
@@ -216,7 +184,7 @@ class EdgeValues:
     def _explained(self, outputs: Tensor, number: Tensor) -> Tensor:
         """Return the explained numbers, ``[K, G]``, or ``[K]`` if there is one number per mask."""
         index: tuple[Any, ...] = (slice(None), *self._index)
-        if self.per_mask:
+        if self._per_mask:
             index = (torch.arange(len(outputs), device=outputs.device), *(position[number] for position in self._index))
         chosen: Tensor = outputs[index]
         if not self._margin:
@@ -243,7 +211,7 @@ class EdgeValues:
 
     def _find_index(self, output: Tensor, target: Any) -> tuple[Tensor, ...]:
         """Return where the explained numbers are in the output for one mask."""
-        if not self.per_mask:
+        if not self._per_mask:
             return find_target(output, target).index
         masks = len(self.mask)
         (targets,) = zip(*(Choice([target]).of_mask(number, masks)(output) for number in range(masks)), strict=True)
@@ -257,7 +225,7 @@ class EdgeValues:
         if at_once > 1:
             kept = torch.tensor([[False], [True]], device=self.mask.device).expand(2, self.mask.size(1))
             number = torch.tensor([0, len(self.mask) - 1], device=self.mask.device)
-            alone = torch.stack([self.empty[0], self.whole[-1]] if self.per_mask else [self.empty, self.whole])
+            alone = torch.stack([self.empty[0], self.whole[-1]] if self._per_mask else [self.empty, self.whole])
             with torch.no_grad(), suppress(UnsupportedModelError), fallback_to_single_runs():
                 together = self._explained(self._run(kept, number), number)
                 if nearly_equal(together, alone.to(together.dtype)):
