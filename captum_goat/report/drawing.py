@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LENGTH = 40.0  # of an edge on average, the unit of all sizes below
-MARGIN, MIN_SIZE = 24.0, 140.0  # of pictures
+MARGIN, MIN_SIZE = 24.0, 115.0  # of pictures
 ROOM, CROWD = 30.0, 100  # in graphs of more nodes than that, every node has a square of this side
 RADIUS, DOT = 9.0, 3.5  # of nodes with and without a label inside
 MAX_INSIDE = 3  # letters; longer labels are beside the nodes

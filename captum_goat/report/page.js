@@ -100,8 +100,8 @@ export class Page {
     root.classList.toggle("cg-many", this.graphs.length > 1);
     root.replaceChildren(
       make("header", {}, make("h1", {}, data.title), make("p", {}, data.subtitle)),
-      this.graphs.length > 1 ? this.gallery() : "",
-      make("main", {}, this.figure(), this.side(), this.table()),
+      make("div", { class: "cg-body" }, this.graphs.length > 1 ? this.gallery() : null,
+        make("main", {}, this.figure(), this.side(), this.table())),
       data.summary.length ? this.summary() : "",
       this.receipt(),
     );
