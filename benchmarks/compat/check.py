@@ -73,6 +73,7 @@ def check(case: Case, *, describe: bool = False) -> Result:
             model, given = case.build(), examples(case.family)
             _forward(model, given[0])  # lazy layers find their sizes
             randomize(model.eval())
+            _clear_caches(model)  # of other weights
             outputs = [_forward(model, example) for example in given]
         except Exception as error:
             return Result(NOT_HERE, str(error) if isinstance(error, NotHere) else _describe(error))
@@ -85,6 +86,12 @@ def check(case: Case, *, describe: bool = False) -> Result:
     by_status = {result.status: result for result in reversed(results)}
     decisive = next(by_status[status] for status in (WRONG, REFUSED, EXACT) if status in by_status)
     return decisive._replace(detail=what) if decisive.status == EXACT else decisive
+
+
+def _clear_caches(model: nn.Module) -> None:
+    for module in model.modules():
+        for name in [name for name in vars(module) if name.startswith("_cached")]:
+            setattr(module, name, None)
 
 
 def _forward(model: nn.Module, example: Example) -> Tensor:

@@ -15,6 +15,7 @@ from torch.nn import Module
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import BaseData
+from torch_geometric.nn import MessagePassing
 
 from captum_goat.inputs.edge_sets import (
     EdgeSet,
@@ -25,6 +26,7 @@ from captum_goat.inputs.edge_sets import (
     is_edge_index,
     tensors_of,
 )
+from captum_goat.tracking import UnsupportedModelError
 from captum_goat.tracking.sparse import is_adjacency
 
 # What the arguments of a model are taken to be when its `forward` does not name them.
@@ -173,10 +175,13 @@ def _argument_names(model: Module, count: int, *, shorter: bool = False) -> list
         return names[:count]
     variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
     if count > len(names) and not variadic:
-        raise TypeError(
+        expected = (
             f"Expected at most {len(names)} arguments for {type(model).__name__}.forward({', '.join(names)}) "
-            f"(got {count}). Pass them in this order; an edge mask is not one of them."
+            f"(got {count}). Pass them in this order; an edge mask is not one of them"
         )
+        if any(isinstance(module, MessagePassing) for module in model.modules()):
+            raise TypeError(f"{expected}.")
+        raise UnsupportedModelError(f"{expected}, and there is no layer that derives from MessagePassing to mask.")
     usual = [name for name in _USUAL_NAMES if name not in names]
     unnamed = range(len(names), count)
     names += [usual[k] if variadic and k < len(usual) else f"argument_{n}" for k, n in enumerate(unnamed)]

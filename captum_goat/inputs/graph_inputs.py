@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data.data import BaseData
+from torch_geometric.nn import MessagePassing
 
 from captum_goat.inputs.arguments import attribute_place, fresh, named_arguments, tensors_in, without_expansion
 from captum_goat.inputs.copies import side_by_side
@@ -93,7 +94,17 @@ class GraphInputs:
         versions = [value._version for _, value in tensors]
         values = list(self.with_leading(leading).arguments.items())
         args = [fresh(value) for _, value in values[: self.positional]]
-        output = self.model(*args, **{name: fresh(value) for name, value in values[self.positional :]})
+        try:
+            output = self.model(*args, **{name: fresh(value) for name, value in values[self.positional :]})
+        except (AttributeError, IndexError, RuntimeError, TypeError) as error:
+            passes = self.edges or any(isinstance(module, MessagePassing) for module in self.model.modules())
+            if passes or not leading or isinstance(error, UnsupportedModelError):
+                raise
+            raise UnsupportedModelError(
+                f"{type(self.model).__name__} has no layer that derives from torch_geometric.nn.MessagePassing, so the "
+                f"inputs {[list(value.shape) for value in leading]} were taken for its first arguments, with which it "
+                f"fails ({type(error).__name__}: {error}). An edge mask needs message passing that can be seen."
+            ) from error
         for (name, value), version in zip(tensors, versions, strict=True):
             if value._version != version:
                 raise UnsupportedModelError(

@@ -231,6 +231,17 @@ class Recommender(nn.Module):
         return (layers[pairs[0]] * layers[pairs[1]]).sum(dim=-1)
 
 
+class GivenMatrix(nn.Module):
+    """A dense matrix as an argument: there are no edges to mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(C, C), nn.Linear(C, CLASSES)
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        return self.second(adj @ self.first(adj @ x).relu())
+
+
 class Scripted(nn.Module):
     """A part in TorchScript."""
 
@@ -259,6 +270,12 @@ CASES = [
     Wild(DirectedMPNN, lambda g: (g.x, g.edge_index, g.edge_attr, g.batch), refused="by hand"),
     Wild(Equivariant, lambda g: (g.x, g.pos, g.edge_index, g.batch), refused="by hand"),
     Wild(DenseAdjacency, **_NODES, refused="by hand"),
+    Wild(
+        GivenMatrix,
+        lambda g: (g.x, torch.ones(10, 10)),
+        target=(3, 1),
+        refused="no layer that derives from MessagePassing",
+    ),
     Wild(SparseProduct, **_NODES, refused="by hand"),
     Wild(Meta, lambda g: (g.x, g.edge_index, g.edge_attr), target=(3, 1), refused="by hand"),
     Wild(OwnPropagate, **_NODES, refused="by hand .*_OwnPropagate"),
