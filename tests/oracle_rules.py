@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from oracle_rules_factors import Cell, FactorRows, chosen, divided, weighted, with_norm
 from oracle_rules_products import Product, Row, Table, add, linear, sum_of, times, value
-from oracle_rules_rows import ACTIVATIONS, NOWHERE, Field, Rows, Stage
+from oracle_rules_rows import ACTIVATIONS, NOWHERE, Field, Stage
 from torch import Tensor, nn
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import GATConv, GCNConv, GraphConv, SAGEConv, global_max_pool, global_mean_pool
@@ -34,7 +35,7 @@ class Message(NamedTuple):
     edge: int | None
 
 
-class Oracle(Rows):
+class Oracle(FactorRows):
     """One graph on its way through the network: its layers, and the messages between its rows."""
 
     def apply(self, stage: Stage) -> None:
@@ -48,7 +49,10 @@ class Oracle(Rows):
             return None
         if isinstance(stage, nn.LayerNorm):
             return self.layer_norm(stage)
+        if isinstance(stage, Cell):
+            return self.recur(stage)
         steps = {F.normalize: self.normalize, global_mean_pool: self.mean_pool, global_max_pool: self.max_pool}
+        steps |= {divided: self.divide, weighted: self.weight, with_norm: self.norm_value, chosen: self.choose}
         if stage in steps:
             return steps[stage]()
         return {GraphConv: self.graph_conv, SAGEConv: self.sage, GCNConv: self.gcn, GATConv: self.gat}[type(stage)](
@@ -182,7 +186,8 @@ def run(stages: Iterable[Stage], x: Tensor, edge_index: Tensor, mask: Tensor, ki
 def attributions(explained: Oracle, empty: Oracle, target: tuple[int, int]) -> Tensor:
     """Return a number per edge: its shares, minus those of the network without edges."""
     pairs = zip(explained.shares(target), empty.shares(target), strict=True)
-    return torch.tensor([share - calibration for share, calibration in pairs], dtype=torch.float64)
+    rest = explained.constant_change(empty, target) / len(explained.edges)
+    return torch.tensor([share - calibration + rest for share, calibration in pairs], dtype=torch.float64)
 
 
 def masked_output(model: nn.Module, x: Tensor, edge_index: Tensor, mask: Tensor) -> Tensor:

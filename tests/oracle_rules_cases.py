@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from oracle_rules import Oracle, attributions, run
+from oracle_rules_factors import Cell, chosen, divided, weighted, with_norm
 from oracle_rules_rows import ACTIVATIONS, Stage
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GraphConv, MessagePassing, SAGEConv, global_max_pool, global_mean_pool
@@ -31,8 +32,10 @@ LAYERS: dict[str, Callable[[int, int], nn.Module]] = {
     "gat": GATConv,
     "gat_max": functools.partial(GATConv, aggr="max"),
     "linear": nn.Linear,
+    "cell": Cell,
 }
 OTHERS: dict[str, Stage] = {"unit": F.normalize, "pool": global_mean_pool, "max_pool": global_max_pool}
+OTHERS |= {"divided": divided, "weighted": weighted, "with_norm": with_norm, "chosen": chosen}
 
 
 class Net(nn.Module):

@@ -78,7 +78,20 @@ NORMS = [
         ),
     )
 ] + ["sage_unit relu sage_unit", "sage_unit sage_unit pool linear", "graph norm unit norm pool linear relu linear"]
-RECIPES = [*GATES, *MORE_GATES, *NORMS] + 3 * [*ATTENTION, *MAXIMA]
+FACTORS = [
+    "graph divided graph",
+    "graph relu graph divided pool linear",
+    "gcn weighted gcn relu linear",
+    "graph weighted pool linear",
+    "graph with_norm graph",
+    "sage relu graph with_norm pool linear",
+    "graph cell",
+    "gcn cell pool linear",
+    "graph relu graph chosen linear",
+    "sage chosen relu pool linear",
+    "gcn elu graph chosen pool linear relu linear",
+]
+RECIPES = [*FACTORS, *GATES, *MORE_GATES, *NORMS] + 3 * [*ATTENTION, *MAXIMA]
 CASES = [(recipe, number % 7) for number, recipe in enumerate(RECIPES)]  # a recipe's draws have different seeds
 
 

@@ -274,7 +274,7 @@ CASES = [
         GivenMatrix,
         lambda g: (g.x, torch.ones(10, 10)),
         target=(3, 1),
-        refused="no layer that derives from MessagePassing",
+        refused="no layer that derives",
     ),
     Wild(SparseProduct, **_NODES, refused="by hand"),
     Wild(Meta, lambda g: (g.x, g.edge_index, g.edge_attr), target=(3, 1), refused="by hand"),

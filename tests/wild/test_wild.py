@@ -12,6 +12,7 @@ from torch_geometric.nn import GCNConv, GraphConv, SAGEConv
 from torch_geometric.utils import to_edge_index, to_torch_coo_tensor, to_torch_csr_tensor
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
+from captum_goat.method import explain
 from tests.wild import adjacencies, by_hand, containers, factors, outputs, pooling, recurrent
 from tests.wild.cases import Wild, graph, randomized
 
@@ -117,3 +118,14 @@ def test_entries_of_sparse_matrices_are_edges(conv: type[nn.Module], layout: Cal
 def test_a_compiled_model_is_the_original_module() -> None:
     model = randomized(outputs.Nested())
     assert EdgeMaskedModel(torch.compile(model)).model is model
+
+
+@pytest.mark.parametrize("build", [recurrent.GatedGraph, recurrent.Cells, recurrent.SetReadout])
+def test_fewer_points_than_the_formal_degree_asks_for_are_enough(
+    build: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, given = randomized(build()), graph()
+    call = torch.ones(given.edge_index.size(1)), 1, (given.x, given.edge_index, given.batch)
+    found = GOAtAttribution(model).attribute(*call)
+    monkeypatch.setattr(explain, "SMOOTH_POINTS", (300,))  # exact for products of up to 600 variables
+    torch.testing.assert_close(found, GOAtAttribution(model).attribute(*call), rtol=1e-9, atol=1e-11)
