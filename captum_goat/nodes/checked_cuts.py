@@ -45,16 +45,20 @@ class GraphData:
         names = list(data.keys()) if arguments is not None else attributes_for(model, data)
         self._names = [name for name in names if name not in _LEFT_OUT and not is_sparse(data[name])]
 
-    def inputs(self, cut: CutGraphs | None = None) -> GraphInputs:
-        """Return the model's arguments for graphs that were cut out; ``None`` for the graph as it is."""
+    def arguments(self, cut: CutGraphs | None = None) -> tuple[tuple[Any, ...], int]:
+        """Return the model's arguments for graphs that were cut out (``None``: the graph), and the number of edges."""
         graph = self.data
         if cut is not None:
             graph = Data(edge_index=cut.edge_index, num_nodes=len(cut.nodes))
             for name in self._names:
                 graph[name] = self._rows(name, cut)
         arguments = graph if self._arguments is None else self._arguments(graph)
-        arguments = arguments if isinstance(arguments, tuple) else (arguments,)
-        return GraphInputs.of(self.model, arguments, num_edges=[graph.edge_index.size(1)])
+        return arguments if isinstance(arguments, tuple) else (arguments,), graph.edge_index.size(1)
+
+    def inputs(self, cut: CutGraphs | None = None) -> GraphInputs:
+        """Return the same as what the model is called with."""
+        arguments, num_edges = self.arguments(cut)
+        return GraphInputs.of(self.model, arguments, num_edges=[num_edges])
 
     @torch.no_grad()
     def output(self, inputs: GraphInputs, num_nodes: int) -> Tensor:
@@ -112,7 +116,7 @@ class CheckedCuts:
     def __init__(self, graph: GraphData, check: bool | None = None, *, shared: bool = True) -> None:
         edge_index, num_nodes = graph.data.edge_index, graph.data.num_nodes
         self._graph, self._shared = graph, shared
-        self._index: Callable[[Direction], NeighborIndex] = cache(partial(NeighborIndex, edge_index, num_nodes))
+        self.index: Callable[[Direction], NeighborIndex] = cache(partial(NeighborIndex, edge_index, num_nodes))
         self._candidates = _all_options(_direction(graph.model), checked=check is not False)
         self.num_hops = self._count_hops()
         self._known: Tensor | None = None  # the outputs in the whole graph
@@ -143,7 +147,7 @@ class CheckedCuts:
     def _cut(self, roots: Tensor, max_edges: int | None = None) -> CheckedCut | None:
         """Cut graphs and run the model; ``None`` if its layers cannot be trimmed."""
         direction, margin, trims, _ = self.options
-        cut = cut_graphs(self._index(direction), roots, self.num_hops, margin, max_edges, shared=self._shared)
+        cut = cut_graphs(self.index(direction), roots, self.num_hops, margin, max_edges, shared=self._shared)
         inputs = self._graph.inputs(cut)
         within: Callable[[Callable[[], Any]], Any] = partial(trimmed, self._graph.model, cut.distance < self.num_hops)
         within = within if trims else lambda run: run()
@@ -171,7 +175,7 @@ class CheckedCuts:
 
     def _count_hops(self) -> int:
         """Record a small part of the graph, and return from how far away messages may come."""
-        index = self._index(self.options.direction)
+        index = self.index(self.options.direction)
         if not index.num_edges:
             return 1
         nodes = torch.cat([index.source[:_CANDIDATES], index.target[:_CANDIDATES]])
@@ -188,7 +192,7 @@ class CheckedCuts:
 
         A part is of use if it is small enough, and if edges were missed in a cut without margin and in one with it.
         """
-        index, own = self._index("both"), self._index(self.options.direction)
+        index, own = self.index("both"), self.index(self.options.direction)
         nodes = torch.randint(index.num_nodes, (_CANDIDATES,), generator=torch.Generator().manual_seed(0))
         nodes = torch.unique(nodes).to(index.source.device)
         roots, outputs = list[Tensor](), list[Tensor]()

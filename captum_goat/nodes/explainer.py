@@ -21,8 +21,9 @@ from captum_goat.inputs.targets import Choice, Target
 from captum_goat.method.explain import GraphExplanation
 from captum_goat.method.spread import Fields
 from captum_goat.nodes.checked_cuts import CheckedCut, CheckedCuts, GraphData
+from captum_goat.nodes.cut_graphs import cut_graphs
 from captum_goat.nodes.results import FeatureAttributions, NodeExplanations
-from captum_goat.nodes.shapley import shapley_of_nodes
+from captum_goat.nodes.shapley import shapley_values
 from captum_goat.runs.progress import progress_bar
 from captum_goat.shapley import GuidedShapley
 from captum_goat.wrapped_model import ExplainedModel
@@ -124,11 +125,11 @@ class NodeExplainer:
                 f"Expected at='message' (got {self.method.at!r}): what is cut out around a node lacks edges that count "
                 f"in degrees. Explain nodes one by one with GOAtAttribution."
             )
-        self._data, self._explained, self._arguments = data, explained, arguments
-        graph = GraphData(explained.model, data, arguments)
+        self._data, self._explained = data, explained
+        self._graph = GraphData(explained.model, data, arguments)
         with outside_inference_mode():
             switch_off_autocast(data.edge_index.device)
-            self._cuts = CheckedCuts(graph, check, shared=not self._features)  # features have one owner
+            self._cuts = CheckedCuts(self._graph, check, shared=not self._features)  # features have one owner
         self.num_hops = self._cuts.num_hops
 
     def __call__(
@@ -147,17 +148,14 @@ class NodeExplainer:
         if isinstance(target, str) and target == "label":
             target = integer_labels(self._data.y, self._data.num_nodes, "node")[chosen]
         targets = Targets.of(target, len(chosen), "node")
-        if isinstance(self.method, GuidedShapley):
-            limits: dict[str, Any] = {"max_edges": max_edges, "show_progress": show_progress}
-            given = self._data, chosen, targets, self.num_hops
-            return shapley_of_nodes(self.method, *given, arguments=self._arguments, **limits)
         parts: list[dict[str, Tensor]] = []
         begin, at_once = 0, _FIRST
         with progress_bar(len(chosen), "node", show_progress) as advance:
             while begin < len(chosen):
                 parts.append(self._explain(chosen[begin : begin + at_once], begin, targets, max_edges))
                 explained = len(parts[-1]["sizes"])
-                begin, at_once = begin + explained, 2 * explained
+                begin += explained
+                at_once = _FIRST if isinstance(self.method, GuidedShapley) else 2 * explained
                 advance(explained)
         joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         ptr = _starts(joined.pop("sizes"))
@@ -172,28 +170,39 @@ class NodeExplainer:
     @restores_state
     def _explain(self, nodes: Tensor, begin: int, targets: Targets, max_edges: int) -> dict[str, Tensor]:
         """Explain as many of the nodes, the first of which is number ``begin``, as have few enough edges."""
-        with outside_inference_mode():
-            switch_off_autocast(nodes.device)
-            checked = self._cuts.cut(nodes, max_edges)
-            cut, goat = checked.cut, self.method.options
-            known = targets.known(range(begin, begin + len(cut.roots)), None, nodes.device)
-            options = {"repeated": goat["field"] == "repeated", "proportional": goat["gates"] == "proportional"}
-            explanation = CutExplanation(checked, targets.choice(known), features=self._features, **options)
-            results = checked.within(lambda: explanation.record().attribute())
+
+        def choice(count: int) -> Choice:
+            return targets.choice(targets.known(range(begin, begin + count), None, nodes.device))
 
         def joined(tensors: Sequence[Tensor]) -> Tensor:
             return torch.stack(list(tensors), dim=-1) if targets.target == "all" else tensors[0]
 
+        with outside_inference_mode():
+            switch_off_autocast(nodes.device)
+            if isinstance(self.method, GuidedShapley):
+                cut = cut_graphs(self._cuts.index("both"), nodes, self.num_hops + 1, max_edges=max_edges)
+                result = shapley_values(self.method, self._graph, cut, choice(len(cut.roots)))
+                output, deltas, features = result.output.detach(), result.deltas, list[Tensor]()
+                attributions = [edges for (edges,) in result.attributions]
+            else:
+                checked = self._cuts.cut(nodes, max_edges)
+                cut, goat = checked.cut, self.method.options
+                options = {"repeated": goat["field"] == "repeated", "proportional": goat["gates"] == "proportional"}
+                explanation = CutExplanation(checked, choice(len(cut.roots)), features=self._features, **options)
+                results = checked.within(lambda: explanation.record().attribute())
+                output, deltas = explanation.output, [result.delta for result in results]
+                attributions = [result.edges[: len(cut.owner)] for result in results]
+                features = [result.features[0] for result in results if self._features]
         part = {
             "sizes": torch.bincount(cut.owner, minlength=len(cut.roots)),
-            "outputs": explanation.output,
-            "deltas": joined([result.delta for result in results]),
+            "outputs": output,
+            "deltas": joined(deltas),
             "edges": cut.edges[: len(cut.owner)],
-            "attributions": joined([result.edges[: len(cut.owner)] for result in results]),
+            "attributions": joined(attributions),
         }
-        if self._features:
+        if features:
             part["row_sizes"] = torch.bincount(cut.row_owner, minlength=len(cut.roots))
-            part |= {"rows": cut.nodes, "features": joined([result.features[0] for result in results])}
+            part |= {"rows": cut.nodes, "features": joined(features)}
         return part
 
 
