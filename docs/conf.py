@@ -31,10 +31,18 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx.ext.mathjax",
     "sphinx-mathjax-offline",
-    "myst_parser",
+    "myst_nb",
 ]
 exclude_patterns = ["_build"]
+# The tutorials are shown with the outputs that they were saved with.
+nb_execution_mode = "off"
+for notebook in (Path(__file__).parents[1] / "tutorials").glob("*.ipynb"):
+    shown = Path(__file__).parent / "tutorials" / notebook.name  # not in git
+    shown.parent.mkdir(exist_ok=True)
+    shown.write_bytes(notebook.read_bytes())
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_title = f"captum_goat {release}"
 highlight_language = "python3"
 
@@ -51,12 +59,12 @@ napoleon_use_ivar = True
 # References to our own names must lead somewhere. Those to other packages have nothing to lead to without a network.
 # Modules that are no part of the interface may be named, but have no page.
 nitpicky = True
-nitpick_ignore = [("py:mod", each.name) for each in pkgutil.walk_packages(captum_goat.__path__, "captum_goat.")]
+nitpick_ignore = [("py:mod", module.name) for module in pkgutil.walk_packages(captum_goat.__path__, "captum_goat.")]
 nitpick_ignore_regex = [
     ("py:.*", r"(?!captum_goat).*"),
     ("py:.*", r"captum_goat\..*\._\w+"),
     # Names of modules that are no part of the interface, in the page about the inside.
-    ("py:.*", r"captum_goat\.(adjacency|fields|hooks|inputs|method|rules|tracking)\.\w+\..*"),
+    ("py:.*", r"captum_goat\.(adjacency|fields|hooks|inputs|method|rules|shapley|tracking)\.\w+\..*"),
 ]
 
 

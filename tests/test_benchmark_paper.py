@@ -73,6 +73,8 @@ def test_first_page_and_tables_have_every_explainer(finished: Path) -> None:
         text = (finished / page).read_text(encoding="utf-8")
         for name in NAMES:
             assert f"`{name}`" in text, page
+    first = (finished / "benchmark.md").read_text(encoding="utf-8")
+    assert f"\n\n{len(NAMES)} explainers on 2 pair(s) of dataset and model, 6 graphs each" in first
     text = (finished / "benchmark" / "discriminability.md").read_text(encoding="utf-8")
     assert "*original graphs*" in text
 

@@ -33,7 +33,7 @@ MODULES = (
     "captum_goat.rules",
 )
 NAMES = [f"{module}.{name}" for module in MODULES for name in import_module(module).__all__]
-MISSING = [name for name in ("sphinx", "myst_parser", "furo") if find_spec(name) is None]
+MISSING = [name for name in ("sphinx", "myst_nb", "furo") if find_spec(name) is None]
 
 
 def run_examples(text: str) -> list[doctest.Example]:

@@ -37,6 +37,7 @@ def summary_page(results: Results, everything: Results, links: Sequence[str], fo
     """
     return joined(
         [
+            _extent(everything),
             _matrix(results, folder),
             _verdicts(results),
             _quoted(results),
@@ -44,6 +45,19 @@ def summary_page(results: Results, everything: Results, links: Sequence[str], fo
             "## The pages",
             "\n".join(links),
         ]
+    )
+
+
+def _extent(results: Results) -> str:
+    """Say how many explainers, models and graphs there were."""
+    graphs = [
+        max((row.n for row in results.rows if (row.dataset, row.gnn) == task and row.metric == "area_gain"), default=0)
+        for task in results.tasks()
+    ]
+    fewest = f"{min(graphs)} to " if len(set(graphs)) > 1 else ""
+    return (
+        f"{len(results.values('explainer'))} explainers on {len(graphs)} pair(s) of dataset and model, {fewest}"
+        f"{max(graphs, default=0)} graphs each; some explain fewer, where they are slow."
     )
 
 
