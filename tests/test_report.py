@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch_geometric
 from torch_geometric.data import Data
-from torch_geometric.explain import Explanation
+from torch_geometric.explain import Explanation, HeteroExplanation
 
 from captum_goat import GOAtAttribution, GOAtExplainer, explain_dataset, explain_nodes, load_attributions
 from captum_goat.cli.main import main
@@ -146,6 +146,8 @@ def test_names_are_text_and_nothing_is_loaded(tmp_path: Path) -> None:
     [
         ([], "one or more explanations"),
         ([Data(edge_index=torch.zeros(2, 1, dtype=torch.long))], "with edge_index and edge_mask"),
+        (HeteroExplanation(), "homogeneous graphs"),
+        ("attributions.pt", "with edge_index and edge_mask"),
         (explanation([float("nan")], [[0], [1]], num_nodes=2), "finite attributions"),
     ],
 )
@@ -153,6 +155,14 @@ def test_what_is_no_explanation_is_refused(explanations: Any, message: str, tmp_
     with pytest.raises(ValueError, match=message):
         write_report(tmp_path / "page.html", explanations)
     assert not (tmp_path / "page.html").exists()
+
+
+def test_numbers_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
+    infinite = torch.tensor([[1.0, float("inf")]])
+    odd = explanation([1.0], [[0], [1]], num_nodes=2, prediction=infinite, delta=torch.tensor([float("nan")]))
+    (graph,) = page_data(write_report(tmp_path / "page.html", odd))["graphs"]
+    assert "probabilities" not in graph
+    assert "error" not in graph["views"][0]
 
 
 def test_graphs_without_edges_or_with_loops(tmp_path: Path) -> None:

@@ -419,7 +419,7 @@ export class Page {
     const lines = this.listed().map((edge) => {
       const [source, target] = graph.edges.map((ends) => ends[edge]);
       const names = graph.nodes ? [quote(graph.nodes[source]), quote(graph.nodes[target])] : ["", ""];
-      return [id(source), id(target), ...names, view.scores[edge], view.scores[edge] / view.sum, this.rank[edge]].join(",");
+      return [id(source), id(target), ...names, view.scores[edge], view.sum ? view.scores[edge] / view.sum : "", this.rank[edge]].join(",");
     });
     return ["source,target,source_label,target_label,score,share,rank", ...lines, ""].join("\n");
   }

@@ -152,7 +152,7 @@ def page_html(data: dict[str, Any]) -> str:
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
-    island = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    island = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     island = island.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     html = f"""<!doctype html>
 <html lang="en">

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
+from torch_geometric.data.data import BaseData
 from torch_geometric.explain import Explanation
 
 from captum_goat.bulk.files import SavedAttributions
@@ -77,7 +78,7 @@ def explanations_by_method(
     explanations: Any, graphs: Sequence[Data] | None = None, limit: int | None = None
 ) -> dict[str, list[Explanation]]:
     """Return the first explanations by method, from all that :func:`write_report` takes, checked to be alike."""
-    single = isinstance(explanations, Data) or not isinstance(explanations, Mapping)
+    single = isinstance(explanations, BaseData) or not isinstance(explanations, Mapping)
     given = {"attributions": explanations} if single else explanations
     methods = {str(name): _explanation_list(value, graphs, limit) for name, value in given.items()}
     lengths = {len(explained) for explained in methods.values()}
@@ -91,7 +92,7 @@ def explanations_by_method(
 
 
 def _explanation_list(explanations: Any, graphs: Sequence[Data] | None, limit: int | None) -> list[Explanation]:
-    explained = [explanations] if isinstance(explanations, Data) else explanations
+    explained = [explanations] if isinstance(explanations, BaseData) else explanations
     numbers = range(len(explained))[:limit]
     if isinstance(explained, NodeExplanations):
         return [explained.subgraph(position) for position in numbers]
@@ -101,7 +102,7 @@ def _explanation_list(explanations: Any, graphs: Sequence[Data] | None, limit: i
         if not isinstance(explanation, Data) or not isinstance(explanation.get("edge_mask"), Tensor):
             raise ValueError(
                 "Expected explanations with edge_index and edge_mask, as explain_dataset, explain_nodes and PyG's "
-                f"Explainer return them (got {explanation!r})."
+                f"Explainer return them for homogeneous graphs (got {explanation!r})."
             )
     return [explained[number] for number in numbers]
 
@@ -196,7 +197,7 @@ def _view(method: int, column: int | None, scores: NDArray[Any], explanation: Ex
 
 def _prediction(output: Tensor | None) -> dict[str, Any]:
     """Return the probabilities of classes, or the output if there is only one number."""
-    logits = torch.empty(0) if output is None else output.cpu().double().view(-1)
+    logits = torch.empty(0) if output is None or not output.isfinite().all() else output.cpu().double().view(-1)
     if logits.numel() > 1:
         return {"probabilities": logits.softmax(0).round(decimals=6).tolist(), "predicted": int(logits.argmax())}
     return {"output": float(logits)} if logits.numel() else {}
@@ -265,7 +266,7 @@ def add_curves(records: Sequence[dict[str, Any]], methods: Sequence[Sequence[Exp
             for position, (record, (column, _)) in enumerate(zip(records, columns, strict=True)):
                 view = [view for view in record["views"] if view["method"] == number][place]
                 row = 1 if logits.size(1) == 1 else column
-                if row is not None:
+                if row is not None and bool(curves["size"].isfinite().all()):
                     view["curves"] = {name: values[:, :, position, row].tolist() for name, values in curves.items()}
     for record, output in zip(records, logits, strict=True):
         record.update(_prediction(output))
