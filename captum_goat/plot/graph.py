@@ -89,7 +89,7 @@ def visualize_graph_attr(
     """
     settings: GraphOptions = checked(options, GraphOptions)
     pictures = _graph_pictures({"": attributions}, edge_index, settings)
-    growth = min(MAX_GROWTH, 1 / _crowding(len(pictures[""].nodes.positions)))
+    growth = min(MAX_GROWTH, 1 / _crowding(len(pictures[""].points)))
     fig, (ax,) = draw_pictures(pictures, settings, (FIGURE_SIZE[0] * growth, FIGURE_SIZE[1] * growth))
     return fig, ax
 
@@ -157,32 +157,52 @@ def _graph_pictures(
             labels[node] = str(texts[node].item() if isinstance(texts, Tensor) else texts[node])
     faces = None if settings["node_colors"] is None else _node_faces(settings["node_colors"], count)[shown_nodes]
     points = points if known is None else points[shown_nodes]
-    nodes = DrawnNodes.of(points, [labels[node] for node in shown_nodes], faces)
+    shown_labels = [labels[node] for node in shown_nodes]
     return {
-        title: GraphPicture(nodes, DrawnEdges(edges, *(values[shown_edges] for values in method[1:])), directed)
+        title: GraphPicture(
+            points, shown_labels, faces, DrawnEdges(edges, *(values[shown_edges] for values in method[1:])), directed
+        )
         for title, method in methods.items()
     }
 
 
-class DrawnNodes(NamedTuple):
-    """The nodes of a picture."""
+class GraphPicture(NamedTuple):
+    """A graph as it is drawn, without its colours."""
 
-    positions: NDArray[Any]  # [N, 2]
-    labels: list[str]  # "" for none
-    faces: NDArray[Any]  # [N, 4]
-    sizes: NDArray[Any]  # [N], square points
-    labels_inside: bool
+    points: NDArray[Any]  # of nodes, [N, 2]
+    labels: list[str]  # of nodes, "" for none
+    faces: NDArray[Any] | None  # colours of nodes, [N, 4]
+    drawn: DrawnEdges
+    directed: bool
+    alpha: float = 1.0
 
-    @classmethod
-    def of(cls, positions: NDArray[Any], labels: list[str], faces: NDArray[Any] | None) -> DrawnNodes:
-        """Choose the nodes' sizes and, if they have none, their colours: labels are on them if there is room."""
-        inside = len(positions) <= MANY_NODES and max(map(len, labels), default=0) <= MAX_INSIDE
-        circles = np.array([bool(label) and inside for label in labels], dtype=bool)
-        sizes = np.where(circles, LABELLED_NODE_SIZE, NODE_SIZE) * _crowding(len(positions)) ** 2
-        if faces is None:  # nodes without a label are grey beside others that have one
-            dots = [INK if label or not any(labels) else CONTEXT for label in labels]
-            faces = _node_faces(np.where(circles, "white", dots).tolist(), len(labels))
-        return cls(positions, labels, faces, sizes, inside)
+    @property
+    def scores(self) -> NDArray[Any]:
+        """All numbers that are coloured."""
+        return self.drawn.scores
+
+    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
+        """Draw, from below: the ground truth, the plain graph, the coloured edges (strongest last), the nodes."""
+        drawn, shares, shrink = self.drawn, scale.shares(self.scores), _crowding(len(self.points))
+        widths = shrink * MIN_WIDTH + shrink**0.5 * (MAX_WIDTH - MIN_WIDTH) * shares
+        lines = edge_lines(drawn.edges, self.points)
+        marked, grey = np.flatnonzero(drawn.marked), np.flatnonzero(~drawn.coloured)
+        order = np.argsort(np.abs(drawn.scores), kind="stable")
+        order = order[drawn.coloured[order]]
+        plain = min(MIN_WIDTH, widths.min(initial=MIN_WIDTH))
+        # Weak edges are faint in large graphs: many of them must not be a blot.
+        colours: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm, "array": drawn.scores[order]}
+        colours["alpha"] = np.minimum(1.0, shrink + 2 * shares[order]) if shrink < 1 else None
+        draw_ground_truth(ax, [lines[edge] for edge in marked], widths[marked], shrink)
+        add_lines(ax, lines, plain, colors=NEUTRAL, alpha=shrink, zorder=1.5)
+        add_lines(ax, [lines[edge] for edge in order], widths[order], zorder=2, **colours)
+        if self.directed:
+            heads = [lines[edge] for edge in grey]
+            _draw_heads(ax, heads, plain, shrink, facecolors=NEUTRAL, alpha=shrink, zorder=1.5)
+            _draw_heads(ax, [lines[edge] for edge in order], widths[order], shrink, zorder=2.5, **colours)
+        _draw_nodes(ax, self, shares * drawn.coloured)
+        ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
+        ax.margins(0.04)
 
 
 def _node_faces(colours: Any, count: int) -> NDArray[Any]:
@@ -204,56 +224,6 @@ def _crowding(count: int) -> float:
     return float(min(1.0, np.sqrt(MANY_NODES / max(count, 1))))
 
 
-class GraphPicture(NamedTuple):
-    """A graph as it is drawn, without its colours."""
-
-    nodes: DrawnNodes
-    drawn: DrawnEdges
-    directed: bool
-    alpha: float = 1.0
-
-    @property
-    def scores(self) -> NDArray[Any]:
-        """All numbers that are coloured."""
-        return self.drawn.scores
-
-    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
-        """Draw the graph as nodes and lines, edges below nodes."""
-        shrink = _crowding(len(self.nodes.positions))
-        widths = shrink * MIN_WIDTH + shrink**0.5 * (MAX_WIDTH - MIN_WIDTH) * scale.shares(self.scores)
-        lines = edge_lines(self.drawn.edges, self.nodes.positions)
-        marked = np.flatnonzero(self.drawn.marked)
-        draw_ground_truth(ax, [lines[edge] for edge in marked], widths[marked], shrink)
-        _draw_edges(ax, self, lines, widths, scale)
-        _draw_nodes(ax, self.nodes, self.drawn.edges, scale.shares(self.scores) * self.drawn.coloured)
-        ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
-        ax.margins(0.04)
-
-
-def _draw_edges(
-    ax: Axes, picture: GraphPicture, lines: list[NDArray[Any]], widths: NDArray[Any], scale: ColourScale
-) -> None:
-    """Draw, from below: the plain graph in grey, the coloured edges, the strongest last."""
-    drawn = picture.drawn
-    order = np.argsort(np.abs(drawn.scores), kind="stable")
-    order = order[drawn.coloured[order]]
-    plain = min(MIN_WIDTH, widths.min(initial=MIN_WIDTH))
-    faint = _crowding(len(picture.nodes.positions))  # how opaque weak edges are: many of them must not be a blot
-    opacity = np.minimum(1.0, faint + 2 * scale.shares(drawn.scores[order]))
-    colours: dict[str, Any] = {
-        "cmap": scale.cmap,
-        "norm": scale.norm,
-        "array": drawn.scores[order],
-        "alpha": opacity if faint < 1 else None,
-    }
-    add_lines(ax, lines, plain, colors=NEUTRAL, alpha=faint, zorder=1.5)
-    add_lines(ax, [lines[edge] for edge in order], widths[order], zorder=2, **colours)
-    if picture.directed:
-        grey = np.flatnonzero(~drawn.coloured)
-        _draw_heads(ax, [lines[index] for index in grey], plain, faint, facecolors=NEUTRAL, alpha=faint, zorder=1.5)
-        _draw_heads(ax, [lines[index] for index in order], widths[order], faint, zorder=2.5, **colours)
-
-
 def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, shrink: float, **options: Any) -> None:
     """Draw arrowheads on lines; their angles are right as the aspect is 1."""
     from matplotlib.collections import PathCollection
@@ -273,25 +243,32 @@ def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, shrink: float,
     ax.add_collection(heads)
 
 
-def _draw_nodes(ax: Axes, nodes: DrawnNodes, edges: NDArray[Any], strengths: NDArray[Any]) -> None:
+def _draw_nodes(ax: Axes, picture: GraphPicture, strengths: NDArray[Any]) -> None:
     """Draw the nodes with their labels: on them or, with a white rim, on the side away from their strong edges."""
     from matplotlib.patheffects import withStroke
 
-    x, y = nodes.positions.T
-    shrink = _crowding(len(x))
-    ax.scatter(x, y, s=nodes.sizes, facecolors=nodes.faces, edgecolors=INK, linewidths=shrink, zorder=3)
-    pushes = (nodes.positions[edges[:, 0]] - nodes.positions[edges[:, 1]]) * (WEAK_PUSH + strengths[:, None])
-    free_side = np.zeros_like(nodes.positions)
+    points, labels, edges = picture.points, picture.labels, picture.drawn.edges
+    shrink, has_label = _crowding(len(points)), np.array([bool(label) for label in labels], dtype=bool)
+    inside = len(points) <= MANY_NODES and max(map(len, labels), default=0) <= MAX_INSIDE
+    circles = has_label & inside
+    faces = picture.faces
+    if faces is None:  # nodes without a label are grey beside others that have one
+        dots = np.where(has_label | ~has_label.any(), INK, CONTEXT)
+        faces = _node_faces(np.where(circles, "white", dots).tolist(), len(points))
+    sizes = np.where(circles, LABELLED_NODE_SIZE, NODE_SIZE) * shrink**2
+    ax.scatter(*points.T, s=sizes, facecolors=faces, edgecolors=INK, linewidths=shrink, zorder=3)  # type: ignore[misc]
+    pushes = (points[edges[:, 0]] - points[edges[:, 1]]) * (WEAK_PUSH + strengths[:, None])
+    free_side = np.zeros_like(points)
     np.add.at(free_side, edges, np.stack([pushes, -pushes], axis=1))
-    for node in np.flatnonzero([bool(label) for label in nodes.labels]):
-        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "zorder": 4}
+    for node in np.flatnonzero(has_label):
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": INK}
         offset = np.zeros(2)
-        if nodes.labels_inside:
-            is_bright = nodes.faces[node, :3] @ [0.299, 0.587, 0.114] > 0.5
+        if inside:
+            is_bright = faces[node, :3] @ [0.299, 0.587, 0.114] > 0.5
             style["color"] = INK if is_bright else "white"
         else:
             offset = free_side[node] / (np.linalg.norm(free_side[node]) or 1.0) * LABEL_DISTANCE
-            style |= {"color": INK, "fontsize": FONT_SIZE * max(shrink, 0.75)}
             style |= {"ha": "left" if offset[0] >= 0 else "right", "va": "bottom" if offset[1] >= 0 else "top"}
+            style |= {"fontsize": FONT_SIZE * max(shrink, 0.75)}
             style["path_effects"] = [withStroke(linewidth=2, foreground="white")]
-        ax.annotate(nodes.labels[node], (x[node], y[node]), (offset[0], offset[1]), textcoords="offset points", **style)
+        ax.annotate(labels[node], points[node], (*offset,), textcoords="offset points", zorder=4, **style)
