@@ -154,7 +154,6 @@ def test_harmless_uses_of_edges_are_not_refused(name: str) -> None:
 
 
 HIDDEN: dict[str, tuple[Callable[[Model, Tensor, Tensor], Tensor], str]] = {
-    "no_grad": (lambda m, x, e: torch.no_grad()(hidden)(m, x, e), "torch.no_grad"),
     "item": (lambda m, x, e: x * hidden(m, x, e).sum().item(), r"'item' in the model \(Model\)"),
     "tolist": (
         lambda m, x, e: torch.tensor(hidden(m, x, e).tolist(), dtype=x.dtype) + hidden(m, x, e),

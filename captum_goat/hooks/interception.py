@@ -276,15 +276,13 @@ def _check(modules: dict[str, Module]) -> None:
             )
 
 
-def check_context(device: str, *, differentiable: bool = False) -> None:
+def check_context(device: str) -> None:
     """Raise UnsupportedModelError if the model, which is running, uses a context in which it cannot be explained."""
-    reason = None
     if torch.is_autocast_enabled(device):
-        reason = "torch.autocast, whose rounding hides the shares"
-    if reason is None and differentiable and not torch.is_grad_enabled():
-        reason = "torch.no_grad, so that no gradients can be taken"
-    if reason is not None:
-        raise UnsupportedModelError(f"The model's forward uses {reason}. Switch that off while you explain the model.")
+        raise UnsupportedModelError(
+            "The model's forward uses torch.autocast, whose rounding hides the shares. Switch that off while you "
+            "explain the model."
+        )
 
 
 def _hook_layer(
@@ -385,12 +383,15 @@ class _RuleMode(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.on_call, self.steps, self.on_sum, self.summing = on_call, steps, on_sum, summing
+        self.differentiable = on_call is not None and torch.is_grad_enabled()
         self.passing = 0  # above 0 functions are left alone: in modules that have a rule, and in callbacks
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self.passing or func in _QUESTIONS:
             return func(*args, **kwargs)
+        if self.differentiable and not torch.is_grad_enabled():  # the model switched gradients off; shares need them
+            torch._C._set_grad_enabled(True)
         if self.steps is None:
             return self._result(func, args, kwargs)
         self.steps.note(func, args, kwargs)

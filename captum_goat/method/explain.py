@@ -217,7 +217,11 @@ class GraphExplanation:
         subject = self._subject
         features = tuple(torch.zeros_like(feature) for feature in subject.features)
         base = record(subject._replace(mask=torch.zeros_like(subject.mask), features=features))
-        fields = find_fields(replace(base, subject=subject), repeated=self._repeated)[-1]
+        reach = find_fields(replace(base, subject=subject), repeated=self._repeated)
+        fields = reach[-1]
+        for number, target in enumerate(self.targets):  # edges may reach an output without edges alone
+            others = find_owners(replace(base, subject=subject), target, reach, self._copies)
+            self._owners[number] = self._owners[number].where(self._owners[number] >= 0, others)
         if features:
             weights = fields.row_weights(base.gate_blocks)
             base = base.with_variable(lambda gates: gates.variable & (weights[gates.rows.ids] > 0))

@@ -174,11 +174,9 @@ class ActivationPattern:
         gate: OnGate | None = None,
     ) -> Tensor:
         """Run the model."""
-        subject, differentiable = self.subject, torch.is_grad_enabled()
+        subject = self.subject
         calls = ReplayedCalls(self.calls, self.left_out, keep, gate)
-        hooks, check_masks = self.sites.replayed(
-            masks, lambda: check_context(subject.mask.device.type, differentiable=differentiable)
-        )
+        hooks, check_masks = self.sites.replayed(masks, lambda: check_context(subject.mask.device.type))
 
         def run() -> Tensor:
             # A model may change its inputs in place, which torch forbids for leaf tensors, so it gets copies.

@@ -242,6 +242,19 @@ class GivenMatrix(nn.Module):
         return self.second(adj @ self.first(adj @ x).relu())
 
 
+class WithoutGradients(nn.Module):
+    """A forward that switches gradients off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = GINConv(mlp(C, C)), GINConv(mlp(C, C)), nn.Linear(C, CLASSES)
+
+    @torch.no_grad()
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = self.second(self.first(self.head.weight.sum() * x, edge_index).relu(), edge_index)
+        return self.head(global_add_pool(x.relu(), batch))
+
+
 class Scripted(nn.Module):
     """A part in TorchScript."""
 
@@ -281,6 +294,7 @@ CASES = [
     Wild(OwnPropagate, **_NODES, refused="by hand .*_OwnPropagate"),
     Wild(NearestNeighbors, **_POSITIONS, refused="edges"),
     Wild(OnlyNearest, **_NODES, refused="edges"),
+    Wild(WithoutGradients, deletes=True),
     Wild(lambda: Checkpointed(True), deletes=True),
     Wild(lambda: Checkpointed(False), deletes=True),
     Wild(UpdatedEdges, lambda g: (g.x, g.edge_index, g.edge_attr, g.batch)),
