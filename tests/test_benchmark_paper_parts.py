@@ -214,7 +214,9 @@ def test_matrix_has_criteria_with_figures_only(tmp_path: Path) -> None:
     assert plain[2:] == ["| **`goat`** | - |", "| `occlusion` | 1 / 0 / 1 |"]
     rows.append(row_of("occlusion", 0.2, metric="ground_truth_auc", nodes="", selection=""))
     rows.append(row_of("goat", 1e-6, metric="largest_completeness_error", nodes="", selection=""))
-    (tmp_path / "white_box.csv").write_text("case,explainer,auc\na,goat,1.0\nb,goat,0.5\na,occlusion,0.25\n")
+    (tmp_path / "white_box.csv").write_text(
+        "case,explainer,auc\na,goat,1.0\nb,goat,0.5\nb,goat,0.5\na,occlusion,0.25\n"
+    )
     (tmp_path / "in_distribution_ba_2motifs_gin.csv").write_text(
         "explainer,seed,metric,share,value\ngoat,0,edge_rank,,0.25\ngoat,1,edge_rank,,0.5\ngoat,0,ginx,0.1,9\n"
     )

@@ -72,13 +72,13 @@ def _completeness(results: Results, names: Iterable[str]) -> dict[str, str]:
 
 
 def _white_box(folder: Path) -> dict[str, str]:
-    """Return the mean AUCs over rules and architectures."""
+    """Return the mean AUCs over rules, of each the mean over architectures."""
     if not (folder / "white_box.csv").is_file():
         return {}
-    values: dict[str, list[float]] = {}
+    values: dict[str, dict[str, list[float]]] = {}
     for row in _read(folder / "white_box.csv"):
-        values.setdefault(row["explainer"], []).append(float(row["auc"]))
-    return {name: f"{fmean(aucs):.2f}" for name, aucs in values.items()}
+        values.setdefault(row["explainer"], {}).setdefault(row["case"], []).append(float(row["auc"]))
+    return {name: f"{fmean(map(fmean, by_rule.values())):.2f}" for name, by_rule in values.items()}
 
 
 def _sanity(path: Path) -> dict[str, str]:
