@@ -10,7 +10,7 @@ from torch.nn import Module
 from torch_geometric.explain.algorithm.captum import CaptumHeteroModel, CaptumModel
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.hooks.model_state import modules_of
+from captum_goat.hooks.model_state import modules_of, path_of
 from captum_goat.inputs.attributed_inputs import Metadata
 from captum_goat.inputs.graph_inputs import Selector
 from captum_goat.inputs.request import Request
@@ -80,12 +80,11 @@ class ExplainedModel(NamedTuple):
 
     def check_evaluating(self) -> None:
         """Raise ValueError if the model is in training mode."""
-        for name, module in modules_of(self.model).items():
+        for module in modules_of(self.model):
             if module.training:
-                where = f"its module '{name}' is" if name else "it is"
                 raise ValueError(
                     f"Expected a model in evaluation mode, because the gates of one in training mode are random (but "
-                    f"{where} in training mode). Call model.eval() first."
+                    f"{path_of(self.model, module)} is in training mode). Call model.eval() first."
                 )
 
 

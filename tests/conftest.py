@@ -122,9 +122,9 @@ def batch_of_graphs() -> tuple[Tensor, Tensor, Tensor]:
     return x, torch.cat(edges, dim=1), batch
 
 
-def record_edges(model: nn.Module, x: Tensor, edge_index: Tensor, mask: Tensor) -> ActivationPattern:
+def record_edges(model: nn.Module, x: Tensor, edge_index: Tensor, mask: Tensor, *others: Tensor) -> ActivationPattern:
     """Record a model with its edges as variables."""
-    return record(Subject(model, lambda _: model(x, edge_index), (), (edge_index,), mask))
+    return record(Subject(model, lambda _: model(x, edge_index, *others), (), (edge_index,), mask))
 
 
 def fields_of_edges(pattern: ActivationPattern, *, repeated: bool = False) -> ReceptiveFields:

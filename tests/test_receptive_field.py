@@ -26,7 +26,8 @@ from torch_geometric.utils import softmax, to_dense_batch
 
 from captum_goat import GOAtAttribution
 from captum_goat.adjacency.mask_entry import masked_output
-from captum_goat.fields.receptive_field import Elements, ReceptiveFields
+from captum_goat.fields.owners import find_owners
+from captum_goat.fields.receptive_field import ReceptiveFields
 from captum_goat.fields.small_fields import SmallFields
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.method.replay import ActivationPattern
@@ -317,11 +318,9 @@ def test_owners_of_rows_that_share_edges_are_refused() -> None:
     graph.blocks.append(Block(0, 2, none, none, frozenset(), torch.tensor([0, 1]), crosses=True))
     graph.blocks.append(Block(2, 2, torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), frozenset({0})))
     graph.num_rows = 4
-    fields = ReceptiveFields(graph, Elements(2, torch.ones(2, dtype=torch.long)), wanted={0, 1})
-    assert torch.equal(fields.owners(torch.tensor([0, 1]), {0}), torch.tensor([0, 1]))
-    assert fields.owners(torch.tensor([2, 3]), {1}) is None
-    assert torch.equal(fields.owners(torch.tensor([-1, 3]), {1}), torch.tensor([-1, 1]))
-    assert fields.owners(torch.tensor([3, 3]), {1}) is None
+    for rows, expected in (([0, 1], [0, 1]), ([2, 3], None), ([-1, 3], [-1, 1]), ([3, 3], None)):
+        owners = find_owners(graph, torch.tensor(rows), 2)
+        assert (owners.elements.tolist() if owners else None) == expected
 
 
 @pytest.mark.parametrize("kind", ["gcn", "mean", "gin"])
@@ -339,7 +338,25 @@ def test_the_matrix_of_a_small_graph_has_the_fields_that_sets_have(kind: str, po
         torch.testing.assert_close(matrix.spread(shares, blocks, given), sets.spread(shares, blocks, given))
     here = shares > 0
     assert torch.equal(matrix.row_weights(blocks)[:-1].long()[here], sets.row_weights(blocks)[here])
-    for ids in (pattern.rows.ids.reshape(-1)[:1], pattern.rows.ids.reshape(-1), torch.tensor([-1])):
-        found, expected = matrix.owners(ids, blocks), sets.owners(ids, blocks)
-        assert (found is None) == (expected is None)
-        assert found is None or torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "mean", "gin"])
+def test_the_matrix_of_many_graphs_has_the_fields_that_sets_have(kind: str) -> None:
+    """Of graphs of other sizes, one of them without edges, in any order, and with isolated nodes."""
+    model, batch = make_gnn(kind, pool="mean"), torch.tensor([0] * 6 + [1] * 3 + [2] * 2 + [3] * 5)
+    parts = [random_edges(5, 12, seed=1), random_edges(3, 4, seed=2) + 6, random_edges(5, 9, seed=3) + 11]
+    edge_index = torch.cat(parts, dim=1)[:, torch.randperm(25, generator=torch.Generator().manual_seed(0))]
+    x = torch.randn(16, 4, dtype=torch.float64)
+    pattern = record_edges(model, x, edge_index, torch.ones(25, dtype=torch.float64), batch)
+    owners = find_owners(pattern.graph, pattern.rows.ids.reshape(-1), 25)
+    assert torch.equal(owners.elements, batch[edge_index[0]])
+    sets, matrix = fields_of_edges(pattern), SmallFields(pattern.graph, torch.ones(25, dtype=torch.long), owners)
+    shares = torch.zeros(pattern.graph.num_rows, dtype=torch.float64)
+    for block in (pattern.graph.blocks[number] for number in pattern.gate_blocks):
+        shares[block.offset : block.offset + block.size] = torch.randn(block.size, dtype=torch.float64)
+    for given in (None, torch.rand(25, dtype=torch.float64)):
+        found, expected = (fields.spread(shares, pattern.gate_blocks, given) for fields in (matrix, sets))
+        torch.testing.assert_close(found, expected)
+    here = shares != 0
+    found, expected = (fields.row_weights(pattern.gate_blocks)[: len(here)][here] for fields in (matrix, sets))
+    assert torch.equal(found.long(), expected)

@@ -17,8 +17,7 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat.adjacency.deletion import check_same, nearly_equal, running_without_edges, with_edges
 from captum_goat.adjacency.presence import SUMMING, EdgeSums, Gathering, Presence, entered
-from captum_goat.hooks.interception import OnCall, intercepted, unchanged
-from captum_goat.hooks.model_state import modules_of
+from captum_goat.hooks.interception import OnCall, check_context, intercepted, unchanged
 from captum_goat.inputs.copied_edges import CopiedEdges
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.rules.frozen_calls import changed_steps
@@ -30,7 +29,6 @@ from captum_goat.tracking.program import (
     ProgramRecorder,
     ProgramRun,
     ProgramStore,
-    at_once,
 )
 from captum_goat.tracking.sparse import ends_of, num_edges
 
@@ -135,11 +133,9 @@ class AtMessages:
         edge_sets: The user's edges, the very tensors that the model will receive.
         mask: The mask, ``[E]``.
         watcher: What watches the pass.
-        factor: Returns what messages are multiplied by; ``None`` for the mask's own numbers.
-        apart: Calls a function that only looks at edges and rows where other tensors are replicas.
     """
 
-    can_batch = True  # whether replays can run as replicas under torch.vmap
+    can_batch = True  # whether replays are polynomials, whose points can run as replicas
 
     def __init__(
         self,
@@ -147,34 +143,34 @@ class AtMessages:
         edge_sets: Sequence[Tensor],
         mask: Tensor,
         watcher: Watcher,
-        factor: Callable[[Messages], Tensor] | None = None,
-        apart: Callable[[Callable[[], Any]], Any] = at_once,
     ) -> None:
         self.over_edges = False  # whether the presence of edges entered the last sum
-        self._factor = factor
-        self._apart = apart
         self._tracker, self._mask, self._watcher = tracker, mask, watcher
         self._edges = EdgeTracker(tracker, edge_sets)
         self._sites: list[Messages | Presence] = []
+        self._factors: dict[Any, tuple[Tensor, Tensor]] = {}  # by the id() of edges, which are kept alive
 
     def hooks(self) -> dict[str, Any]:
         """Return what :func:`intercepted` has to call."""
         around = self._tracker.around_propagate
-        return {"on_message": self.on_message, "on_layer": self._edges.enter, "around_propagate": around}
+        return {"on_message": self.on_message, "on_layer": self._edges.on_layer, "around_propagate": around}
 
     def on_message(self, layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
         """Let the mask enter messages."""
         self._watcher.before_masking(messages)
-        call = self._apart(lambda: self._edges.follow(layer, edge_index, messages))
+        call = self._edges.follow(layer, edge_index, messages)
         masked = self._masked(messages, call)
         with self._tracker.paused():
             nodes = ends_of(edge_index)[1 if layer.flow == "source_to_target" else 0]
-        self._apart(lambda: self._watcher.after_masking(masked, messages, call, nodes))
+        self._watcher.after_masking(masked, messages, call, nodes)
         return masked
 
     def _masked(self, messages: Tensor, call: Messages) -> Tensor:
         self._sites.append(call)
-        return messages * (call.factor(self._mask) if self._factor is None else self._factor(call))
+        kind = id(call.edges), call.dtype, len(call.shape), call.shape.index(-1)
+        if kind not in self._factors:
+            self._factors[kind] = call.edges, call.factor(self._mask)
+        return messages * self._factors[kind][1]
 
     def sites(self) -> MessageSites:
         """Return where the mask entered; raise UnsupportedModelError if no message passing was seen."""
@@ -286,6 +282,58 @@ Entry = type[AtMessages]
 ENTRIES: dict[str, Entry] = {"message": AtMessages, "adjacency": AtAdjacency}
 
 
+class RowWatcher:
+    """Sets the rows of masked messages: the edges that they cross."""
+
+    integrates = True
+
+    def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor], offsets: Sequence[int] | None) -> None:
+        self._tracker = tracker
+        self._views: dict[Any, tuple[Tensor, Tensor]] = {}  # by the id() of edges, which are kept alive
+        self._offsets = self._targets = None
+        if offsets is not None:
+            device, sizes = edge_sets[0].device, [edges.size(1) for edges in edge_sets]
+            starts = torch.tensor(offsets, device=device)
+            self._offsets = starts.repeat_interleave(torch.tensor(sizes, device=device))
+            self._targets = torch.cat([edges[1] for edges in edge_sets])
+
+    def before_masking(self, messages: Tensor) -> None:
+        """Raise UnsupportedModelError if the model uses a context in which it cannot be explained."""
+        check_context(messages.device.type)
+
+    def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
+        """Set the rows."""
+        tracker = self._tracker
+        with tracker.paused():
+            # A copy, because a view would keep the user's edge_index alive.
+            nodes = nodes + self._shift(call.edges, nodes)
+            kind = id(call.edges), len(call.shape), call.shape.index(-1)
+            if kind not in self._views:
+                self._views[kind] = call.edges, call.edges.view(call.shape)
+            edges, nodes = self._views[kind][1], nodes.view(call.shape)
+            tracker.set(masked, tracker.graph.cross(tracker.rows(messages), edges, nodes))
+
+    def _shift(self, edges: Tensor, nodes: Tensor) -> int:
+        """Return what to add to the numbers of nodes of one type to get their rows among the features of all types."""
+        if self._offsets is None or self._targets is None:
+            return 0
+        known = edges >= 0
+        offsets, targets, given = self._offsets[edges[known]], self._targets[edges[known]], nodes[known]
+        shift = int(offsets[0]) if offsets.numel() else 0
+        if torch.equal(given, targets + offsets):  # the layer counts the nodes of all types
+            shift = 0
+        elif not torch.equal(given, targets) or (offsets != shift).any():
+            raise UnsupportedModelError(
+                f"{self._tracker.place()} numbers the nodes of all types in a way of its own, so it is not known which "
+                f"features belong to a gate. Use mask_type 'edge' and 'node' one after the other."
+            )
+        self._tracker.graph.first_node = shift
+        return shift
+
+    def after_presence(self, factor: Tensor, edges: Tensor) -> None:
+        """Do nothing: messages have rows, the factors by which edges count in degrees have none."""
+
+
 class _Unwatched:
     """Watches nothing: which layers pass messages was seen when the model was followed."""
 
@@ -318,11 +366,12 @@ def masked_output(
         return _followed_output(graph, mask, entry, count, on_call=on_call)
     key = graph.kinds, mask.dtype
     for program in programs.of(key):
-        tracker = GivenRows({})
+        tracker = GivenRows()
         run = ProgramRun(program, graph.tensors, tracker)
-        masks = entry(tracker, graph.edge_sets, mask, _Unwatched(), apart=_without_functions)
+        masks = entry(tracker, graph.edge_sets, mask, _Unwatched())
         try:
             output = tensor_output(intercepted(graph, graph.model, steps=run, **masks.hooks()))
+            run.end(output)
             run.check_done()
         except (OtherProgramError, UnsupportedModelError) as error:  # what is the model's fault comes again
             _logger.debug("A program of %s did not fit: %r", type(graph.model).__name__, error)
@@ -330,12 +379,6 @@ def masked_output(
         programs.hit()
         return output
     return _followed_output(graph, mask, entry, count, lambda program: programs.add(key, program))
-
-
-def _without_functions(action: Callable[[], Any]) -> Any:
-    """Call a function that function modes need not see."""
-    with torch._C.DisableTorchFunction():
-        return action()
 
 
 def _followed_output(
@@ -347,7 +390,7 @@ def _followed_output(
     on_call: OnCall | None = None,
 ) -> Tensor:
     """Call a model with a mask, and follow the edges operation by operation."""
-    tracker = RowTracker({module: name for name, module in modules_of(graph.model).items()})
+    tracker = RowTracker(graph.model)
     copies = CopiedEdges(tracker, graph.edge_sets, count)
     masks = entry(tracker, graph.edge_sets, mask, copies)
     steps = None if on_program is None else ProgramRecorder(graph.tensors, tracker)
@@ -357,5 +400,6 @@ def _followed_output(
     masks.sites()
     copies.check(output)
     if steps is not None and on_program is not None:
+        steps.end(output)
         on_program(steps.program())
     return output

@@ -87,22 +87,6 @@ class ReceptiveFields:
         of_sets = weights.new_zeros(len(self._sets) + 1).index_add_(0, of_set, weights[entries % self._count])
         return of_sets[fields]  # the last entry, 0, for rows without a field
 
-    def owners(self, rows: Tensor, sources: Iterable[int]) -> Tensor | None:
-        """Return the position in ``rows`` of the one row whose field has each element (-1: none).
-
-        Returns ``None`` if some element is in the fields of several of the rows.
-        """
-        fields = self._fields_of(sources)[rows].where(rows >= 0, NO_SET)
-        kept = torch.nonzero(fields >= 0).view(-1)
-        of_row, entries = self._sets.entries_of(fields[kept])
-        pairs = torch.unique(kept[of_row] * self._count + entries % self._count)
-        position, element = pairs // self._count, pairs % self._count
-        owner = torch.full((self._count,), -1, device=rows.device)
-        owner[element] = position
-        if (owner[element] != position).any() or torch.unique(rows[rows >= 0]).numel() != int((rows >= 0).sum()):
-            return None
-        return owner[self._group_of]
-
     def _fields_of(self, sources: Iterable[int]) -> Tensor:
         """Return the set that is the field of each row of some blocks, by row id (-1: none, or another block)."""
         key = frozenset(sources)

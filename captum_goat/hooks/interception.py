@@ -15,6 +15,7 @@ from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode
@@ -24,7 +25,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.models.rev_gnn import InvertibleModule
 
 from captum_goat.hooks.global_state import DispatchFlags, ThreadState, close_interrupted
-from captum_goat.hooks.model_state import ModelState, modules_of
+from captum_goat.hooks.model_state import ModelState, modules_of, path_of
 from captum_goat.rules.attention import SOFTMAX, SOFTMAX_STEPS, softmax_step, stepped_into
 from captum_goat.rules.operations import input_of, is_inplace
 from captum_goat.rules.registry import Rule, find
@@ -45,9 +46,11 @@ _CheckpointFunction, _checkpoint_generator = checkpoints.CheckpointFunction, var
 _functorch: Any = torch._C._functorch
 
 # Functions that return properties of a tensor, not its values. Models call them more often than others.
+_METHODS = "dim size numel nelement stride is_floating_point is_complex is_contiguous element_size"
+_PROPERTIES = "shape dtype device layout ndim _version requires_grad is_cuda is_sparse is_quantized is_leaf itemsize"
 _QUESTIONS: frozenset[Any] = frozenset(
-    [getattr(Tensor, name) for name in ("dim", "size", "numel", "stride", "is_floating_point", "is_complex")]
-    + [getattr(Tensor, name).__get__ for name in ("shape", "dtype", "device", "layout", "ndim", "_version")]
+    [getattr(Tensor, name) for name in _METHODS.split()]
+    + [getattr(Tensor, name).__get__ for name in _PROPERTIES.split()]
 )
 
 _lock = threading.RLock()  # one thread at a time puts hooks on models
@@ -87,13 +90,14 @@ def intercepted(
     watches = any(callback is not None for callback in (on_call, on_sum, steps))
 
     def run_changed(changes: Changes) -> Result:
-        for name, module in modules.items():
+        for module in modules:
             if isinstance(module, MessagePassing):
-                _hook_layer(changes, name, module, mode, on_message, on_layer, around_propagate)
-        _make_plain(changes, modules)
+                _hook_layer(changes, model, module, mode, on_message, on_layer, around_propagate)
+        _make_plain(changes, model, modules)
         if on_call is not None:
-            for module in modules.values():
-                if (rule := find(type(module))) is not None:
+            for module in modules:
+                rule = find(type(module))
+                if rule is not None and (type(module) is not nn.ReLU or rule is not find(F.relu)):  # the mode sees it
                     _hook_module(changes, module, rule, mode, on_call)
         # The modes are not left here: `Changes.undo` pops them, also after an interrupt.
         if watches:
@@ -103,8 +107,8 @@ def intercepted(
         return run()
 
     with _lock:  # or the state of the model might be saved while another thread runs it
-        _check(modules)
-        return changed(list(modules.values()), run_changed)
+        _check(model, modules)
+        return changed(modules, run_changed)
 
 
 def changed(modules: list[Module], run: Callable[[Changes], Result]) -> Result:
@@ -137,11 +141,11 @@ def unchanged(model: Module, run: Callable[[], Result]) -> Result:
     """Run a function that calls a model, and restore the model's state."""
 
     def run_plainly(changes: Changes) -> Result:
-        _make_plain(changes, modules)
+        _make_plain(changes, model, modules)
         return run()
 
     modules = modules_of(model)
-    return changed(list(modules.values()), run_plainly)
+    return changed(modules, run_plainly)
 
 
 class Changes:
@@ -209,29 +213,31 @@ def _remove_leftovers() -> None:
         _unfinished.remove(changes)
 
 
-def _make_plain(changes: Changes, modules: dict[str, Module]) -> None:
+def _make_plain(changes: Changes, model: Module, modules: list[Module]) -> None:
     """Let a model do everything in one pass: without caches, checkpoints and layers that compute their inputs again."""
     changes.set(checkpoints, "CheckpointFunction", _NoCheckpoint)
     changes.set(checkpoints, _CHECKPOINT, _no_checkpoint)
-    for name, module in modules.items():
+    for module in modules:
         if isinstance(module, InvertibleModule):
             changes.set(module, "disable", True)
         if not isinstance(module, MessagePassing):
             continue
-        caches = [key for key in vars(module) if key == "cached" or key.startswith("_cached")]
+        caches = [key for key in vars(module) if key == "cached" or key[:7] == "_cached"]
         if any(vars(module)[key] not in (None, False) for key in caches):
-            _logger.info("'%s' (%s) keeps edges for the next call; it runs without.", name, type(module).__name__)
+            _logger.info(
+                "%s (%s) keeps edges for the next call; it runs without.", path_of(model, module), type(module).__name__
+            )
             for key in caches:
                 changes.set(module, key, False if key == "cached" else None)
 
 
 def check_caches(model: Module, run: Callable[[], Any]) -> None:
     """Raise ValueError if a layer has cached another graph, so that the model returns the output for that one."""
-    layers = [(name, layer) for name, layer in modules_of(model).items() if isinstance(layer, MessagePassing)]
     filled = [
-        f"'{name}' ({type(layer).__name__})"
-        for name, layer in layers
-        if any(key.startswith("_cached") and value is not None for key, value in vars(layer).items())
+        f"{path_of(model, layer)} ({type(layer).__name__})"
+        for layer in modules_of(model)
+        if isinstance(layer, MessagePassing)
+        if any(key[:7] == "_cached" and value is not None for key, value in vars(layer).items())
     ]
     if not filled:
         return
@@ -261,17 +267,17 @@ def _no_checkpoint(*args: Any, **kwargs: Any) -> Iterator[None]:
         yield from _checkpoint_generator(*args, **kwargs)
 
 
-def _check(modules: dict[str, Module]) -> None:
+def _check(model: Module, modules: list[Module]) -> None:
     """Raise UnsupportedModelError if a module cannot be watched or has masks."""
-    for name, module in modules.items():
-        where = f"'{name}'" if name else "the model"
+    for module in modules:
         if isinstance(module, torch.jit.ScriptModule):
+            where = path_of(model, module)
             raise UnsupportedModelError(f"TorchScript hides the operations of {where}. Explain the original module.")
         if not isinstance(module, MessagePassing):
             continue
         if module.explain:
             raise UnsupportedModelError(
-                f"An explainer of torch_geometric has left its edge mask on {where}. Remove it with "
+                f"An explainer of torch_geometric has left its edge mask on {path_of(model, module)}. Remove it with "
                 f"torch_geometric.explain.algorithm.utils.clear_masks(model)."
             )
 
@@ -287,7 +293,7 @@ def check_context(device: str) -> None:
 
 def _hook_layer(
     changes: Changes,
-    name: str,
+    model: Module,
     layer: MessagePassing,
     mode: _RuleMode,
     on_message: OnMessage | None,
@@ -298,15 +304,12 @@ def _hook_layer(
     explained, steps = layer.explain is not False, mode.steps
 
     def enter(_: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        assert on_layer is not None
         arguments = (*args, *kwargs.values())
-        mode.passing += 1
-        try:
+        with torch._C.DisableTorchFunction():
             if steps is not None:
                 steps.enter(arguments)
-            on_layer(arguments)
-        finally:
-            mode.passing -= 1
+            if on_layer is not None:
+                on_layer(arguments)
 
     def begin(_: MessagePassing, inputs: tuple[Any, ...]) -> None:
         edge_indices.append(inputs[0])
@@ -317,19 +320,16 @@ def _hook_layer(
         assert on_message is not None
         if not isinstance(messages, Tensor):
             raise UnsupportedModelError(
-                f"Expected messages that are one tensor (got {type(messages).__name__} from '{name}'). Let `message` "
-                f"return one tensor, or set `explain=False` on the layer."
+                f"Expected messages that are one tensor (got {type(messages).__name__} from {path_of(model, layer)}). "
+                f"Let `message` return one tensor, or set `explain=False` on the layer."
             )
-        mode.passing += 1
-        try:
+        with torch._C.DisableTorchFunction():
             if steps is not None:
                 steps.note(layer, (messages, edge_indices[-1]), {})
             masked = on_message(layer, edge_indices[-1], messages)
             if steps is not None:
                 steps.made(masked)
             return masked
-        finally:
-            mode.passing -= 1
 
     def end(_: MessagePassing, inputs: tuple[Any, ...], out: Any) -> None:
         edge_indices.pop()
@@ -341,32 +341,31 @@ def _hook_layer(
         changes.hook(layer, "_message_forward_hooks", mask)
     changes.hook(layer, "_propagate_forward_hooks", end)
     changes.set(layer, "fuse", False)  # fused kernels have no messages to mask
-    if on_layer is not None and explained:
+    if explained and (on_layer is not None or (steps is not None and steps.watches_layers)):
         changes.hook(layer, "_forward_pre_hooks", enter, with_kwargs=True)
 
 
 def _hook_module(changes: Changes, module: Module, rule: Rule, mode: _RuleMode, on_call: OnCall) -> None:
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-    # A ReLU itself need not compute anything, if no other hook sees its result.
-    spared = type(module) is nn.ReLU and not (module._forward_hooks or module._forward_pre_hooks)
 
     def before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         calls.append((args, kwargs))
         mode.passing += 1
-        if mode.steps is not None and mode.passing == 1:
-            mode.steps.note(module, args, kwargs)
-        if spared:
-            return (input_of(args, kwargs).new_empty(0),), {}
-        if not is_inplace(module.forward, args, kwargs):
-            return None
-        # The module would overwrite the input that its gates need, so it gets a copy.
-        return (input_of(args, kwargs).detach().clone(), *args[1:]), {k: v for k, v in kwargs.items() if k != "input"}
+        with torch._C.DisableTorchFunction():
+            if mode.steps is not None and mode.passing == 1:
+                mode.steps.note(module, args, kwargs)
+            if not is_inplace(module.forward, args, kwargs):
+                return None
+            # The module would overwrite the input that its gates need, so it gets a copy.
+            copy = input_of(args, kwargs).detach().clone()
+            return (copy, *args[1:]), {name: value for name, value in kwargs.items() if name != "input"}
 
     def after(module: Module, _: tuple[Any, ...], out: Any) -> Any:
         args, kwargs = calls.pop()
-        result = on_call(rule, module.forward, args, kwargs)
-        if mode.steps is not None and mode.passing == 1:
-            mode.steps.made(result)
+        with torch._C.DisableTorchFunction():
+            result = on_call(rule, module.forward, args, kwargs)
+            if mode.steps is not None and mode.passing == 1:
+                mode.steps.made(result)
         mode.passing -= 1
         return result
 
@@ -384,6 +383,7 @@ class _RuleMode(TorchFunctionMode):
         super().__init__()
         self.on_call, self.steps, self.on_sum, self.summing = on_call, steps, on_sum, summing
         self.differentiable = on_call is not None and torch.is_grad_enabled()
+        self.replaces = on_call is not None or on_sum is not None
         self.passing = 0  # above 0 functions are left alone: in modules that have a rule, and in callbacks
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -392,6 +392,9 @@ class _RuleMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if self.differentiable and not torch.is_grad_enabled():  # the model switched gradients off; shares need them
             torch._C._set_grad_enabled(True)
+        if self.replaces and (inside := stepped_into(func)) is not None:
+            with self:
+                return inside(*args, **kwargs)
         if self.steps is None:
             return self._result(func, args, kwargs)
         self.steps.note(func, args, kwargs)
@@ -402,11 +405,8 @@ class _RuleMode(TorchFunctionMode):
         return iter(result) if func is Tensor.__iter__ else result
 
     def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if self.on_call is None and self.on_sum is None:
+        if not self.replaces:
             return func(*args, **kwargs)
-        if (inside := stepped_into(func)) is not None:
-            with self:
-                return inside(*args, **kwargs)
         if self.on_sum is not None and func in self.summing:
             return self.on_sum(func, args, kwargs)
         rule = find(func)

@@ -10,17 +10,22 @@ import torch
 from torch.nn import Module
 
 
-def modules_of(model: Module) -> dict[str, Module]:
-    """Return the modules of a model by their paths: a fast ``named_modules``."""
-    modules, seen, waiting = dict[str, Module](), set[int](), [("", model)]
+def modules_of(model: Module) -> list[Module]:
+    """Return the modules of a model: a fast ``modules()``."""
+    modules, seen, waiting = list[Module](), set[Module](), [model]
     while waiting:
-        path, module = waiting.pop()
-        if id(module) not in seen:
-            seen.add(id(module))
-            modules[path] = module
-            children = reversed(module._modules.items())
-            waiting += [(f"{path}.{name}" if path else name, child) for name, child in children if child is not None]
+        module = waiting.pop()
+        if module not in seen:
+            seen.add(module)
+            modules.append(module)
+            waiting += [child for child in reversed(module._modules.values()) if child is not None]
     return modules
+
+
+def path_of(model: Module, module: Module) -> str:
+    """Return the path of a module in a model, for messages."""
+    path = next((name for name, other in model.named_modules() if other is module), "")
+    return f"'{path}'" if path else "the model"
 
 
 class ModelState:

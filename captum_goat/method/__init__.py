@@ -37,45 +37,49 @@ inside (a function is called by the one above it that is indented less)::
     rules/registry.py                          Rule.rewrite_for
     rules/activations.py                       relu
     inputs/targets.py                      find_target
+    method/spread.py                       owners_of
     method/spread.py                       find_fields
-    method/spread.py                       find_owners
     method/explain.py                  GraphExplanation.attribute
     method/replay.py                     ActivationPattern.at_zero
     method/share.py                      contributions
     method/share.py                        quadrature
     method/replay.py                       ActivationPattern.replay
     method/replay.py                         ActivationPattern.run
-    rules/frozen_calls.py                      ReplayedCalls.on_call
-    rules/activations.py                         FrozenGates.forward
+    tracking/tape.py                           Tape.run
+    rules/frozen_calls.py                        ReplayedCalls.replay
+    rules/activations.py                           FrozenGates.forward
     method/spread.py                     Spreading.__call__
     fields/receptive_field.py              ReceptiveFields.spread
     method/spread.py                       sums
     inputs/request.py                  Request.joined
 
-A small graph needs no replay per point: all points run in one pass, side by side, and the pass without edges is one of
+The model itself runs once. Its calls that depend on the mask are kept on a *tape*, and replays make these calls again
+with other values. A model that looks at such values, to choose a branch for example, has no tape and runs again for
+every replay. A small graph needs no replay per point: all points run side by side, and the pass without edges is one of
 them::
 
     attribution.py                   GOAtAttribution.attribute
     method/explain.py                  GraphExplanation.attribute
-    method/share.py                      fits_replicas
     method/share.py                      share_in_replicas
-    hooks/replicas.py                      batched
-    method/replay.py                         ActivationPattern.run
-    method/share.py                        Replicas.share
+    method/share.py                        fits_replicas
+    tracking/tape.py                       Tape.run
+    tracking/replicated_calls.py             ReplicatedCalls.__call__
+    rules/replicas.py                        Replicas.gated
     method/spread.py                     Spreading.__call__
+    fields/small_fields.py                 SmallFields.spread
 
-And a model is followed once. What its calls do to rows is its *program*; on the next small graph the calls are compared
-with it, and only the graph's own index tensors go through the rules. Then the one pass of replicas records the pattern,
-too::
+And a model is followed once. What its calls do to rows is its *program*; on the next graph the calls are compared with
+it, and only the graph's own index tensors go through the rules. If a small graph comes again, up to its features, its
+rows are known as well::
 
     attribution.py                   GOAtAttribution.attribute
     method/explain.py                  GraphExplanation.record
-    method/record.py                     ReplicaRecorder.record
-    hooks/replicas.py                      batched
-    hooks/interception.py                    intercepted
-    tracking/program.py                        ProgramRun.note
-    tracking/program.py                        ProgramRun.made
-    method/share.py                        Replicas.share
+    method/record.py                     record_by_program
+    tracking/program.py                    LastGraph.find
+    hooks/interception.py                  intercepted
+    tracking/program.py                      ProgramRun.note
+    tracking/program.py                      ProgramRun.made
+    tracking/tape.py                           with_constants
     fields/small_fields.py               SmallFields.__init__
     method/explain.py                  GraphExplanation.attribute
     method/spread.py                     Spreading.__call__

@@ -14,25 +14,24 @@ from torch import Tensor
 
 from captum_goat.adjacency.mask_entry import ENTRIES, AtMessages, Entry
 from captum_goat.fields.layer_fields import spread_by_step
-from captum_goat.hooks.replicas import CANNOT_BATCH
+from captum_goat.fields.owners import Owners
+from captum_goat.fields.small_fields import SmallFields
 from captum_goat.inputs.edge_masks import copies_agree, fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.request import Request
 from captum_goat.inputs.targets import Choice, Target, find_target
-from captum_goat.method.record import KnownModel, ReplicaRecorder, record
+from captum_goat.method.record import KnownModel, record, record_by_program
 from captum_goat.method.replay import ActivationPattern, Subject
 from captum_goat.method.share import (
     EXACT_POINTS,
-    MOST_NUMBERS,
+    FAILURES,
     Contributions,
     Shares,
     contributions,
-    fits_replicas,
     is_exact,
-    replicas_of,
     share_in_replicas,
 )
-from captum_goat.method.spread import Attributions, Fields, SharedEdgesError, Spreading, find_fields, find_owners, sums
+from captum_goat.method.spread import Attributions, Fields, SharedEdgesError, Spreading, find_fields, owners_of, sums
 from captum_goat.rules.registry import version as rules_version
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.tracking.program import OtherProgramError, ProgramStore
@@ -86,7 +85,6 @@ class GraphExplanation:
         self._programs = programs if entry.can_batch and not features and finish is None else None
         self._fields: Fields
         self._owners: list[Tensor] = []
-        self._shares: Shares | None = None
         self._start: tuple[ActivationPattern, Fields] | None = None  # the pattern without edges, if it has its own rows
 
     def record(self) -> GraphExplanation:
@@ -95,18 +93,15 @@ class GraphExplanation:
         Raises:
             SharedEdgesError: If an edge reaches several of the explained outputs.
         """
-        if self._programs is None:
-            self.pattern = record(self._subject)
-        else:
-            self._record_or_follow(self._programs)
-        if self._shares is None:
-            self.targets = self._choose(self.output)
-        reach = self._find_fields(self._repeated)
-        self._fields = reach[-1]
+        self.pattern = self._record()
+        self.targets = self._choose(self.output)
+        rows: list[Owners | None] = []
         for number, target in enumerate(self.targets):
-            last = self.targets[number - 1].rows if number else None
-            same = last is not None and torch.equal(last, target.rows)
-            self._owners.append(self._owners[-1] if same else self._find_owners(target, reach, self._copies))
+            if number == 0 or not torch.equal(self.targets[number - 1].rows, target.rows):
+                owner, of_rows = self._find_owners(target)
+                rows.append(of_rows)
+            self._owners.append(owner)
+        self._fields = self._find_fields(rows[0] if len(rows) == 1 else None)
         if self._subject.features:
             self._freeze_constants()
         return self
@@ -130,19 +125,22 @@ class GraphExplanation:
         Raises:
             UnsupportedModelError: If the attributions do not add up.
         """
+        if self.pattern.tape is not None:
+            with suppress(UnsupportedModelError):  # a tape may lack what torch does not see: then the model runs again
+                return self._attribute()
+            self.pattern = replace(self.pattern, tape=None)
+        return self._attribute()
+
+    def _attribute(self) -> list[Attributions]:
         if not self.pattern.sites.is_polynomial or not is_exact(self.pattern.rows):
             return self._attribute_smoothly()
-        shares = self._shares
-        if shares is None and fits_replicas(self.pattern):
-            shares = share_in_replicas(self.pattern, self.targets)
-        if shares is None:
-            base = self._base()
-            own = contributions(self.pattern, self.targets)
-            calibrations = contributions(base, self.targets, inputs=False)
-            shares = Shares(self.output, base.output, self.targets, own, calibrations)
-        if not self.pattern.chooses:
-            self.pattern = replace(self.pattern, output=shares.output)
-        return self._spread(shares)
+        return self._spread(share_in_replicas(self.pattern, self.targets) or self._share())
+
+    def _share(self) -> Shares:
+        """Return the shares by one replay after the other."""
+        base = self._base()
+        own, calibrations = contributions(self.pattern, self.targets), contributions(base, self.targets, inputs=False)
+        return Shares(self.output, base.output, self.targets, own, calibrations)
 
     def attribute_steps(self) -> list[Tensor]:
         """Return the attributions for each target by message passing step, ``[steps, E]``.
@@ -192,6 +190,8 @@ class GraphExplanation:
 
     def _spread(self, shares: Shares, strictness: float = 0.5) -> list[Attributions]:
         """Give the gates' shares, minus their shares without edges, to edges and features."""
+        if not self.pattern.chooses:
+            self.pattern = replace(self.pattern, output=shares.output)
         spread = Spreading(self._graph, self.pattern, self._fields, self._proportional, self._start)
         parts = zip(self.targets, self._owners, shares.contributions, shares.calibrations, strict=True)
         return [spread(*part, shares.base, strictness) for part in parts]
@@ -217,10 +217,9 @@ class GraphExplanation:
         subject = self._subject
         features = tuple(torch.zeros_like(feature) for feature in subject.features)
         base = record(subject._replace(mask=torch.zeros_like(subject.mask), features=features))
-        reach = find_fields(replace(base, subject=subject), repeated=self._repeated)
-        fields = reach[-1]
+        fields = find_fields(replace(base, subject=subject), repeated=self._repeated)
         for number, target in enumerate(self.targets):  # edges may reach an output without edges alone
-            others = find_owners(replace(base, subject=subject), target, reach, self._copies)
+            others = owners_of(replace(base, subject=subject), target, self._copies)[0]
             self._owners[number] = self._owners[number].where(self._owners[number] >= 0, others)
         if features:
             weights = fields.row_weights(base.gate_blocks)
@@ -234,11 +233,15 @@ class GraphExplanation:
             raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {output.size(0)} rows).")
         return [find_target(output, target, copies) for target in self._choice(output)]
 
-    def _find_fields(self, repeated: bool) -> list[Fields]:
-        return find_fields(self.pattern, repeated=repeated)
+    def _find_fields(self, owners: Owners | None) -> Fields:
+        known = {} if self.pattern.known is None or owners is not None else self.pattern.known
+        fields: Fields = known.get(self._repeated) or find_fields(self.pattern, owners, repeated=self._repeated)
+        if isinstance(fields, SmallFields):  # which never change
+            known[self._repeated] = fields
+        return fields
 
-    def _find_owners(self, target: Target, fields: Sequence[Fields], copies: int | None) -> Tensor:
-        return find_owners(self.pattern, target, fields, copies)
+    def _find_owners(self, target: Target) -> tuple[Tensor, Owners | None]:
+        return owners_of(self.pattern, target, self._copies)
 
     def _freeze_constants(self) -> None:
         """Make gates constants if their field has no edge and no feature that is not zero."""
@@ -250,25 +253,25 @@ class GraphExplanation:
         """What graphs must have in common to follow the same program."""
         return rules_version(), self._graph.kinds, self._subject.mask.dtype
 
-    def _record_or_follow(self, programs: ProgramStore[KnownModel]) -> None:
-        """Record and share by a program of the model if one fits, else record the pattern and the model's program."""
-        known_models, num_edges = programs.of(self._key), self._subject.mask.numel()
-        if any(known.largest * num_edges * len(replicas_of(known.rows)) > MOST_NUMBERS for known in known_models):
-            self.pattern = record(self._subject)  # too large for replicas
-            return
-        for known in known_models:
+    def _record(self) -> ActivationPattern:
+        """Record the pattern by a program of the model if one fits, else the pattern and the model's program."""
+        if not self._subject.entry.can_batch:
+            return record(self._subject)
+        arguments = self._graph.tensors
+        if self._programs is None:
+            return record(self._subject, arguments)
+        for known in self._programs.of(self._key):
             try:
-                recorder = ReplicaRecorder(known, self._subject, self._graph.tensors)
-                self.pattern, self._shares = recorder.record(self._choose)
-            except (OtherProgramError, *CANNOT_BATCH) as error:  # an error of the model itself is raised again later
+                pattern = record_by_program(known, self._subject, arguments)
+            except (OtherProgramError, *FAILURES) as error:  # an error of the model itself is raised again below
                 _logger.debug("A program of %s did not fit: %r", type(self._subject.model).__name__, error)
                 continue
             _logger.debug("A program of %s was followed", type(self._subject.model).__name__)
-            programs.hit()
-            self.targets = self._shares.targets
-            return
-        self.pattern = record(self._subject, self._graph.tensors)
-        programs.add(self._key, KnownModel.of(self.pattern))
+            self._programs.hit()
+            return pattern
+        pattern = record(self._subject, arguments)
+        self._programs.add(self._key, KnownModel.of(pattern))
+        return pattern
 
 
 def recorded_explanations(

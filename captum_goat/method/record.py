@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -11,27 +12,18 @@ from torch import Tensor
 
 from captum_goat.adjacency.mask_entry import MessageSites
 from captum_goat.hooks.interception import check_context, intercepted
-from captum_goat.hooks.model_state import modules_of
-from captum_goat.hooks.replicas import as_replicas, batched, is_batched, outside_replicas
 from captum_goat.inputs.graph_inputs import tensor_output
-from captum_goat.inputs.targets import Target
 from captum_goat.method.replay import ActivationPattern, Subject
-from captum_goat.method.share import Contributions, Replicas, Shares
 from captum_goat.rules.activations import relu_as
 from captum_goat.rules.frozen_calls import FrozenCall
 from captum_goat.rules.operations import input_of, operation_name
 from captum_goat.rules.recorded_calls import Chosen, Factors, Kept, RecordedCall
 from captum_goat.rules.registry import Rewrite, Rule
-from captum_goat.tracking import (
-    Messages,
-    NoPolynomialError,
-    Rows,
-    RowTracker,
-    Unsupported,
-    UnsupportedModelError,
-    unseen,
-)
-from captum_goat.tracking.program import GivenRows, Program, ProgramRecorder, ProgramRun
+from captum_goat.tracking import NoPolynomialError, Rows, RowTracker, Unsupported, UnsupportedModelError, unseen
+from captum_goat.tracking.program import GivenRows, LastGraph, OtherProgramError, Program, ProgramRecorder, ProgramRun
+from captum_goat.tracking.tape import Tape
+
+_MOST_REMEMBERED = 2**15  # entries of the arguments of a graph that is remembered
 
 
 @torch.no_grad()
@@ -49,52 +41,6 @@ def record(subject: Subject, arguments: Sequence[Tensor] | None = None) -> Activ
             if error.call is None or error.call in values:
                 raise
             values, arguments = values | {error.call}, None
-
-
-class _MaskWatcher:
-    """Sets the rows of masked messages: the edges that they cross."""
-
-    integrates = True
-
-    def __init__(self, tracker: RowTracker, subject: Subject) -> None:
-        self._tracker = tracker
-        self._offsets = self._targets = None
-        if subject.offsets is not None:
-            sizes = [edges.size(1) for edges in subject.edge_sets]
-            starts = torch.tensor(subject.offsets, device=subject.mask.device)
-            self._offsets = starts.repeat_interleave(torch.tensor(sizes, device=subject.mask.device))
-            self._targets = torch.cat([edges[1] for edges in subject.edge_sets])
-
-    def before_masking(self, messages: Tensor) -> None:
-        check_context(messages.device.type)
-
-    def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
-        tracker = self._tracker
-        with tracker.paused():
-            # A copy, because a view would keep the user's edge_index alive.
-            nodes = nodes + self._shift(call.edges, nodes)
-            edges, nodes = call.edges.view(call.shape), nodes.view(call.shape)
-            tracker.set(masked, tracker.graph.cross(tracker.rows(messages), edges, nodes))
-
-    def _shift(self, edges: Tensor, nodes: Tensor) -> int:
-        """Return what to add to the numbers of nodes of one type to get their rows among the features of all types."""
-        if self._offsets is None or self._targets is None:
-            return 0
-        known = edges >= 0
-        offsets, targets, given = self._offsets[edges[known]], self._targets[edges[known]], nodes[known]
-        shift = int(offsets[0]) if offsets.numel() else 0
-        if torch.equal(given, targets + offsets):  # the layer counts the nodes of all types
-            shift = 0
-        elif not torch.equal(given, targets) or (offsets != shift).any():
-            raise UnsupportedModelError(
-                f"{self._tracker.place()} numbers the nodes of all types in a way of its own, so it is not known which "
-                f"features belong to a gate. Use mask_type 'edge' and 'node' one after the other."
-            )
-        self._tracker.graph.first_node = shift
-        return shift
-
-    def after_presence(self, factor: Tensor, edges: Tensor) -> None:
-        """Do nothing: messages have rows, the factors by which edges count in degrees have none."""
 
 
 class _Squash(NamedTuple):
@@ -120,13 +66,12 @@ class _Recorder:
         self.values = values  # calls of roots and powers whose results are values, not factors of others
         self.no_relus: set[int] = set()  # calls of operations other than ReLU at which values are frozen
         self.left_out = left_out
-        self.tracker = RowTracker({module: name for name, module in subject.model.named_modules()})
-        self.steps = None if arguments is None else ProgramRecorder(arguments, self.tracker)
+        self.tracker = RowTracker(subject.model)
+        self.arguments, self.features = arguments, [feature.clone() for feature in subject.features]
+        self.steps = None if arguments is None else ProgramRecorder(arguments, self.tracker, self.features)
         self.masks = None
         if subject.edge_sets:
-            self.masks = subject.entry(
-                self.tracker, subject.edge_sets, subject.mask, _MaskWatcher(self.tracker, subject)
-            )
+            self.masks = subject.masks(self.tracker)
         self.calls: list[FrozenCall | None] = []
         self.kept: list[Kept] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
@@ -137,22 +82,25 @@ class _Recorder:
 
     def record(self) -> ActivationPattern:
         """Run the model."""
-        subject, tracker, features = self.subject, self.tracker, self.tracked_features()
+        subject, tracker = self.subject, self.tracker
+        self.track_features()
         own: dict[str, Any] = {"on_call": self.on_call, "around_propagate": tracker.around_propagate}
         hooks = own if self.masks is None else own | self.masks.hooks()
 
         def run() -> tuple[Tensor, int | None]:
-            output = tensor_output(subject.forward(features))
-            if self.steps is not None:
-                self.steps.note(tensor_output, (output,), {})
+            output = result = tensor_output(subject.forward(self.features))
             last = tracker.squashed(output)
             if last is not None and (logits := self.logits_of(last, output)) is not None:
                 self.left_out, self.calls[last], output = last, None, logits
-            return output if subject.finish is None else tensor_output(subject.finish(output)), last
+            if subject.finish is not None:
+                output = result = tensor_output(subject.finish(output))
+            if self.steps is not None:
+                self.steps.end(result)  # before a last softmax is left out: the tape leaves it out, too
+            return output, last
 
         output, last = intercepted(run, subject.model, steps=self.steps, tracker=tracker, **hooks)
         if last is not None and self.left_out is None:  # the output is a part of the result of that call
-            return _Recorder(subject, left_out=last, values=self.values).record()
+            return _Recorder(subject, self.arguments, left_out=last, values=self.values).record()
         tracker.check_by_layers(output)
         sites = MessageSites() if self.masks is None else self.masks.sites()
         rows = tracker.rows(output)
@@ -161,14 +109,23 @@ class _Recorder:
                 "The output depends on edges by frozen values only, as after a softmax that other operations follow, "
                 "so no edge has a share of its own. Make the softmax the last step of the model, or return logits."
             )
-        seen = output, rows, tracker.graph, tuple(self.suspects), self.program()
+        tape = self.tape()
+        seen = output, rows, tracker.graph, tuple(self.suspects), self.program(tape), tape
         return ActivationPattern(subject, sites, self.calls, self.left_out, *seen)
 
-    def program(self) -> Program | None:
-        """Return the program of the pass, if another pass can follow it: if only gates of ReLUs are frozen."""
-        if self.steps is None or self.no_relus - {self.left_out} or self.suspects or self.subject.finish is not None:
+    def tape(self) -> Tape | None:
+        """Return the tape of the pass; ``None`` if the model's own code has seen numbers that depend on edges."""
+        if self.steps is None or self.tracker.leaked or self.suspects:
             return None
-        return self.steps.program(None if self.left_out is None else self.squashes[self.left_out].step)
+        return self.steps.tape.tape(self.steps.output, [number for number, call in enumerate(self.calls) if call])
+
+    def program(self, tape: Tape | None) -> Program | None:
+        """Return the program of the pass, if another pass can follow it: if only gates of ReLUs are frozen."""
+        if self.steps is None or tape is None or self.no_relus - {self.left_out} or self.subject.finish is not None:
+            return None
+        if self.left_out is not None and self.left_out not in self.squashes:
+            return None
+        return self.steps.program(None if self.left_out is None else self.squashes[self.left_out].step, tape)
 
     def logits_of(self, last: int, output: Tensor) -> Tensor | None:
         """Return the input of a softmax or sigmoid whose result is the output, if it is unchanged."""
@@ -176,20 +133,20 @@ class _Recorder:
         same = output is squash.result and squash.input._version == squash.version
         return squash.input if same else None
 
-    def tracked_features(self) -> Sequence[Tensor]:
-        """Return the attributed inputs, each entry along dimension 0 a row of its own."""
-        features = [feature.clone() for feature in self.subject.features]
+    def track_features(self) -> None:
+        """Make each entry of the attributed inputs along dimension 0 a row of its own."""
         first = self.subject.mask.numel()
-        for feature in features:
+        for feature in self.features:
             elements = torch.arange(first, first + feature.size(0), device=feature.device)
             self.tracker.set(feature, self.tracker.graph.inputs(elements, feature.dim()))
             first += feature.size(0)
-        return features
 
     def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let a rule rewrite a call, if it must, and note the values that it freezes."""
         number, over_edges = len(self.calls), self.masks is not None and self.masks.over_edges
         self.calls.append(None)
+        if self.steps is not None:
+            self.steps.tape.rewrite(number, func)
         if number == self.left_out:
             return input_of(args, kwargs).clone()
         as_value = number in self.values
@@ -275,120 +232,150 @@ class KnownModel(NamedTuple):
     left_out: int | None  # the number of the call among these that is left out
     rows: Rows  # the rows of the output, for their degree
     dtype: torch.dtype  # the dtype of the output
-    largest: float  # the number of entries of the largest frozen tensor per edge
+    last: LastGraph[GraphRows]  # the graph of the last pass
 
     @classmethod
     def of(cls, pattern: ActivationPattern) -> KnownModel | None:
         """Return what is known after a pass; ``None`` if other passes cannot follow its program."""
-        if pattern.program is None or pattern.rows is None or torch.finfo(pattern.output.dtype).bits < 32:
+        if pattern.program is None or pattern.rows is None:
             return None
-        empty, rows = pattern.output.new_empty(0), pattern.rows._replace(ids=pattern.rows.ids.new_empty(0))
-
-        def without_numbers(call: FrozenCall) -> FrozenCall:
-            gates = [kept and Factors(empty, rows, rows.ids, gates=True) for kept in call.kept]
-            return call._replace(kept=tuple(gates))
-
-        calls = [call and without_numbers(call) for call in pattern.calls]
-        sizes = [factors.values.numel() for factors in pattern.factors]
-        largest = max([1.0, *(size / max(pattern.subject.mask.numel(), 1) for size in sizes)])
-        return cls(pattern.program, calls, pattern.left_out, rows, pattern.output.dtype, largest)
+        rows = pattern.rows._replace(ids=pattern.rows.ids.new_empty(0))
+        calls = _without_values(pattern, lambda kept: kept._replace(rows=rows, variable=rows.ids))
+        return cls(pattern.program, calls, pattern.left_out, rows, pattern.output.dtype, LastGraph())
 
 
-class ReplicaRecorder:
-    """Records the pattern of a graph and shares its output in one pass of replicas that follows a program."""
+class GraphRows(NamedTuple):
+    """What a pass over a graph has told of its rows, for the next pass over the same graph."""
 
-    def __init__(self, known: KnownModel, subject: Subject, arguments: Sequence[Tensor]) -> None:
+    deciding: list[list[Any]]  # what has decided rows, see :class:`ProgramRun`
+    pattern: ActivationPattern  # without values
+
+
+def _nothing(_: Sequence[Tensor]) -> None:
+    """Stand for a model that is not called any more."""
+
+
+def _without_values(
+    pattern: ActivationPattern, change: Callable[[Factors], Factors] = lambda factors: factors
+) -> list[FrozenCall | None]:
+    """Return the calls of a pattern without the values that were frozen."""
+    empty = pattern.output.new_empty(0)
+
+    def bare(kept: Kept) -> Kept:
+        return change(kept._replace(values=empty)) if isinstance(kept, Factors) else kept
+
+    return [call and call._replace(kept=tuple(map(bare, call.kept))) for call in pattern.calls]
+
+
+@torch.no_grad()
+def record_by_program(known: KnownModel, subject: Subject, arguments: Sequence[Tensor]) -> ActivationPattern:
+    """Run the model once and record its activation pattern, if it makes the calls that are known.
+
+    Raises:
+        OtherProgramError: If it makes other calls.
+    """
+    small = sum(argument.numel() for argument in arguments) <= _MOST_REMEMBERED
+    again, rows = known.last.find(arguments) if small else (False, None)
+    if rows is not None:
+        with suppress(OtherProgramError):  # an index depends on features or on the model
+            return _ProgramFollower(known, subject, arguments, rows).record()
+    follower = _ProgramFollower(known, subject, arguments)
+    if not again:
+        return follower.record()
+    follower.steps.deciding = list[list[Any]]()
+    pattern = replace(follower.record(), known={})
+    nothing = subject.mask.new_empty(0)
+    bare = replace(pattern, subject=subject._replace(forward=_nothing, features=(), edge_sets=(), mask=nothing))
+    bare = replace(bare, output=pattern.output.new_empty(0), calls=_without_values(pattern), tape=None)
+    known.last.keep(arguments, GraphRows(follower.steps.deciding, bare))
+    return pattern
+
+
+class _ProgramFollower:
+    """Records the pattern of a graph in a pass that follows a program; ``rows`` are those of the graph, if known."""
+
+    def __init__(
+        self, known: KnownModel, subject: Subject, arguments: Sequence[Tensor], rows: GraphRows | None = None
+    ) -> None:
         self._known, self._subject = known, subject
-        self._tracker = tracker = GivenRows({module: name for name, module in modules_of(subject.model).items()})
-        self._steps = ProgramRun(known.program, arguments, tracker, outside_replicas)
-        sum_dtype = torch.promote_types(torch.promote_types(subject.mask.dtype, known.dtype), torch.float32)
-        self._replicas = Replicas(subject, known.rows, sum_dtype)
+        self._before = None if rows is None else rows.pattern
+        self._tracker = GivenRows(subject.model)
+        self.steps = ProgramRun(known.program, arguments, self._tracker, None if rows is None else rows.deciding)
         self._calls: list[FrozenCall | None] = []
-        self._rows: Rows | None = None
-        self._variable: dict[int, tuple[Tensor, Tensor, bool, bool]] = {}  # `_variable` by the id() of ids
+        # Which rows of ids edges reach, and whether that are some and all; the ids are kept alive.
+        self._variable: dict[int, tuple[Tensor, Tensor, bool, bool]] = {}
 
-    def record(self, choose: Callable[[Tensor], list[Target]]) -> tuple[ActivationPattern, Shares]:
-        """Run the model.
-
-        Raises:
-            OtherProgramError: If the model makes other calls than the program.
-        """
-        known, subject, tracker = self._known, self._subject, self._tracker
-        options: dict[str, Any] = {"factor": self._factor, "apart": outside_replicas}
-        masks = subject.entry(tracker, subject.edge_sets, subject.mask, _MaskWatcher(tracker, subject), **options)
+    def record(self) -> ActivationPattern:
+        """Run the model."""
+        known, subject, tracker, steps = self._known, self._subject, self._tracker, self.steps
+        if self._before is None:
+            masks = subject.masks(tracker)
+            hooks = masks.hooks()
+        else:
+            factors, device = self._before.sites.factors(subject.mask), subject.mask.device.type
+            hooks, check_masks = self._before.sites.replayed(factors, lambda: check_context(device))
 
         def run() -> Tensor:
             output = tensor_output(subject.forward(()))
-            self._steps.note(tensor_output, (output,), {})
-            self._rows = tracker.rows(output)
+            steps.end(output)
             return output
 
-        torch._C._set_grad_enabled(True)
-        hooks: dict[str, Any] = {"on_call": self._on_call, **masks.hooks(), "steps": self._steps}
-        outputs = batched(lambda: intercepted(run, subject.model, **hooks), self._replicas.count)
-        self._steps.check_done()
-        rows, expected = self._rows, known.rows
-        if rows is None or len(self._calls) != len(known.calls) or outputs.dtype != known.dtype:
-            self._steps.fail()
+        output = intercepted(run, subject.model, on_call=self._on_call, steps=steps, **hooks)
+        steps.check_done()
+        if self._before is not None:
+            check_masks()
+            return replace(self._before, subject=subject, calls=self._calls, output=output, tape=steps.tape())
+        rows, expected = tracker.rows(output), known.rows
+        if rows is None or len(self._calls) != len(known.calls) or output.dtype != known.dtype:
+            steps.fail()
         if (rows.degree, rows.gates, max(rows.frozen, 0)) != (expected.degree, expected.gates, max(expected.frozen, 0)):
-            self._steps.fail()
-        pattern = ActivationPattern(
-            subject, masks.sites(), self._calls, known.left_out, outputs[0].detach(), rows, tracker.graph
-        )
-        return pattern, self._replicas.share(outputs, choose, lambda: Contributions.zeros(pattern))
-
-    def _factor(self, site: Messages) -> Tensor:
-        """Return the factors of messages, one per replica."""
-        return as_replicas(outside_replicas(lambda: self._replicas.add_site(site)))
+            steps.fail()
+        seen = self._calls, known.left_out, output, rows, tracker.graph
+        return ActivationPattern(subject, masks.sites(), *seen, tape=steps.tape())
 
     def _on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         number = len(self._calls)
         if number >= len(self._known.calls):
-            self._steps.fail()
-        call = self._known.calls[number]
+            self.steps.fail()
+        call = (self._known if self._before is None else self._before).calls[number]
         self._calls.append(None)
         if call is None and number != self._known.left_out:
             return func(*args, **kwargs)
-        rows = self._tracker.get(input_of(args, kwargs))
-        if not isinstance(rows, Rows):
-            self._steps.fail()
+        value = input_of(args, kwargs)
+        rows = None if self._before is not None else self._rows_of(value)
         if call is None:
-            out = input_of(args, kwargs).clone()
+            out = value.clone()
         elif rule is not call.rule or not rule.is_relu:
-            self._steps.fail()
+            self.steps.fail()
         else:
-            gates = self._gates(rows, input_of(args, kwargs))
-            if (gates is None) != (call.kept[0] is None):
-                self._steps.fail()
-            self._calls[-1] = call._replace(kept=(gates,))
-            if gates is None:
-                out = func(*args, **kwargs)
-            else:
-                out = relu_as(partial(self._gated, gates), func, args, kwargs)
+            values = (value > 0).to(value.dtype)
+            known = call.kept[0] if isinstance(call.kept[0], Factors) else None
+            gates = known if rows is None else self._gates(rows)
+            if (gates is None) != (known is None):
+                self.steps.fail()
+            self._calls[-1] = call._replace(kept=(gates and gates._replace(values=values),))
+            out = relu_as(lambda value: value * values, func, args, kwargs)
+            if rows is not None and gates is not None:
                 rows = self._tracker.graph.merge([rows, gates.rows], multiply=True)
-        self._tracker.set(out, rows)
+        if rows is not None:
+            self._tracker.set(out, rows)
         return out
 
-    def _gates(self, rows: Rows, value: Tensor) -> Factors | None:
+    def _rows_of(self, value: Tensor) -> Rows:
+        rows = self._tracker.get(value)
+        if not isinstance(rows, Rows):
+            self.steps.fail()
+        return rows
+
+    def _gates(self, rows: Rows) -> Factors | None:
         """Return the gates of a ReLU without their values; ``None`` if no edge reaches them."""
         if id(rows.ids) not in self._variable:
-            self._variable[id(rows.ids)] = outside_replicas(partial(_variable, rows.ids))
+            variable, full = rows.ids >= 0, self._tracker.graph.is_full(rows.ids)
+            some, all_ = (full, full) if full else (bool(variable.any()), bool(variable.all()))
+            self._variable[id(rows.ids)] = rows.ids, variable, some, all_
         _, variable, some, all_ = self._variable[id(rows.ids)]
         gates = rows._replace(degree=1, gates=1, frozen=-1 if all_ else 0, broken=None)
-        kind: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
-        return Factors(torch.empty(0, **kind), gates, variable, True) if some else None
-
-    def _gated(self, gates: Factors, value: Tensor) -> Tensor:
-        scale = outside_replicas(lambda: self._replicas.add_factors(gates))
-        if is_batched(value):
-            return self._replicas.gated(scale, value)
-        return value * (value > 0).to(value.dtype) * as_replicas(scale)
-
-
-def _variable(ids: Tensor) -> tuple[Tensor, Tensor, bool, bool]:
-    """Return ids of rows, which of them edges reach, and whether that are any and all. The ids are kept alive."""
-    variable = ids >= 0
-    return ids, variable, bool(variable.any()), bool(variable.all())
+        return Factors(rows.ids, gates, variable, True) if some else None
 
 
 def _same(result: Any, expected: Any) -> bool:

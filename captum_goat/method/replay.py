@@ -8,7 +8,7 @@ that :mod:`captum_goat.method.share` needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.adjacency.mask_entry import AtMessages, Entry, MessageSites
+from captum_goat.adjacency.mask_entry import AtMessages, Entry, MessageSites, RowWatcher
 from captum_goat.hooks.interception import check_context, intercepted
 from captum_goat.inputs.graph_inputs import tensor_output
 from captum_goat.rules.activations import FrozenGates
 from captum_goat.rules.frozen_calls import FrozenCall, OnGate, OnKeep, ReplayedCalls
 from captum_goat.rules.recorded_calls import Chosen, Factors
-from captum_goat.tracking import RowGraph, Rows
+from captum_goat.tracking import RowGraph, Rows, RowTracker
 from captum_goat.tracking.program import Program
+from captum_goat.tracking.tape import Step, Tape
 
 
 class Replay(NamedTuple):
@@ -52,6 +53,10 @@ class Subject(NamedTuple):
     # where the rows of the nodes begin to which the edges of each set lead, if there are several node types
     offsets: tuple[int, ...] | None = None
 
+    def masks(self, tracker: RowTracker) -> AtMessages:
+        """Return what lets the mask enter a pass that is recorded."""
+        return self.entry(tracker, self.edge_sets, self.mask, RowWatcher(tracker, self.edge_sets, self.offsets))
+
 
 @dataclass(frozen=True)
 class ActivationPattern:
@@ -67,6 +72,8 @@ class ActivationPattern:
     graph: RowGraph  # which rows read which
     suspects: tuple[str, ...] = ()  # where values that variables reach left torch, for example to numpy
     program: Program | None = None  # the program of the pass, if other passes can follow it
+    tape: Tape | None = None  # its calls, if they can be made again without the model
+    known: dict[Any, Any] | None = None  # what is computed of the graph's rows alone, if the graph came before
 
     @property
     def eps(self) -> float:
@@ -105,10 +112,16 @@ class ActivationPattern:
             frozen.append(known and known._replace(values=current))
             return current
 
-        output = self.run(keep, self.sites.factors(mask), features)
+        tape, fixed = self.tape, dict[int, Tensor]()
+        if tape is not None:  # messages over edges alone are 0
+            zero = [n for n, site in enumerate(self.sites.sites) if bool((site.edges >= 0).all())]
+            fixed = dict.fromkeys(tape.fixed_by(zero), mask)
+        output = self.run(keep, self.sites.factors(mask), features, seen=fixed)
         remaining = iter(frozen)
         calls = [call and call._replace(kept=tuple(next(remaining) for _ in call.kept)) for call in self.calls]
-        return replace(self, subject=self.subject._replace(mask=mask, features=features), calls=calls, output=output)
+        subject = self.subject._replace(mask=mask, features=features)
+        tape = tape and tape.with_fixed(fixed)
+        return replace(self, subject=subject, calls=calls, output=output, tape=tape)
 
     @torch.no_grad()
     def constants(self) -> Tensor:
@@ -172,10 +185,22 @@ class ActivationPattern:
         masks: Sequence[Tensor],
         features: Sequence[Tensor],
         gate: OnGate | None = None,
+        seen: dict[int, Tensor] | None = None,
     ) -> Tensor:
-        """Run the model."""
+        """Make the calls of the tape again, or run the model if there is none; results in ``seen`` are updated."""
         subject = self.subject
         calls = ReplayedCalls(self.calls, self.left_out, keep, gate)
+
+        def call(step: Step, values: Mapping[int, Tensor]) -> Any:
+            args, kwargs = step.arguments(values.__getitem__)
+            if step.masks:
+                return args[0] * masks[step.number or 0]
+            if step.number is not None:
+                return calls.replay(step.number, step.function, args, kwargs)
+            return step.function(*args, **kwargs)
+
+        if self.tape is not None:
+            return self.tape.run(features, call, seen)
         hooks, check_masks = self.sites.replayed(masks, lambda: check_context(subject.mask.device.type))
 
         def run() -> Tensor:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from captum_goat.fields.owners import Owners, find_owners
 from captum_goat.fields.receptive_field import Elements, ReceptiveFields
 from captum_goat.fields.small_fields import SmallFields
 from captum_goat.inputs.graph_inputs import GraphInputs
@@ -39,8 +40,12 @@ class Attributions(NamedTuple):
     delta: Tensor  # the completeness error of each explained number
 
 
-def find_fields(pattern: ActivationPattern, *, repeated: bool) -> list[Fields]:
-    """Return the receptive fields from which owners are found; those of gates are the last."""
+def find_fields(pattern: ActivationPattern, owners: Owners | None = None, *, repeated: bool) -> Fields:
+    """Return the receptive fields of gates; ``owners`` may say which of several explained numbers each row reaches.
+
+    Raises:
+        UnsupportedModelError: If it is not known which node a gate belongs to.
+    """
     subject, rows = pattern.subject, pattern.rows
     counts = (_row_sums(feature != 0) for feature in subject.features)
     elements = Elements(subject.mask.numel(), torch.cat([torch.ones_like(subject.mask, dtype=torch.long), *counts]))
@@ -50,15 +55,14 @@ def find_fields(pattern: ActivationPattern, *, repeated: bool) -> list[Fields]:
             "The model gives its nodes new numbers, as pooling that selects nodes does, so it is not known which node "
             "a gate belongs to. Use field='distinct', and mask_type 'edge' or 'node'."
         )
+    if not repeated and not both and SmallFields.fits(pattern.graph, elements.weights, owners):
+        return SmallFields(pattern.graph, elements.weights, owners)
     wanted = pattern.gate_blocks | (frozenset() if rows is None else rows.sources)
-    if not repeated and not both and SmallFields.fits(pattern.graph, elements.weights):
-        return [SmallFields(pattern.graph, elements.weights)]
-    fields = ReceptiveFields(pattern.graph, elements, wanted=wanted, repeated=repeated, own_rows=subject.own_rows)
-    return [ReceptiveFields(pattern.graph, elements, wanted=wanted), fields] if both else [fields]
+    return ReceptiveFields(pattern.graph, elements, wanted=wanted, repeated=repeated, own_rows=subject.own_rows)
 
 
-def find_owners(pattern: ActivationPattern, target: Target, fields: Sequence[Fields], copies: int | None) -> Tensor:
-    """Return the position of the one explained number to which each edge and input row belongs (-1: none).
+def owners_of(pattern: ActivationPattern, target: Target, copies: int | None) -> tuple[Tensor, Owners | None]:
+    """Return the explained number, by position, of each edge and input row (-1: none), and of rows if it is not one.
 
     Raises:
         SharedEdgesError: If some edge reaches several of the explained numbers.
@@ -67,25 +71,22 @@ def find_owners(pattern: ActivationPattern, target: Target, fields: Sequence[Fie
     sizes = [*map(num_edges, subject.edge_sets), *(len(feature) for feature in subject.features)]
     owner = torch.full((sum(sizes),), -1, dtype=torch.long, device=target.rows.device)
     if rows is None:
-        return owner
+        return owner, None
     if target.rows.numel() == 1:
-        return torch.zeros_like(owner)
-    wanted = rows.ids.expand(pattern.output.shape)[target.index]
-    for field in fields:
-        reached = field.owners(wanted, rows.sources)
-        if reached is None or ((owner >= 0) & (reached >= 0) & (owner != reached)).any():
-            raise SharedEdgesError(
-                f"Expected a target such as (node, class): rows of the model's output {list(pattern.output.shape)} "
-                f"share edges or inputs, as rows of nodes do. Choose one of them."
-            )
-        owner = owner.where(owner >= 0, reached[: owner.numel()])
-    owner = subject.entry.owners(owner, subject.edge_sets)
+        return torch.zeros_like(owner), None
+    owners = find_owners(pattern.graph, rows.ids.expand(pattern.output.shape)[target.index], owner.numel())
+    if owners is None:
+        raise SharedEdgesError(
+            f"Expected a target such as (node, class): rows of the model's output {list(pattern.output.shape)} "
+            f"share edges or inputs, as rows of nodes do. Choose one of them."
+        )
+    owner = subject.entry.owners(owners.elements, subject.edge_sets)
     if copies is None:
-        return owner
+        return owner, owners
     number = torch.cat([torch.arange(size, device=owner.device) * copies // max(size, 1) for size in sizes])
     if ((owner >= 0) & (owner != number)).any():
         raise SharedEdgesError("Expected copies of a graph that do not reach each other.")
-    return number
+    return number, owners
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.dataset import edge_method
 from captum_goat.bulk.files import file_format
 from captum_goat.bulk.targets import TargetOption, Targets, integer_labels
+from captum_goat.fields.owners import Owners
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.inputs.node_selection import node_numbers
 from captum_goat.inputs.targets import Choice, Target
 from captum_goat.method.explain import GraphExplanation
-from captum_goat.method.spread import Fields
 from captum_goat.nodes.checked_cuts import CheckedCut, CheckedCuts, GraphData
 from captum_goat.nodes.cut_graphs import cut_graphs
 from captum_goat.nodes.results import FeatureAttributions, NodeExplanations
@@ -227,5 +227,5 @@ class CutExplanation(GraphExplanation):
         self._owner = torch.cat(owners)
         super().__init__(checked.inputs, choice, mask=mask, finish=lambda output: output[cut.roots], **options)
 
-    def _find_owners(self, target: Target, fields: Sequence[Fields], copies: int | None) -> Tensor:
-        return self._owner
+    def _find_owners(self, target: Target) -> tuple[Tensor, Owners | None]:
+        return self._owner, super()._find_owners(target)[1]

@@ -45,14 +45,19 @@ class ReplayedCalls:
         self._number += 1
         if self._number >= len(self._calls):
             raise changed_steps("more operations")
-        if self._number == self._left_out:
-            return input_of(args, kwargs).clone()  # which may still be written to
         call = self._calls[self._number]
+        if call is not None and rule is not call.rule:
+            raise changed_steps("other operations")
+        return self.replay(self._number, func, args, kwargs)
+
+    def replay(self, number: int, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
+        """Do the same for the call of a number."""
+        if number == self._left_out:
+            return input_of(args, kwargs).clone()  # which may still be written to
+        call = self._calls[number]
         if call is None:
             return func(*args, **kwargs)
-        if rule is not call.rule:
-            raise changed_steps("other operations")
-        if rule.is_relu and self._gate is not None and isinstance(gates := call.kept[0], Factors):
+        if call.rule.is_relu and self._gate is not None and isinstance(gates := call.kept[0], Factors):
             return relu_as(partial(self._gate, gates), func, args, kwargs)
         kept = iter(call.kept)
 

@@ -26,17 +26,13 @@ DIRECT: dict[Any, Direct] = {}
 # Functions whose result has edges of the first argument only: the other arguments select among them.
 FIRST_ONLY: frozenset[Any] = frozenset({Tensor.__getitem__, Tensor.index_select, torch.index_select})
 
-# Functions whose rules usually need hardly any operations.
-LIGHT: set[Any] = set()
 
-
-def _direct(names: str, *, light: bool = False) -> Callable[[Direct], Direct]:
+def _direct(names: str) -> Callable[[Direct], Direct]:
     """Register a rule for the functions of these names, wherever torch has them."""
     functions = [getattr(place, name, None) for place in (torch, Tensor, F) for name in names.split()]
 
     def register(rule: Direct) -> Direct:
         DIRECT.update((function, rule) for function in functions if function is not None)
-        LIGHT.update(function for function in functions if function is not None and light)
         return rule
 
     return register
@@ -79,7 +75,7 @@ for _packet, _names in {
     aten.mul: "mul mul_ __mul__ __rmul__ __imul__",
     aten.div: "div div_ __truediv__ __itruediv__",
 }.items():
-    _direct(_names, light=True)(partial(_entrywise, _packet))
+    _direct(_names)(partial(_entrywise, _packet))
 
 
 @_direct("new_zeros new_ones new_empty new_full zeros_like ones_like empty_like full_like")
@@ -104,7 +100,7 @@ def _getitem(call: Call) -> Result:
     return REFUSED
 
 
-@_direct("linear", light=True)
+@_direct("linear")
 def _linear(call: Call) -> Result:
     rows = _rows_of_first(call)
     if rows is None or rows.ids.size(-1) != 1:
@@ -112,13 +108,13 @@ def _linear(call: Call) -> Result:
     return rows if call.argument(2, "bias") is None else with_constants(rows)
 
 
-@_direct("batch_norm", light=True)
+@_direct("batch_norm")
 def _batch_norm(call: Call) -> Result:
     rows = _rows_of_first(call)
     return REFUSED if rows is None or call.argument(5, "training", False) else with_constants(rows)
 
 
-@_direct("dropout", light=True)
+@_direct("dropout")
 def _dropout(call: Call) -> Result:
     rows = _rows_of_first(call)
     return REFUSED if rows is None or call.argument(2, "training", True) else rows

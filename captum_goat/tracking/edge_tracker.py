@@ -6,7 +6,7 @@ tracked from the user's tensor to the ``propagate`` call, never inferred from si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import is_sparse
 
 from captum_goat.tracking.errors import UnsupportedModelError
-from captum_goat.tracking.row_graph import NO_ROW, Edges
+from captum_goat.tracking.row_graph import NO_ROW, Edges, Traces
 from captum_goat.tracking.row_tracker import RowTracker
 from captum_goat.tracking.sparse import ends_of, is_adjacency
 
@@ -43,6 +43,7 @@ class EdgeTracker:
 
     def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor]) -> None:
         self._seen, self._tracker, self._num_sets = False, tracker, len(edge_sets)
+        self._known = Traces[tuple[Tensor, int]]()  # the edges behind an `edge_index`, and its version
         with tracker.paused():
             all_ends = [ends_of(edges) for edges in edge_sets]
         ends = torch.cat(all_ends, dim=1)
@@ -67,7 +68,7 @@ class EdgeTracker:
                     f"{self._tracker.place()} passes messages over a {type(edge_index).__name__}. Call the model with "
                     f"an edge_index tensor of shape [2, num_edges], or a torch.sparse matrix in COO or CSR layout."
                 )
-            if (edges := self._tracker.edges(edge_index)) is None:
+            if (edges := self._edges_of(edge_index)) is None:
                 raise UnsupportedModelError(
                     f"{self._tracker.place()} passes messages over edges that do not come from the given edge_index. "
                     f"Pass the edges that the layer uses as the model's edge_index, or set `explain=False` on the "
@@ -83,15 +84,29 @@ class EdgeTracker:
             self._tracker.graph.renumbered |= self._is_renumbered(edge_index)
             shape = [1] * values.dim()
             shape[layer.node_dim] = -1
-            return Messages(self._with_kept_loops(edges, ends_of(edge_index)), shape, values.dtype)
+            return Messages(edges, shape, values.dtype)
 
-    def enter(self, arguments: tuple[Any, ...]) -> None:
+    def _edges_of(self, edge_index: Tensor) -> Tensor | None:
+        """Return the edge of each column, with the user's self-loops; the same tensor for the same ``edge_index``."""
+        known = self._known.get(edge_index)
+        if known is not None and known[1] == edge_index._version and not self._loops.numel():
+            return known[0]
+        edges = self._tracker.edges(edge_index)
+        if edges is not None:
+            edges = self._with_kept_loops(edges, ends_of(edge_index))
+            self._known.set(edge_index, (edges, edge_index._version))
+        return edges
+
+    @property
+    def on_layer(self) -> Callable[[tuple[Any, ...]], None] | None:
+        """What looks at the arguments of a layer; ``None`` where the user's edges have no self-loops."""
+        return self._enter if self._loops.numel() else None
+
+    def _enter(self, arguments: tuple[Any, ...]) -> None:
         """Note which of the user's self-loops a layer is given: its own loops at their nodes stand for them.
 
         A loop that the model itself has put in place of the user's counts as given.
         """
-        if not self._loops.numel():
-            return
         with self._tracker.paused():
             traced = [
                 (value, ids)

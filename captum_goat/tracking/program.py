@@ -9,8 +9,8 @@ it needs only the index tensors. After other calls, :class:`OtherProgramError`, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from operator import is_
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from weakref import ref
@@ -19,16 +19,16 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY, LIGHT
+from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY
 from captum_goat.tracking.registry import REFUSED, Call, tensors_in
 from captum_goat.tracking.row_graph import Edges, Rows, Trace, Traces, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker
+from captum_goat.tracking.tape import Step, Tape, TapeRecorder, with_constants
 
 # Types of arguments that must be equal in other passes. Anything else, such as a numpy array, might be an index.
 _PLAIN = (str, bool, type, type(None), type(...), torch.dtype, torch.device, torch.layout, torch.memory_format)
 # Numbers may differ between graphs: the rules use those of the current graph.
 _NUMBERS = (int, float)
-_is_replicated: Any = torch._C._functorch.is_batchedtensor
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -39,11 +39,14 @@ class OtherProgramError(Exception):
 class Following(ABC):
     """Sees the calls of a pass, which is called with the tensors ``arguments``, and where their arguments come from."""
 
+    watches_layers = False  # whether `enter` does something
+
     def __init__(self, arguments: Sequence[Tensor]) -> None:
         self._origins = Traces[int]()  # the number of the result, or of the argument, that a tensor is
         self._count = 0
         for place, argument in enumerate(arguments):
             self._origins.set(argument, -1 - place)
+        self.output: int | None = None  # the number of the result that is the model's output
 
     @abstractmethod
     def note(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -55,6 +58,10 @@ class Following(ABC):
 
     def enter(self, arguments: Sequence[Any]) -> None:  # noqa: B027
         """See the arguments of a message passing layer."""
+
+    def end(self, output: Tensor) -> None:
+        """See the model's output."""
+        self.output = self._origins.get(output)
 
     def _set_origins(self, results: Sequence[Tensor]) -> None:
         for result in results:
@@ -81,8 +88,7 @@ class _Step(NamedTuple):
     watched: bool  # whether an argument or a result has a trace, so that sizes matter
     tracked: bool  # whether an argument or a result has rows, or edges that a layer needs later
     rewritten: bool  # whether a callback makes the call, and sets the traces of the results
-    light: bool = False  # whether its rule needs hardly any operations
-    indexed: bool = False  # whether integer tensors are among the arguments
+    taped: Step | None = None  # the same call on the tape, if it is there
     kinds: tuple[type[Trace] | None, ...] = ()  # the kind of trace of each result: rows, edges or none
 
 
@@ -90,14 +96,19 @@ class Program(NamedTuple):
     """The calls of a pass, with which other passes are compared."""
 
     steps: list[_Step]
+    output: int | None  # the number of the result that is the model's output
 
 
 class ProgramRecorder(Following):
-    """Notes the calls of a pass that ``tracker`` follows."""
+    """Notes the calls of a pass that ``tracker`` follows; some of the tensors are attributed ``inputs``."""
 
-    def __init__(self, arguments: Sequence[Tensor], tracker: RowTracker) -> None:
-        super().__init__(arguments)
+    watches_layers = True
+
+    def __init__(self, arguments: Sequence[Tensor], tracker: RowTracker, inputs: Sequence[Tensor] = ()) -> None:
+        super().__init__([*arguments, *inputs])
         self._tracker = tracker
+        first = -1 - len(arguments)
+        self.tape = TapeRecorder(self._origins, [first - place for place in range(len(inputs))])
         self._steps: list[_Step] = []
         self._made_by: dict[int, int] = {}  # the step that made a result
         self._asked: set[int] = set()  # origins of the edges with which layers are called
@@ -107,15 +118,20 @@ class ProgramRecorder(Following):
 
     def note(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Note a call that begins."""
-        self._usable &= self._call is None  # calls inside of calls are not supported
+        if self._call is not None:  # calls inside of calls are not supported
+            self._usable = self.tape.usable = False
         leaves = _leaves(args, kwargs)
         flat = len(leaves) == len(args) and all(map(is_, leaves, args))
         tensors = [(leaf, self._tracker.get(leaf), leaf._version) for leaf in leaves if isinstance(leaf, Tensor)]
         watched = any(trace is not None for _, trace, _ in tensors)
         tracked = any(isinstance(trace, Rows) for _, trace, _ in tensors)
+        for tensor, trace, _ in tensors:  # what depends on edges must come from calls that are on the tape
+            if isinstance(trace, Rows | Unsupported) and self._origins.get(tensor) not in self.tape.variable:
+                self.tape.usable = False
         arguments = [self._summary(leaf) for leaf in leaves]
         self._steps.append(_Step(function, arguments, flat, watched, tracked, isinstance(function, MessagePassing)))
         self._call = tensors
+        self.tape.begin(function, args, kwargs)
         if isinstance(function, MessagePassing):
             self.enter(args)
 
@@ -155,9 +171,10 @@ class ProgramRecorder(Following):
         watched = step.watched or any(trace is not None for trace in traces)
         self._steps[-1] = step._replace(watched=watched, tracked=step.tracked or Rows in kinds, kinds=kinds)
         for tensor, trace, version in tensors:
-            if tensor._version != version:
-                self._usable &= self._is_rewritten_whole(tensor, trace, results)
+            if tensor._version != version and not self._is_rewritten_whole(tensor, trace, results):
+                self._usable = self.tape.usable = False
         self._set_origins(results)
+        self.tape.end(step.function, result, results)
         for number in range(self._count - len(results), self._count):
             self._made_by[number + 1] = len(self._steps) - 1
         self._call = None
@@ -171,10 +188,11 @@ class ProgramRecorder(Following):
             return False
         return not any(view._base is tensor for view in self._tracker.traced_views())
 
-    def program(self, left_out: int | None = None) -> Program | None:
+    def program(self, left_out: int | None = None, tape: Tape | None = None) -> Program | None:
         """Return the program; ``None`` if other passes cannot follow it.
 
-        A callback will replace the call ``left_out`` by its argument.
+        A callback will replace the call ``left_out`` by its argument. With the ``tape`` of this pass, other passes make
+        one of their own.
         """
         if not self._usable or self._tracker.graph.by_values or self._broken - {left_out}:
             return None
@@ -194,11 +212,17 @@ class ProgramRecorder(Following):
             if number not in seen:  # no layer needs its edges
                 kinds = tuple(kind if kind is Rows else None for kind in step.kinds)
                 tracked = step.tracked and (Rows in kinds or step.function not in DIRECT)
-                light = step.rewritten or step.function in LIGHT
-                step = step._replace(kinds=kinds, tracked=tracked, light=light)
-            indexed = any(isinstance(given, _Given) and given.dtype not in _FLOATS for given in step.arguments)
-            steps[number] = step._replace(indexed=indexed)
-        return Program(steps)
+                steps[number] = step = step._replace(kinds=kinds, tracked=tracked)
+            if step.tracked and not step.rewritten and any(map(self._is_variable_index, step.arguments)):
+                return None
+        for taped in [] if tape is None else tape.steps:
+            number = self._made_by[taped.results[0]]
+            steps[number] = steps[number]._replace(taped=taped.without_constants())
+        return Program(steps, self.output)
+
+    def _is_variable_index(self, given: Any) -> bool:
+        """Return whether an argument is an index that depends on values."""
+        return isinstance(given, _Given) and given.dtype not in _FLOATS and given.origin in self.tape.variable
 
 
 class GivenRows(RowTracker):
@@ -208,16 +232,20 @@ class GivenRows(RowTracker):
         """Return the trace that was set for a tensor."""
         return self._traces.get(tensor) if isinstance(tensor, Tensor) else None
 
-
-def at_once(action: Callable[[], Any]) -> Any:
-    """Call a function: ``apart`` where there are no replicas."""
-    return action()
+    def paused(self) -> AbstractContextManager[None]:
+        """Do nothing: no operation is seen."""
+        return nullcontext()
 
 
 class ProgramRun(Following):
     """Compares the calls of a pass with a program, and sets the rows of their results in ``tracker``.
 
-    ``apart`` calls a function on plain tensors, not on replicas.
+    Args:
+        program: The program.
+        arguments: The tensors with which the model is called.
+        tracker: Gets the rows.
+        known: What decided rows in an earlier pass (see :attr:`deciding`). If that is the same again, rows are not
+            needed; if not, OtherProgramError is raised.
     """
 
     def __init__(
@@ -225,17 +253,21 @@ class ProgramRun(Following):
         program: Program,
         arguments: Sequence[Tensor],
         tracker: GivenRows,
-        apart: Callable[[Callable[[], Any]], Any] = at_once,
+        known: Sequence[list[Any]] | None = None,
     ) -> None:
         super().__init__(arguments)
-        self._steps = program.steps
+        self._program, self._steps = program, program.steps
         self._tracker = tracker
-        self._apart = apart
-        self._follower = RowTracker({})
+        self._known = None if known is None else iter(known)
+        # The indices, shapes and numbers that decide the rows of each call, if they are to be noted.
+        self.deciding: list[list[Any]] | None = None
+        self._follower = RowTracker()
         self._follower.set_aside = 1  # message passing by hand was looked for when the program was recorded
         self._number = 0
         self._failed = False
         self._args: tuple[Sequence[Any], Mapping[str, Any]] = (), {}
+        self._taped: list[Step] = []
+        self._constants: list[tuple[Tensor, int]] = []  # on the tape, with their versions
 
     def fail(self, reason: str = "") -> NoReturn:
         """Raise OtherProgramError, now and again at the end, because the model may catch it."""
@@ -278,17 +310,21 @@ class ProgramRun(Following):
             self._set_origins(results)
         if len(results) != len(step.kinds):
             self.fail("more or fewer results")
-        if step.tracked:
-            if step.light:
-                self._track(step, result, results)
-            else:
-                self._apart(partial(self._track, step, result, results))
+        if step.taped is not None:
+            self._taped.append(with_constants(step.taped, *self._args, self._constants))
+        if not step.tracked:
+            return
+        if self._known is not None:
+            if not all(map(_decides_alike, next(self._known), _leaves(*self._args))):
+                self.fail("another index")
+            return
+        if self.deciding is not None:
+            self.deciding.append([_deciding(leaf) for leaf in _leaves(*self._args)])
+        self._track(step, result, results)
 
     def _track(self, step: _Step, result: Any, results: list[Tensor]) -> None:
         tracker = self._tracker
         if not step.rewritten:
-            if step.indexed and any(_is_replicated(index) for index in _indices(*self._args)):
-                self.fail("an index that depends on edges")
             for tensor, trace in zip(results, self._traces_of(step, result), strict=True):
                 tracker.set(tensor, trace)
         for tensor, kind in zip(results, step.kinds):  # noqa: B905
@@ -304,9 +340,7 @@ class ProgramRun(Following):
             traces = direct(Call(step.function, nothing, tuple(args), dict(kwargs), result, tracker.graph, tracker.get))
             if traces is not REFUSED:
                 return traces if isinstance(traces, list) else [traces]
-        follow = partial(self._followed, step.function)
-        traced: list[Trace | None] = self._apart(follow) if step.light else follow()
-        return traced
+        return self._followed(step.function)
 
     def _followed(self, function: Any) -> list[Trace | None]:
         """Return the same by following the call operation by operation, with zeros for floating point values."""
@@ -334,10 +368,16 @@ class ProgramRun(Following):
             self.fail("something that is not linear")
         return traces
 
+    def tape(self) -> Tape | None:
+        """Return the tape of this pass; ``None`` if a constant was changed after a call that reads it."""
+        if self.output is None or any(tensor._version != version for tensor, version in self._constants):
+            return None
+        return Tape((), self._taped, self.output)
+
     def check_done(self) -> None:
         """Raise OtherProgramError if calls of the program are missing or were different."""
-        if self._failed or self._number != len(self._steps):
-            self.fail("fewer calls")
+        if self._failed or self._number != len(self._steps) or self.output != self._program.output:
+            self.fail("fewer calls, or another output")
 
 
 Known = TypeVar("Known")
@@ -372,6 +412,25 @@ class ProgramStore(Generic[Known]):
             self._known = [(key, known), *self._known[: self._MOST - 1]]
 
 
+class LastGraph(Generic[Known]):
+    """The graph on which a program was followed last; what is known of it is kept when it comes again."""
+
+    def __init__(self) -> None:
+        self._last: tuple[list[Any], Known | None] = [], None
+
+    def find(self, arguments: Sequence[Tensor]) -> tuple[bool, Known | None]:
+        """Return whether a graph is the last one, up to features, and what is known of it."""
+        before, known = self._last
+        if len(before) == len(arguments) and all(map(_decides_alike, before, arguments)):
+            return True, known
+        self._last = [_deciding(argument) for argument in arguments], None
+        return False, None
+
+    def keep(self, arguments: Sequence[Tensor], known: Known) -> None:
+        """Keep what is known of a graph."""
+        self._last = [_deciding(argument) for argument in arguments], known
+
+
 class _Nest(NamedTuple):
     """Marks that the next arguments are inside of another one: x[[0, 1]] is not x[0, 1]."""
 
@@ -392,9 +451,20 @@ def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     return leaves
 
 
-def _indices(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """Return the integer tensors among arguments."""
-    return [value for value in _leaves(args, kwargs) if isinstance(value, Tensor) and value.dtype not in _FLOATS]
+def _deciding(value: Any) -> Any:
+    """Return what of an argument decides rows: the shape of a tensor of numbers, and anything else itself."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.shape if value.dtype in _FLOATS else value.clone()
+
+
+def _decides_alike(known: Any, value: Any) -> bool:
+    """Return whether an argument decides the same rows as one of an earlier pass, given what decided these."""
+    if not isinstance(value, Tensor):
+        return known.__class__ is value.__class__ and bool(known == value)
+    if value.dtype in _FLOATS:
+        return bool(known == value.shape)
+    return isinstance(known, Tensor) and known.dtype == value.dtype and torch.equal(known, value)
 
 
 def _pattern(tensor: Tensor) -> tuple[int, ...]:

@@ -218,7 +218,9 @@ class RowGraph:
     def cross(self, rows: Rows | None, edges: Tensor, nodes: Tensor | None = None) -> Rows:
         """Return the rows of messages that have crossed ``edges`` (-1: none) to ``nodes``, shaped like the messages."""
         none, crossing = edges.new_empty(0), edges >= 0
-        everywhere = bool(crossing.all())
+        everywhere = self.is_full(edges) or bool(crossing.all())
+        if everywhere:
+            self._full[id(edges)] = edges
         if rows is None:
             rows = Rows(edges.new_full([1] * edges.dim(), NO_ROW), frozenset(), 0, 0)
             before, child, parent = rows.ids, none, none

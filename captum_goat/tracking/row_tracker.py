@@ -6,8 +6,9 @@ Every tensor that edges reach has ids of rows. Operations change them by :data:`
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -37,11 +38,12 @@ from captum_goat.tracking.row_graph import (
 class RowTracker(TorchDispatchMode):
     """Track edges and rows through every operation while it is entered."""
 
-    def __init__(self, names: Mapping[Module, str]) -> None:
+    def __init__(self, model: Module | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = RowGraph()  # which rows read which
         self.set_aside = 0  # the depth of nested `propagate` calls of layers with `explain=False`
-        self.names = names  # the path of each module, for error messages
+        self._model = model  # for the paths of modules in error messages
+        self.leaked = False  # whether the model has read a number that depends on edges
         self._traces = Traces[Trace]()
         self.set = self._traces.set  # sets the trace of a tensor; `None` if no edge reaches it
         self.traced_views = self._traces.views  # returns the tensors with a trace that are views
@@ -68,6 +70,8 @@ class RowTracker(TorchDispatchMode):
         if operation.random and _is_random(func, args, kwargs):
             self._assign(out, Unsupported(operation.packet.__name__, self.place()))
         elif traced:
+            if isinstance(out, bool | int | float | complex):
+                self.leaked |= any(isinstance(trace, Rows | Unsupported) for _, trace in traced)
             call = Call(func, operation, args, kwargs, out, self.graph, self.get)
             self._assign(out, None if operation.factory else self._infer(call, traced))
             if operation.mutable and isinstance(out, Tensor):
@@ -234,11 +238,9 @@ class RowTracker(TorchDispatchMode):
         source, target = trace.ids.expand(edge_index.shape).unbind()
         return source.where(source == target, -1)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """Do not see operations."""
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            yield
+        return _paused()
 
     def around_propagate(self, step: int, explained: bool) -> None:
         """Note that message passing begins (1) or ends (-1) in a layer, which may have ``explain=False``."""
@@ -246,6 +248,11 @@ class RowTracker(TorchDispatchMode):
             self.graph.propagating += step
         else:
             self.set_aside += step
+
+    @cached_property
+    def names(self) -> dict[Module, str]:
+        """The path of each module, for error messages."""
+        return {} if self._model is None else {module: name for name, module in self._model.named_modules()}
 
     def place(self) -> str:
         """Return the path of the innermost module of the model that is running."""
@@ -263,6 +270,12 @@ class RowTracker(TorchDispatchMode):
                 return (f"'{name}'" if name else "the model") + f" ({type(module).__name__})"
             frame = frame.f_back
         return ""
+
+
+@contextmanager
+def _paused() -> Iterator[None]:
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        yield
 
 
 def _is_random(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 import torch
-from fault_subjects import MASK, Model, graph, passes_of
+from fault_subjects import MASK, Model, graph
 from torch import Tensor
 
 from captum_goat import GOAtAttribution
+from captum_goat.tracking.replicated_calls import ReplicatedCalls
 
 ARGUMENTS = graph(0).x, graph(0).edge_index
 
 
-class Failing(Model):
-    """A model that fails if it is replicated, as often as is asked for."""
+class Failing:
+    """Makes the first call for replicas fail."""
 
-    error: type[BaseException] = RuntimeError
-    remaining = 0
+    def __init__(self, error: type[BaseException], patch: pytest.MonkeyPatch) -> None:
+        self.error, self.calls, self.original = error, 0, ReplicatedCalls.__call__
+        patch.setattr(ReplicatedCalls, "__call__", lambda *args: self(*args))
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        if torch._C._functorch.maybe_current_level() is not None and Failing.remaining:
-            Failing.remaining -= 1
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        if self.calls == 1:
             raise self.error("no replicas today")
-        return super().forward(x, edge_index, batch)
+        return self.original(*args)
 
 
 @pytest.fixture
-def model() -> Failing:
-    Failing.remaining = 0
-    return Failing(pools=True).double().eval()
+def model() -> Model:
+    return Model(pools=True).double().eval()
 
 
 def explain(model: Model) -> Tensor:
@@ -38,28 +40,25 @@ def explain(model: Model) -> Tensor:
     return attributions
 
 
-def test_one_failure_is_forgotten(model: Failing, caplog: pytest.LogCaptureFixture) -> None:
-    expected, fast = explain(model), passes_of(lambda: explain(model))
-    Failing.remaining = 1
+def test_one_failure_is_forgotten(
+    model: Model, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = explain(model)
+    failing = Failing(RuntimeError, monkeypatch)
     with caplog.at_level(logging.DEBUG, "captum_goat"):
         torch.testing.assert_close(explain(model), expected)
     assert "no replicas today" in caplog.text
-    assert passes_of(lambda: explain(model)) == fast
+    assert failing.calls == 1
+    torch.testing.assert_close(explain(model), expected)
+    assert failing.calls > 1
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt, ZeroDivisionError])
-def test_what_has_nothing_to_do_with_replicas_is_raised(model: Failing, error: type[BaseException]) -> None:
-    expected, fast = explain(model), passes_of(lambda: explain(model))
-    Failing.remaining, model.error = 1, error
+def test_what_has_nothing_to_do_with_replicas_is_raised(
+    model: Model, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = explain(model)
+    Failing(error, monkeypatch)
     with pytest.raises(error, match="no replicas today"):
         explain(model)
     torch.testing.assert_close(explain(model), expected)
-    assert passes_of(lambda: explain(model)) == fast
-
-
-def test_a_model_that_always_fails_is_tried_ever_more_rarely(model: Failing) -> None:
-    expected = explain(model)
-    Failing.remaining = 1000
-    for _ in range(12):
-        torch.testing.assert_close(explain(model), expected)
-    assert 1000 - Failing.remaining == 5  # the first, and the 1st, 2nd, 4th and 8th after it

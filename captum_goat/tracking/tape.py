@@ -1,0 +1,282 @@
+"""The calls of a pass that depend on masks or other attributed inputs, to be made again with other values.
+
+What does not depend on them, such as degrees and indices, is kept as it was, and the model's own code does not run
+again. That is allowed because nothing that the calls computed has left torch: a model that reads a number of a tensor,
+to choose a branch for example, has no tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.nn import MessagePassing
+
+from captum_goat.tracking.registry import tensors_in
+from captum_goat.tracking.row_graph import Traces
+
+
+def functions(names: str) -> frozenset[Any]:
+    """Return the functions of these names, wherever torch has them."""
+    places = (torch, Tensor, torch.nn.functional)
+    return frozenset(getattr(place, name) for name in names.split() for place in places if hasattr(place, name))
+
+
+_ZEROS = functions("zeros zeros_like new_zeros")
+_FACTORIES = _ZEROS | functions("new_ones new_empty new_full new_tensor ones_like empty_like full_like")
+_LIKE_ANOTHER = functions("expand_as view_as reshape_as type_as")  # which only the shape or dtype of another decides
+
+
+class Slot(NamedTuple):
+    """Stands for a tensor that depends on attributed inputs."""
+
+    number: int  # the number of the result, or of the input, that it is
+
+
+class Zeros(NamedTuple):
+    """Stands for new zeros, to which a call writes."""
+
+    size: torch.Size
+    kind: dict[str, Any]  # dtype and device
+
+    def make(self) -> Tensor:
+        """Return the zeros."""
+        return torch.zeros(self.size, **self.kind)
+
+
+class Step(NamedTuple):
+    """One call."""
+
+    function: Any
+    args: tuple[Any, ...]  # with slots for tensors that depend on attributed inputs
+    kwargs: dict[str, Any]
+    writes: bool = False  # whether it writes to its first argument
+    number: int | None = None  # its number among the calls of operations with a rule, or among masks that enter
+    results: tuple[int, ...] = ()  # the numbers of the results
+    dropped: tuple[int, ...] = ()  # the numbers of results that no later call needs
+
+    @property
+    def masks(self) -> bool:
+        """Whether it is no call, but a mask that enters messages, the first argument."""
+        return isinstance(self.function, MessagePassing)
+
+    def first(self, values: Mapping[int, Tensor]) -> Any:
+        """Return the first argument."""
+        return values[self.args[0].number] if isinstance(self.args[0], Slot) else self.args[0]
+
+    def arguments(self, value_of: Callable[[int], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with values in place of slots; what the call writes to is a copy."""
+        args = _filled(self.args, value_of)
+        if self.writes:
+            args = (args[0].clone(), *args[1:])
+        return args, _filled(self.kwargs, value_of) if self.kwargs else {}
+
+    def without_constants(self) -> Step:
+        """Return the step with ``None`` for tensors that do not depend on attributed inputs."""
+        return self._replace(args=_bare(self.args), kwargs={k: _bare(value) for k, value in self.kwargs.items()})
+
+
+class Tape(NamedTuple):
+    """Calls in their order."""
+
+    inputs: tuple[int, ...]  # the numbers of attributed inputs
+    steps: list[Step]
+    output: int  # the number of the result that is the model's output
+
+    def fixed_by(self, masks: Collection[int]) -> set[int]:
+        """Return the numbers of results that are constants if these masks are 0, and that other calls read."""
+        fixed, read_by_others = set[int](), {self.output}
+        for step in self.steps:
+            read = _slots((*step.args, *step.kwargs.values()))
+            if step.number in masks if step.masks else step.number is None and read <= fixed:
+                fixed.update(step.results)
+            else:
+                read_by_others |= read
+        return set() if self.output in fixed else fixed & read_by_others
+
+    def with_fixed(self, fixed: Mapping[int, Tensor]) -> Tape:
+        """Return the tape with constants in place of some results."""
+        steps = [
+            step._replace(args=_fixed(step.args, fixed), kwargs={k: _fixed(v, fixed) for k, v in step.kwargs.items()})
+            for step in self.steps
+        ]
+        return Tape(self.inputs, _needed(steps, {self.output, *self.inputs}, frozen=False), self.output)
+
+    def run(
+        self,
+        inputs: Sequence[Tensor],
+        call: Callable[[Step, Mapping[int, Tensor]], Any],
+        seen: dict[int, Tensor] | None = None,
+    ) -> Tensor:
+        """Return the output; ``call`` makes one call, given the values of slots. Results in ``seen`` are updated."""
+        values = dict(zip(self.inputs, inputs, strict=True))
+        for step in self.steps:
+            values.update(zip(step.results, tensors_in([call(step, values)]), strict=True))
+            if seen:
+                seen.update((number, values[number]) for number in step.results if number in seen)
+            for number in step.dropped:
+                del values[number]
+        return values[self.output]
+
+
+class TapeRecorder:
+    """Makes a tape of a pass; ``origins`` has the number of every tensor that is a result or an argument.
+
+    Args:
+        origins: The number of the result, or of the argument, that a tensor is.
+        inputs: The numbers of attributed inputs.
+    """
+
+    def __init__(self, origins: Traces[int], inputs: Sequence[int]) -> None:
+        self._origins, self._inputs = origins, tuple(inputs)
+        self.variable = set(inputs)  # numbers of tensors that depend on attributed inputs
+        self.usable = True
+        self._steps: list[Step] = []
+        self._constants: list[tuple[Tensor, int]] = []  # with their versions
+        self._masks = 0  # how many masks have entered
+        self._zeros: set[int] = set()  # numbers of zeros
+        self._open: Step | None = None  # the call that has begun, if it depends on attributed inputs
+        self._tensors: list[tuple[Tensor, int, int | None]] = []  # its arguments, with versions and numbers
+
+    def begin(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Note a call that begins."""
+        self._open, self._tensors = None, []
+        if function in _FACTORIES:
+            return
+        step = Step(function, tuple(map(self._slotted, args)), {k: self._slotted(v) for k, v in kwargs.items()})
+        if function in _LIKE_ANOTHER and not isinstance(step.args[0], Slot):
+            return
+        if step.masks:
+            self._open = step._replace(number=self._masks)
+            self._masks += 1
+        elif any(number in self.variable for _, _, number in self._tensors):
+            self._open = step._replace(function=torch.unbind) if function is Tensor.__iter__ else step
+
+    def rewrite(self, number: int, function: Callable[..., Any]) -> None:
+        """Note that the call, of this function, is that of an operation with a rule."""
+        if self._open is not None:
+            self._open = self._open._replace(function=function, number=number)
+            # The module of a user may have a state, which only a run of the whole model restores.
+            owner = getattr(function, "__self__", None)
+            self.usable &= not isinstance(owner, Module) or type(owner).__module__.startswith("torch")
+
+    def end(self, function: Any, result: Any, results: Sequence[Tensor]) -> None:
+        """Note the results of the call, whose numbers are known."""
+        numbers = tuple(self._origins.get(tensor) or 0 for tensor in results)
+        if self._open is None:
+            if function in _ZEROS:
+                self._zeros.update(numbers)
+            return
+        step = self._open._replace(results=numbers)
+        self.usable &= _is_tensors(result)
+        written = [entry for entry in self._tensors if entry[0]._version != entry[1]]
+        if written:
+            tensor, version, number = written[0]
+            self.usable &= len(written) == 1 and len(results) == 1 and results[0] is tensor
+            if number not in self.variable:
+                self.usable &= number in self._zeros and version == 0
+                zeros = Zeros(tensor.shape, {"dtype": tensor.dtype, "device": tensor.device})
+                step = step._replace(args=(zeros, *step.args[1:]))
+            step = step._replace(writes=number in self.variable)
+        self._constants += [
+            (tensor, version)
+            for tensor, version, number in self._tensors
+            if number not in self.variable and not any(tensor is entry[0] for entry in written)
+        ]
+        self.variable.update(numbers)
+        self._steps.append(step)
+        self._open, self._tensors = None, []
+
+    def _slotted(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            number = self._origins.get(value)
+            self._tensors.append((value, value._version, number))
+            return Slot(number) if number in self.variable else value
+        if type(value) in (list, tuple):
+            return type(value)([self._slotted(entry) for entry in value])
+        inside = (value.start, value.stop, value.step) if isinstance(value, slice) else (value,)
+        self.usable &= not any(isinstance(entry, Tensor | dict | set) for entry in inside)
+        return value
+
+    def tape(self, output: int | None, calls: Sequence[int]) -> Tape | None:
+        """Return the tape, which must have the calls with these numbers; ``None`` if it is not the whole pass."""
+        if not self.usable or output not in self.variable or output is None:
+            return None
+        if any(tensor._version != version for tensor, version in self._constants):
+            return None
+        if not set(calls) <= {step.number for step in self._steps if not step.masks}:
+            return None
+        return Tape(self._inputs, _needed(self._steps, {output, *self._inputs}), output)
+
+
+def with_constants(
+    step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], constants: list[tuple[Tensor, int]]
+) -> Step:
+    """Return a step with the constants of a call in another pass, which are added to ``constants``."""
+    merged = tuple([_merged(known, value, constants) for known, value in zip(step.args, args)])  # noqa: B905
+    named = {name: _merged(known, kwargs[name], constants) for name, known in step.kwargs.items()} if kwargs else {}
+    return Step(step.function, merged, named, *step[3:])
+
+
+def _merged(known: Any, value: Any, constants: list[tuple[Tensor, int]]) -> Any:
+    """Return an argument of a call in another pass, with slots and zeros where they are known."""
+    if known.__class__ is Slot:
+        return known
+    if known.__class__ is Zeros:
+        return known._replace(size=value.shape)
+    if value.__class__ in (list, tuple):
+        return type(value)([_merged(*pair, constants) for pair in zip(known, value, strict=True)])
+    if isinstance(value, Tensor):
+        constants.append((value, value._version))
+    return value
+
+
+def _bare(value: Any) -> Any:
+    if type(value) in (list, tuple):
+        return type(value)(map(_bare, value))
+    return None if isinstance(value, Tensor) else value
+
+
+def _needed(steps: Sequence[Step], needed: set[int], *, frozen: bool = True) -> list[Step]:
+    """Return the steps whose results are needed, and with ``frozen`` all at which values are frozen."""
+    kept: list[Step] = []
+    for step in reversed(steps):
+        if needed.isdisjoint(step.results) and (not frozen or step.number is None):
+            continue
+        read = _slots((*step.args, *step.kwargs.values()))
+        kept.append(step._replace(dropped=tuple((read | {*step.results}) - needed)))
+        needed = needed | read
+    return kept[::-1]
+
+
+def _is_tensors(result: Any) -> bool:
+    """Return whether a result is tensors, nothing that a model's own code could look at."""
+    if isinstance(result, list | tuple):
+        return all(map(_is_tensors, result))
+    return result is None or isinstance(result, Tensor)
+
+
+def _filled(value: Any, value_of: Callable[[int], Any]) -> Any:
+    """Return arguments with values in place of slots."""
+    if isinstance(value, Slot):
+        return value_of(value.number)
+    if isinstance(value, Zeros):
+        return value.make()
+    if type(value) in (list, tuple):
+        return type(value)([_filled(entry, value_of) for entry in value])
+    return {name: _filled(entry, value_of) for name, entry in value.items()} if isinstance(value, dict) else value
+
+
+def _fixed(value: Any, fixed: Mapping[int, Tensor]) -> Any:
+    """Return arguments with constants in place of some slots."""
+    if isinstance(value, Slot):
+        return fixed.get(value.number, value)
+    return type(value)([_fixed(entry, fixed) for entry in value]) if type(value) in (list, tuple) else value
+
+
+def _slots(values: Sequence[Any]) -> set[int]:
+    numbers = {value.number for value in values if isinstance(value, Slot)}
+    return numbers.union(*(_slots(value) for value in values if type(value) in (list, tuple)))
