@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     epilogs = {"compare": compare.EPILOG, "explain": explain.EPILOG, "report": report.EPILOG}
     made = {}
     for name, text in COMMANDS.items():
-        form, description = argparse.RawDescriptionHelpFormatter, f"{text.capitalize()}."
+        form, description = argparse.RawDescriptionHelpFormatter, f"{text[0].upper()}{text[1:]}."
         made[name] = commands.add_parser(
             name, help=text, description=description, epilog=epilogs.get(name), formatter_class=form
         )

@@ -16,7 +16,8 @@ from captum_goat.cli.saved_files import load_graphs, load_model
 def add_sources(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Add the options that say where the model and the graphs are."""
     add = parser.add_argument
-    add("--model", type=Path, required=required, metavar="FILE", help="its weights, saved from model.state_dict()")
+    weights = "the model's weights, saved from model.state_dict()"
+    add("--model", type=Path, required=required, metavar="FILE", help=weights)
     add("--class", dest="class_name", metavar="MODULE:CLASS", help="the model's class")
     add("--arguments", metavar="JSON", help="arguments of the class: an object or a list (default: none)")
     add(
