@@ -20,7 +20,7 @@ from captum_goat.compare import compare
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import fidelity_minus, fidelity_plus, select_edges
 from captum_goat.models import GraphClassifier
-from captum_goat.report import explain_smiles, summarize, write_report
+from captum_goat.report import explain_smiles, show, summarize, write_report
 
 pytest.importorskip("networkx")
 
@@ -298,6 +298,12 @@ def test_one_logit_and_regression(tmp_path: Path) -> None:
     selected = select_edges(graphs[0], explanations[0].edge_mask, sparsity=0.5)
     plus = graph["views"][0]["curves"]["score"][0][10]
     assert plus == pytest.approx(float(fidelity_plus(model, graphs[0], selected, 1)), abs=1e-4)
+
+
+def test_without_anywidget_the_picture_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("captum_goat.report.widget.find_spec", lambda name: None)
+    figure = show(explanation([1.0, -1.0], [[0, 1], [1, 2]], num_nodes=3))
+    assert len(figure.axes[0].collections) > 0
 
 
 def test_docs(model: GraphClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def show(explanations: Any, **options: Any) -> Any:
     """
     if find_spec("anywidget") is None:
         first: Data = next(iter(explanations_by_method(explanations, options.get("graphs"), 1).values()))[0]
-        return visualize_graph_attr(columns_of(first)[0][1], first)[0]
+        return visualize_graph_attr(columns_of(first)[0][1], first, use_pyplot=False)[0]
     return _widget_class()(data=json.dumps(page_data(explanations, **options)))
 
 
