@@ -27,12 +27,9 @@ MOTIFS = (CYCLE, HOUSE)  # by class
 def ba_2motifs(num_graphs: int = 1000, seed: int = 0) -> list[Data]:
     """Generate BA-2Motifs: random trees with a cycle (class 0) or a house (class 1) attached.
 
-    Every graph has 25 nodes: a Barabasi-Albert graph of 20 nodes with one edge per new node, the motif in nodes 20 to
-    24, and one edge from node 0, one of the two oldest, to node 20. That makes 25 undirected edges with a cycle and
-    26 with a house. All features are 0.1. Classes alternate, so that every slice is balanced.
-
-    Sizes, node numbers and labels are those of the published file, with one difference: in 40 of its 1000 graphs the
-    connecting edge is a self-loop at node 20, which disconnects the motif; here the motif is always connected.
+    Every graph has 25 nodes: a Barabasi-Albert tree of 20 nodes, the motif in nodes 20 to 24, and one edge from node 0
+    to node 20. All features are 0.1. Classes alternate, so that every slice is balanced. Sizes, node numbers and labels
+    are those of the published file; in 40 of its 1000 graphs the motif is disconnected, here it never is.
 
     Reference: Luo, Cheng, Xu, Yu, Zong, Chen, Zhang: *Parameterized Explainer for Graph Neural Network*, NeurIPS 2020.
 
@@ -71,9 +68,8 @@ def _graph_with_motif(label: int, generator: np.random.Generator) -> Data:
 def barabasi_albert(num_nodes: int, edges_per_node: int, generator: np.random.Generator) -> Edges:
     """Grow a graph in which a new node joins old ones with probability proportional to their degrees.
 
-    The graph begins as a star: node ``edges_per_node`` in the middle of the nodes before it. Every later node brings
-    ``edges_per_node`` edges to different nodes. With one edge per node the graph is a tree. The older node of an edge
-    comes first. Reference: Barabasi, Albert: *Emergence of Scaling in Random Networks*, Science 286, 1999.
+    It begins as a star with node ``edges_per_node`` in the middle. The older node of an edge comes first. Reference:
+    Barabasi, Albert: *Emergence of Scaling in Random Networks*, Science 286, 1999.
     """
     if not 0 < edges_per_node < num_nodes:
         raise ValueError(f"Expected more nodes than edges per node (got {num_nodes} and {edges_per_node}).")

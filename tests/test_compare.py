@@ -170,7 +170,7 @@ def test_skipped_and_failing_explainers() -> None:
     comparison = compared("goat", EXPLAINERS["attention"](), EXPLAINERS["pg_explainer"](), *others, wrong)
     assert list(comparison.scores) == ["goat"]
     assert comparison.failed["broken"] is error
-    assert "finite scores from 'sources'" in str(comparison.failed["sources"])
+    assert "Expected scores of shape [12]" in str(comparison.failed["sources"])
     assert comparison.skipped["inapplicable"] == "not for you"
     assert "luck" in comparison.skipped["uninstalled"]
     assert "attention layers" in comparison.skipped["attention"]

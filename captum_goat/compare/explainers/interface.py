@@ -14,6 +14,7 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.metrics.counted_edges import check_scores
 from captum_goat.metrics.reduced_graphs import class_per_graph, output_of, signed_logits
 
 _num_logits: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
@@ -79,20 +80,12 @@ class Explainer(ABC):
                 if len(columns):
                     own = own_copy(model)
                     own = SignedLogits(own) if _num_logits[model] == 1 else own
-                    scores[columns] = self._check(self.scores(own, part), part)
+                    scores[columns] = check_scores(self.scores(own, part).to(part.x), part.data)
         return scores
 
     @abstractmethod
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the scores ``[E]`` of graphs with edges, or of one if not ``batched``; the model is a copy."""
-
-    def _check(self, scores: Tensor, graphs: Graphs) -> Tensor:
-        """Raise RuntimeError unless there is one finite score per edge; return detached scores."""
-        scores = scores.detach().to(graphs.x)
-        if scores.shape != (graphs.num_edges,) or not bool(scores.isfinite().all()):
-            got = f"shape {list(scores.shape)} with {int((~scores.isfinite()).sum())} non-finite values"
-            raise RuntimeError(f"Expected {graphs.num_edges} finite scores from '{self.name}' (got {got}).")
-        return scores
 
 
 class SignedLogits(Module):
