@@ -16,7 +16,7 @@ from torch_geometric.data import Batch, Data
 from benchmarks.cost import NUM_FEATURES, measure, molecule_batch
 from benchmarks.explainers import EXPLAINERS
 from benchmarks.shapley_gains import markdown
-from captum_goat import EdgeMaskedModel, GOAtAttribution, GuidedShapley
+from captum_goat import EdgeMaskedModel, EdgeSetSearch, GOAtAttribution, GuidedShapley
 from captum_goat.models import GraphClassifier
 
 CONVS = ("gcn", "sage", "gin")
@@ -110,6 +110,7 @@ def cost_table(num_graphs: int, repeats: int) -> str:
         for samples in (32, 64, 128):
             method = GuidedShapley(model, n_samples=samples)
             calls[f"guided, n = {samples}"] = partial(method.attribute, mask, 1, (x, edge_index, batch))
+        calls["search, 30 passes"] = partial(EdgeSetSearch(model).attribute, mask, 1, (x, edge_index, batch))
         calls["occlusion"] = partial(EXPLAINERS["occlusion"](), model, data, target)
         times = measure(calls, repeats)
         lines.append(

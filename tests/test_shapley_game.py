@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -44,3 +47,11 @@ def test_shapiq_takes_the_game():
     assert torch.allclose(found.double(), 2 * expected[:6], rtol=0, atol=1e-8)
     pairs = shapiq.KernelSHAPIQ(n=6, index="k-SII", max_order=2).approximate(64, game)
     assert len(pairs.values) >= 15
+
+
+def test_the_documented_example_of_interactions(capsys):
+    pytest.importorskip("shapiq")
+    page = (Path(__file__).parents[1] / "docs" / "shapley.md").read_text(encoding="utf-8")
+    code, printed = re.search(r"```python\n(import shapiq.*?)```\s+```text\n(.*?)```", page, re.DOTALL).groups()
+    exec(compile(code, "shapley.md", "exec"), {})
+    assert capsys.readouterr().out == printed

@@ -51,7 +51,7 @@ class EdgeSetSearch(EdgeAttribution):
         forward_func: The trained model itself, in evaluation mode; or :class:`~captum_goat.EdgeMaskedModel` around it,
             which decides where edges are removed; or PyG's ``to_captum_model(model, "edge")``. It returns logits of
             classes, or one logit, whose sigmoid is the probability that is measured.
-        n_passes: How many forward and backward passes over the batch to spend; 16 of them find where to start.
+        n_passes: How many forward and backward passes over the batch to spend; the first 16 find where to start.
         shares: The sizes of the sets, as ascending shares of a graph's edges.
         starts: Attribution methods of the same edge mask, or attributions as tensors of its shape: further orders to
             start from, beside the gradients at four points of the path of integrated gradients. Each takes two passes,

@@ -14,7 +14,7 @@ from captum_goat.metrics.counted_edges import position_in_graph
 # by the presence of the players ``[K, P]``. It takes K passes.
 Measure: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
 
-KEPT, REMOVED = 0, 1  # the two worlds in which a set is measured: its players kept alone, or taken away
+KEPT = 0  # of the two worlds in which a set is measured: its players kept alone (0), or taken away (1)
 _FIRST_SHARE = 0.25  # of the players between two boundaries, swapped by the first proposal
 
 
@@ -50,12 +50,6 @@ class SwapSearch:
         probabilities: Tensor = self.odds.sigmoid()
         return probabilities
 
-    @property
-    def quality(self) -> Tensor:
-        """The measure of each game ``[G]``: probability with a set kept minus with it taken away, mean over sets."""
-        kept, removed = self.probabilities.unbind()
-        return (kept - removed).mean(dim=0)
-
     def start(self, orders: Sequence[Tensor]) -> None:
         """Begin with the best of several orders, given by scores ``[P]``, in each game.
 
@@ -67,17 +61,15 @@ class SwapSearch:
         odds, gradients = self._worlds(sets)
         kept, removed = odds.sigmoid()
         best = (kept - removed).argmax(dim=0)  # [G]
-        players, games = torch.arange(len(self.game), device=best.device), torch.arange(self._num_games)
-        of_player = best[self.game]
+        players, of_player = torch.arange(len(self.game), device=best.device), best[self.game]
         self.place = torch.stack(places)[of_player, players]
         others = [level for level in range(len(self.sizes)) if level != middle]
         self._gradients = gradients.new_zeros(2, len(self.sizes), len(self.game))
-        self.odds[:, middle] = odds[:, best, games.to(best.device)]
+        self.odds[:, middle] = odds.gather(1, best.expand(2, 1, -1)).squeeze(1)
         self._gradients[:, middle] = gradients[:, of_player, players]
         if others:
-            self.odds[:, others], self._gradients[:, others] = self._worlds(
-                self.place < self.sizes[others][:, self.game]
-            )
+            sets = self.place < self.sizes[others][:, self.game]
+            self.odds[:, others], self._gradients[:, others] = self._worlds(sets)
 
     def _worlds(self, sets: Tensor) -> tuple[Tensor, Tensor]:
         """Measure sets, bool ``[K, P]``, in both worlds: odds ``[2, K, G]`` and gradients ``[2, K, P]``."""

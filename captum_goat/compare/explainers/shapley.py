@@ -14,7 +14,7 @@ from captum_goat.shapley import GuidedShapley
 
 
 class GuidedShapleyValues(Explainer):
-    """Shapley values of deleted edges, estimated from few coalitions with GOAt and path gradients as guides.
+    """Shapley values of deleted edges, estimated from few coalitions with path gradients as guides.
 
     Args:
         n_samples: The number of coalitions.
