@@ -11,7 +11,6 @@ from pathlib import Path
 from benchmarks.paper.machine import processor
 from benchmarks.speed.options import Options
 from benchmarks.speed.results import Section, write_rows
-from benchmarks.speed.tables import table
 
 PACKAGES = ("captum-goat", "captum", "torch", "torch-geometric")
 
@@ -34,7 +33,6 @@ def write_report(options: Options, sections: Sequence[Section]) -> Path:
     ]
     if options.quick:
         paragraphs.append("**A quick run: small sizes and few rounds. Its numbers are a first impression.**")
-    paragraphs += ["## Targets", checks_table(sections)]
     for section in sections:
         paragraphs += [f"## {section.title}", section.text]
         paragraphs += [f"![{text}]({options.folder.name}/{path.name})" for text, path in section.pictures.items()]
@@ -42,15 +40,6 @@ def write_report(options: Options, sections: Sequence[Section]) -> Path:
     path = options.out / "speed.md"
     path.write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
     return path
-
-
-def checks_table(sections: Sequence[Section]) -> str:
-    """Return a table of the measured numbers beside their targets."""
-    checks = [check for section in sections for check in section.checks]
-    if not checks:
-        return "None in what was measured."
-    lines = [[check.what, check.measured, check.wanted, check.verdict, check.note or "-"] for check in checks]
-    return table(["what", "measured", "target", "verdict", "note"], lines)
 
 
 def _describe_machine(options: Options) -> str:

@@ -40,13 +40,16 @@ class Place(NamedTuple):
 
 PLACES = (
     Place("the recorded pass", "captum_goat.method.explain", "record"),
+    Place("the recorded pass", "captum_goat.method.explain", "record_by_program"),
     Place("the pass without edges", "captum_goat.method.replay:ActivationPattern", "at_zero"),
     Place("replays, forward", "captum_goat.method.replay:ActivationPattern", "replay"),
     Place("replays, forward", "captum_goat.method.explain", "share_in_replicas"),
     Place("replays, backward", "torch.autograd", "grad"),
     Place("receptive fields", "captum_goat.fields.receptive_field:ReceptiveFields", "__init__"),
     Place("receptive fields", "captum_goat.fields.receptive_field:ReceptiveFields", "spread"),
-    Place("receptive fields", "captum_goat.fields.receptive_field:ReceptiveFields", "owners"),
+    Place("receptive fields", "captum_goat.fields.small_fields:SmallFields", "__init__"),
+    Place("receptive fields", "captum_goat.fields.small_fields:SmallFields", "spread"),
+    Place("receptive fields", "captum_goat.method.explain", "owners_of"),
     Place("receptive fields", "captum_goat.fields.receptive_field:ReceptiveFields", "row_weights"),
 )
 
