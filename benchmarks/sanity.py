@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -182,7 +181,7 @@ def table(rows: Sequence[Checked]) -> str:
 def with_shuffled_labels(dataset: GraphDataset, seed: int) -> GraphDataset:
     """Return the dataset with its labels in another order."""
     order = torch.randperm(len(dataset.graphs), generator=torch.Generator().manual_seed(seed + 1)).tolist()
-    graphs = [deepcopy(graph) for graph in dataset.graphs]
+    graphs = [graph.clone() for graph in dataset.graphs]  # deepcopy would copy the storage that slices share
     for graph, other in zip(graphs, order, strict=True):
         graph.y = dataset.graphs[other].y.clone()
     return replace(dataset, graphs=graphs)

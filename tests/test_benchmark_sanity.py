@@ -53,6 +53,14 @@ def test_labels_are_shuffled_and_graphs_are_copies() -> None:
     assert [int(graph.y) for graph in dataset.graphs] == before
 
 
+def test_copies_do_not_copy_the_storage_of_the_whole_dataset() -> None:
+    """The graphs of a dataset in one file are slices of one tensor."""
+    everything = torch.rand(500, 4)
+    graphs = [Data(x=x, edge_index=torch.tensor([[0], [1]]), y=torch.tensor([1])) for x in everything.split(5)]
+    copies = with_shuffled_labels(GraphDataset(DATASETS["nci1"], graphs, "published"), seed=0).graphs
+    assert all(graph.x.untyped_storage().nbytes() == 5 * 4 * 4 for graph in copies)
+
+
 @pytest.mark.slow
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     few = GraphDataset(DATASETS["ba_2motifs"], ba_2motifs(40), "generated")
