@@ -186,7 +186,7 @@ def run(stages: Iterable[Stage], x: Tensor, edge_index: Tensor, mask: Tensor, ki
 def attributions(explained: Oracle, empty: Oracle, target: tuple[int, int]) -> Tensor:
     """Return a number per edge: its shares, minus those of the network without edges."""
     pairs = zip(explained.shares(target), empty.shares(target), strict=True)
-    rest = explained.constant_change(empty, target) / len(explained.edges)
+    rest = explained.constant_change(empty, target) / max(len(explained.edges), 1)
     return torch.tensor([share - calibration + rest for share, calibration in pairs], dtype=torch.float64)
 
 
