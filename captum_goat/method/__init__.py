@@ -70,11 +70,11 @@ them::
 
 And a model is followed once. What its calls do to rows is its *program*; on the next graph the calls are compared with
 it, and only the graph's own index tensors go through the rules. If a small graph comes again, up to its features, its
-rows are known as well::
+rows are known as well (:mod:`~captum_goat.method.known_models`)::
 
     attribution.py                   GOAtAttribution.attribute
     method/explain.py                  GraphExplanation.record
-    method/record.py                     record_by_program
+    method/known_models.py               record_by_program
     tracking/program.py                    LastGraph.find
     hooks/interception.py                  intercepted
     tracking/program.py                      ProgramRun.note

@@ -20,7 +20,8 @@ from captum_goat.inputs.edge_masks import copies_agree, fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.request import Request
 from captum_goat.inputs.targets import Choice, Target, find_target
-from captum_goat.method.record import KnownModel, record, record_by_program
+from captum_goat.method.known_models import KnownModel, record_by_program
+from captum_goat.method.record import record
 from captum_goat.method.replay import ActivationPattern, Subject
 from captum_goat.method.share import (
     EXACT_POINTS,
