@@ -282,7 +282,7 @@ def test_errors(mask_type: str, inputs: tuple[Tensor, ...], message: str) -> Non
 def test_errors_without_message_passing() -> None:
     with pytest.raises(ValueError, match="floating point numbers"):
         GOAtAttribution(mlp(3, 4, 2)).attribute(torch.ones(2, 3, dtype=torch.long), 0)
-    with pytest.raises(TypeError, match=r"at most 1 arguments for Sequential.forward\(input\) \(got 2\)"):
+    with pytest.raises(UnsupportedModelError, match=r"at most 1 arguments for Sequential.forward\(input\) \(got 2\)"):
         GOAtAttribution(mlp(3, 4, 2)).attribute((normal(2, 3), normal(2, 3)), 0)
     with pytest.raises(ValueError, match="mask_type 'node', as that of the wrapped model"):
         GOAtAttribution(to_captum_model(make_gnn(), "node"), mask_type="edge")
