@@ -11,12 +11,15 @@ import pytest
 import torch
 from conftest import make_gnn
 from torch import nn
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
+from torch_geometric.explain import Explanation
 
-from captum_goat import EdgeMaskedModel, GOAtAttribution, GOAtExplainer
+from captum_goat import EdgeMaskedModel, GOAtAttribution, GOAtExplainer, check
+from captum_goat.bulk import edge_table
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import fidelity_plus, select_edges
 from captum_goat.models import GraphClassifier
+from captum_goat.report import explain_smiles, write_report
 
 GRAPHS = ba_2motifs(2)
 DATA = Batch.from_data_list(GRAPHS[:1])
@@ -26,6 +29,7 @@ MASK = torch.ones(DATA.num_edges)
 GOAT, MASKED, BOUND = GOAtAttribution(MODEL), EdgeMaskedModel(MODEL), EdgeMaskedModel(MODEL, data=DATA)
 NAN = DATA.x.clone()
 NAN[3, 2] = torch.nan
+EXPLAINED = Explanation(edge_index=DATA.edge_index, edge_mask=MASK, num_nodes=25)
 UNSQUEEZE = "ass mask.unsqueeze(0)"
 
 
@@ -59,6 +63,24 @@ def by(method: Any, model: nn.Module = BOUND) -> Callable[[], Any]:
         (lambda: MASKED(MASK, GRAPHS), "(got a list of 2 graphs). Batch.from_data_list(graphs) makes"),
         (lambda: GOAT.attribute(MASK, 1, GRAPHS), "(got a list of 2 graphs). Batch.from_data_list(graphs) makes"),
         (lambda: GOAT.attribute(MASK, None, ARGUMENTS), "from an output of shape [1, 2]: an int"),
+        (lambda: GOAT.attribute(MASK, 1, (DATA.x.numpy(), *ARGUMENTS[1:])), "Convert it by torch.as_tensor(x)"),
+        (lambda: GOAT.attribute(MASK, 1, (DATA.x, DATA.edge_index.t(), DATA.batch)), "pass edge_index.t()"),
+        (lambda: fidelity_plus(MODEL, DATA, MASK > 0, target="house"), "a class below 2"),  # type: ignore
+        (lambda: check(MODEL, GRAPHS), "with edge_index (got list)"),  # type: ignore
+        (lambda: check(MODEL, Data(x=DATA.x)), "with edge_index (got one without)"),
+        (lambda: edge_table(MASK, None), "with edge_index (got NoneType)"),
+        (lambda: edge_table(MASK, DATA, node_names=["a"]), "up to node 24 (got 1 names)"),
+        (lambda: write_report("page.html", None), "as explain_dataset, explain_nodes and PyG's Explainer return"),
+        (lambda: write_report("page.html", MASK), "(got Tensor)"),
+        (lambda: write_report("page.html", []), "Expected one or more explanations (got none)"),
+        (lambda: write_report("page.html", {"a": [EXPLAINED] * 2, "b": [EXPLAINED]}), "(got {'a': 2, 'b': 1})"),
+        (lambda: write_report("page.html", EXPLAINED, classnames=["a"]), "options of write_report (got classnames)"),
+        (lambda: write_report("page.html", EXPLAINED, class_names="ab"), "a list of names (got the string 'ab')"),
+        (lambda: write_report("page.html", EXPLAINED, graph_names=[]), "graph_names for 1 graphs (got 0)"),
+        (lambda: explain_smiles(MODEL, ""), "Expected valid SMILES (got '')"),
+        (lambda: explain_smiles(MODEL, []), "Expected one or more SMILES (got none)"),
+        (lambda: explain_smiles(MODEL, None), "a list of strings (got NoneType)"),  # type: ignore
+        (lambda: explain_smiles(MODEL, "CCO"), "a model of the 9 features that torch_geometric.utils.from_smiles"),
     ],
 )
 def test_messages(call: Callable[[], Any], message: str) -> None:

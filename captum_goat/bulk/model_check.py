@@ -1,4 +1,4 @@
-"""Whether a model can be explained exactly, and what an attribution costs."""
+"""Whether a model can be explained exactly."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import HeteroData
 from torch_geometric.data.data import BaseData
@@ -28,8 +29,6 @@ class _MaskCheck(NamedTuple):
     reason: str = ""  # which module and operation is unsupported and what to do; empty if the attributions are exact
     total: float = float("nan")  # of the attributions
     delta: float = float("nan")  # the largest convergence delta
-    forward_passes: int = 0
-    backward_passes: int = 0  # how many of them were followed by a backward pass
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,14 @@ class ModelCheck:
     """The result of :func:`check`; ``str(...)`` is a table.
 
     ``masks`` has the results for each value of ``at``: ``reason`` (which operation is unsupported and what to do; empty
-    if the attributions are exact), ``total`` (their sum), ``delta``, ``forward_passes`` and ``backward_passes``.
+    if the attributions are exact), ``total`` (their sum) and ``delta``.
 
     Examples:
         >>> from captum_goat.bulk import ModelCheck
         >>> print(ModelCheck("GIN", "prediction for 1 graph(s)", ()))
         GIN, prediction for 1 graph(s)
         <BLANKLINE>
-        at         result       convergence delta  sum        forward passes  backward passes
+        at         result       convergence delta  sum
     """
 
     model: str
@@ -63,10 +62,10 @@ class ModelCheck:
 
     def __str__(self) -> str:
         lines = [f"{self.model}, {self.explained}", ""]
-        line = "{:9}  {:11}  {:17}  {:9}  {:14}  {}"
-        lines.append(line.format("at", "result", "convergence delta", "sum", "forward passes", "backward passes"))
-        for at, reason, total, delta, *passes in self.masks:
-            values = ("unsupported", *"----") if reason else ("exact", f"{delta:.1e}", f"{total:.4g}", *passes)
+        line = "{:9}  {:11}  {:17}  {}"
+        lines.append(line.format("at", "result", "convergence delta", "sum"))
+        for at, reason, total, delta in self.masks:
+            values = ("unsupported", *"--") if reason else ("exact", f"{delta:.1e}", f"{total:.4g}")
             lines.append(line.format(at, *values))
         for mask in self.masks:
             if mask.reason:
@@ -75,7 +74,7 @@ class ModelCheck:
 
 
 def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None = None) -> ModelCheck:
-    """Check whether a model can be explained exactly, and count the passes of an attribution; print the result.
+    """Check whether a model can be explained exactly; print the result to see a table.
 
     The class that the model predicts for the graph (or for the node with most edges, if the model returns one row per
     node) is explained for each value of ``at``. ``method`` is the model, or a :class:`~captum_goat.GOAtAttribution`
@@ -95,6 +94,9 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
         >>> result.is_exact, result.masks[0].reason.split(" is applied")[0]
         (False, "'sin' in the model (GCN)")
     """
+    if not isinstance(data, HeteroData) and not isinstance(getattr(data, "edge_index", None), Tensor):
+        got = "one without" if isinstance(data, BaseData) else type(data).__name__
+        raise ValueError(f"Expected one graph, or a Batch of graphs, with edge_index (got {got}).")
     checked = edge_method(method)
     goat = checked if isinstance(checked, GOAtAttribution) else GOAtAttribution(checked.model)
     name, size = type(goat.model).__name__, f"{data.num_nodes} nodes, {data.num_edges} edges"
@@ -109,17 +111,14 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
 def _check_at(
     at: Literal["message", "adjacency"], goat: GOAtAttribution, mask: Any, target: Any, inputs: Any
 ) -> _MaskCheck:
-    """Attribute with masks that enter at one place, and count forward passes, and those that are differentiated."""
-    method, passes = GOAtAttribution(goat.model, goat.field, at=at, gates=goat.gates), list[bool]()
-    handle = goat.model.register_forward_pre_hook(lambda module, args: passes.append(torch.is_grad_enabled()))
+    """Attribute with masks that enter at one place."""
+    method = GOAtAttribution(goat.model, goat.field, at=at, gates=goat.gates)
     try:
         attributions, delta = method.attribute(mask, target, inputs, return_convergence_delta=True)
     except UnsupportedModelError as error:
         return _MaskCheck(at, str(error))
-    finally:
-        handle.remove()
     total = sum(float(part.sum()) for part in (attributions.values() if isinstance(mask, dict) else [attributions]))
-    return _MaskCheck(at, "", total, float(delta.abs().max()), len(passes), sum(passes))
+    return _MaskCheck(at, "", total, float(delta.abs().max()))
 
 
 def _ones(model: Module, data: BaseData) -> Any:

@@ -52,6 +52,8 @@ def _columns(
     undirected: bool = False,
 ) -> dict[str, list[Any]]:
     """Return the columns of :func:`edge_table`, after columns that have the same value in all rows."""
+    if not hasattr(data, "edge_index"):
+        raise ValueError(f"Expected the graph that was explained, with edge_index (got {type(data).__name__}).")
     scores: Tensor = torch.as_tensor(attributions).detach().cpu()
     ends: Tensor = torch.as_tensor(data.edge_index).cpu()
     if scores.dim() not in (1, 2) or len(scores) != ends.size(1):
@@ -74,6 +76,9 @@ def _columns(
     columns = {name: [value] * len(edges) for name, value in labels.items()}
     columns |= {"edge": edges.tolist(), "source": source, "target": target}
     if node_names is not None:
+        if max(source + target, default=-1) >= len(node_names):
+            last = max(source + target)
+            raise ValueError(f"Expected node_names for all nodes, up to node {last} (got {len(node_names)} names).")
         columns["source_name"], columns["target_name"] = (
             [node_names[node] for node in end] for end in (source, target)
         )

@@ -17,7 +17,7 @@ from captum_goat.tracking import UnsupportedModelError
 # Shown without a traceback.
 ERRORS = (ImportError, IndexError, OSError, RuntimeError, TypeError, UnsupportedModelError, ValueError)
 COMMANDS = {
-    "check": "check whether a saved model can be explained exactly, and in how many passes",
+    "check": "check whether a saved model can be explained exactly",
     "compare": "compare explainers on a saved model and saved graphs",
     "explain": "attribute the output for every graph of a dataset to its edges",
     "report": "show attributions from a file as one HTML page",

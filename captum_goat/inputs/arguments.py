@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
@@ -31,6 +32,7 @@ from captum_goat.tracking.sparse import is_adjacency
 
 # What the arguments of a model are taken to be when its `forward` does not name them.
 _USUAL_NAMES = ("x", "edge_index", "batch")
+_TENSORS = (*_USUAL_NAMES, "edge_attr", "edge_weight")  # arguments that no model takes as NumPy arrays
 
 _signatures: WeakKeyDictionary[Any, inspect.Signature] = WeakKeyDictionary()
 
@@ -216,6 +218,8 @@ def _plain(name: str, value: Any, known: dict[int, Any]) -> Any:
         if id(value) not in known:
             known[id(value)] = _plain_tensor(value)
         return known[id(value)]
+    if isinstance(value, np.ndarray) and name in _TENSORS:
+        raise ValueError(f"Expected '{name}' to be a tensor (got ndarray). Convert it by torch.as_tensor({name}).")
     if isinstance(value, dict | list | tuple):
         value = _mapped(value, lambda tensor: _plain(name, tensor, known))
         return _one_tensor_each(value) if is_edge_dict(name, value) else value

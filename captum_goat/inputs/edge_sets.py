@@ -69,8 +69,10 @@ def find_edge_sets(arguments: Mapping[str, Any], sizes: MaskSizes | None) -> tup
     for edges, size in zip(sets, sizes, strict=True):
         expected = num_edges(edges.of(arguments))
         if size != expected:
-            advice = ""
-            if expected and size % expected == 0:  # as Captum repeats examples
+            advice, shape = "", edges.of(arguments).shape
+            if expected == 2 and shape[0] == size:
+                advice = f" Edges are [2, num_edges], and these are {list(shape)}: pass {edges.label}.t()."
+            elif expected and size % expected == 0:  # as Captum repeats examples
                 advice = " Captum's methods take dimension 0 for examples: pass mask.unsqueeze(0), [1, num_edges]."
             raise ValueError(f"Expected one mask entry per edge: {expected} for {edges.label!r} (got {size}).{advice}")
     return sets

@@ -207,11 +207,12 @@ class Prediction:
 def class_per_graph(target: Any, logits: Tensor) -> Tensor:
     """Return a class for each graph, ``[G]``."""
     graphs, classes = logits.shape
-    index = torch.as_tensor(target, device=logits.device)
+    is_text = isinstance(target, str) or (isinstance(target, list | tuple) and any(isinstance(k, str) for k in target))
+    index = torch.as_tensor(-1 if is_text else target, device=logits.device)
     is_class = not index.is_floating_point() and index.dtype != torch.bool and index.numel() in (1, graphs)
     if not is_class or bool(((index < 0) | (index >= classes)).any()):
         raise ValueError(
-            f"Expected target to be a class below {classes}, or one for each of {graphs} graphs (got {target})."
+            f"Expected target to be a class below {classes}, or one for each of {graphs} graphs (got {target!r})."
         )
     return index.long().reshape(-1).expand(graphs)
 

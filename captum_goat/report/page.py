@@ -7,6 +7,7 @@ import json
 import platform
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime, timezone
 from html import escape
 from importlib.metadata import version
@@ -37,7 +38,7 @@ def write_report(path: str | PathLike[str], explanations: Any, **options: Any) -
     graphs are drawn as their strongest edges and some edges around them; the table has all edges.
 
     Args:
-        path: The file to write, in place of an existing one. Its path is returned.
+        path: The file to write, in place of an existing one; missing folders are made. The path is returned.
         explanations: One explanation or a list of them, with ``edge_index`` and ``edge_mask`` (``[E]``, or ``[E, C]``
             for every class), as :func:`~captum_goat.explain_dataset` and PyG's ``Explainer`` return them; the result of
             :func:`~captum_goat.explain_nodes` or :func:`~captum_goat.load_attributions`; or a dictionary of any of
@@ -75,6 +76,7 @@ def write_report(path: str | PathLike[str], explanations: Any, **options: Any) -
         '<!doctype html>'
     """
     data = page_data(explanations, **options)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(page_html(data), encoding="utf-8")
     return Path(path)
 
@@ -91,9 +93,16 @@ def page_data(
     **names: Any,
 ) -> dict[str, Any]:
     """Return all that the page shows, as plain values; ``names`` are the fields of :class:`Appearance`."""
+    if unknown := sorted(names.keys() - {field.name for field in fields(Appearance)}):
+        raise TypeError(f"Expected options of write_report (got {', '.join(unknown)}). Its docstring lists them.")
+    if isinstance(class_names, str):
+        raise TypeError(f"Expected class_names as a list of names (got the string {class_names!r}).")
     appearance, classes = Appearance(**names), [str(name) for name in class_names or ()]
     methods = explanations_by_method(explanations, graphs, limit)
     explained = [*methods.values()]
+    given = appearance.graph_names
+    if given is not None and len(given) < len(explained[0]):
+        raise ValueError(f"Expected graph_names for {len(explained[0])} graphs (got {len(given)}).")
     records = [graph_record(same, number, appearance) for number, same in enumerate(zip(*explained, strict=True))]
     if model is not None:
         add_curves(records, explained, model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,9 +81,11 @@ def explanations_by_method(
     single = isinstance(explanations, BaseData) or not isinstance(explanations, Mapping)
     given = {"attributions": explanations} if single else explanations
     methods = {str(name): _explanation_list(value, graphs, limit) for name, value in given.items()}
-    lengths = {len(explained) for explained in methods.values()}
-    if len(lengths) != 1 or lengths == {0}:
-        raise ValueError(f"Expected one or more explanations, as many of every method (got {sorted(lengths)}).")
+    lengths = {name: len(explained) for name, explained in methods.items()}
+    if not any(lengths.values()):
+        raise ValueError("Expected one or more explanations (got none).")
+    if len({*lengths.values()}) != 1:
+        raise ValueError(f"Expected one or more explanations, as many of every method (got {lengths}).")
     for position, same_graph in enumerate(zip(*methods.values(), strict=True)):
         first = same_graph[0].edge_index
         if not all(torch.equal(first, explanation.edge_index) for explanation in same_graph):
@@ -92,7 +94,8 @@ def explanations_by_method(
 
 
 def _explanation_list(explanations: Any, graphs: Sequence[Data] | None, limit: int | None) -> list[Explanation]:
-    explained = [explanations] if isinstance(explanations, BaseData) else explanations
+    single = isinstance(explanations, BaseData | str | Tensor) or not isinstance(explanations, Sized)
+    explained = [explanations] if single else explanations
     numbers = range(len(explained))[:limit]
     if isinstance(explained, NodeExplanations):
         return [explained.subgraph(position) for position in numbers]
@@ -100,9 +103,10 @@ def _explanation_list(explanations: Any, graphs: Sequence[Data] | None, limit: i
         return [_saved_explanation(explained, number, graphs) for number in numbers]
     for explanation in explained:
         if not isinstance(explanation, Data) or not isinstance(explanation.get("edge_mask"), Tensor):
+            got = repr(explanation) if isinstance(explanation, BaseData) else type(explanation).__name__
             raise ValueError(
                 "Expected explanations with edge_index and edge_mask, as explain_dataset, explain_nodes and PyG's "
-                f"Explainer return them for homogeneous graphs (got {explanation!r})."
+                f"Explainer return them for homogeneous graphs (got {got})."
             )
     return [explained[number] for number in numbers]
 

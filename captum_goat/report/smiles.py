@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -45,11 +45,15 @@ def explain_smiles(
         (torch.Size([2]), torch.Size([3]))
         >>> fig, ax = visualize_molecule_attr(explanation.edge_mask, explanation, use_pyplot=False)
     """
+    if not isinstance(smiles, Iterable):
+        raise TypeError(f"Expected SMILES as a string or a list of strings (got {type(smiles).__name__}).")
     names = [smiles] if isinstance(smiles, str) else list(smiles)
+    if not names:
+        raise ValueError("Expected one or more SMILES (got none).")
     chem, like = rdkit_module(), floating_tensor(edge_method(method).model)
     graphs = []
     for name in names:
-        if not isinstance(name, str) or chem.MolFromSmiles(name) is None:
+        if not isinstance(name, str) or not name.strip() or chem.MolFromSmiles(name) is None:
             raise ValueError(f"Expected valid SMILES (got {name!r}).")
         if featurizer is None:
             graph = from_smiles(name)
@@ -57,7 +61,15 @@ def explain_smiles(
         else:
             graph = featurizer(name)
         graphs.append(graph)
-    explanations = explain_dataset(method, graphs, **{"show_progress": False} | options)
+    try:
+        explanations = explain_dataset(method, graphs, **{"show_progress": False} | options)
+    except RuntimeError as error:
+        if featurizer is not None or "shapes cannot be multiplied" not in str(error):
+            raise
+        raise ValueError(
+            f"Expected a model of the {graphs[0].x.size(1)} features that torch_geometric.utils.from_smiles gives "
+            f"every atom (got: {error}). Pass featurizer=, the function that makes the model's graphs."
+        ) from error
     for name, explanation in zip(names, explanations, strict=True):
         explanation.smiles = name
         _add_scores(explanation)
