@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -134,16 +135,21 @@ class GOAtExplainer(ExplainerAlgorithm):
         def weighted_sum(output: Tensor) -> Tensor:
             return (output.reshape(weights.shape)[positions] * weights[positions]).sum().view(1)
 
-        explained = ExplainedModel(model, "_and_".join(inputs), weighted_sum)
+        method = self._method(ExplainedModel(model, "_and_".join(inputs), weighted_sum))
+        if getattr(method, "measures_probabilities", False):
+            _check_one_probability(method, weights, self.model_config.mode)
+            finish = partial(_log_odds, weights=weights, mode=self.model_config.mode)
+            method = self._method(ExplainedModel(model, "_and_".join(inputs), finish))
         given = (edge_index, *others) if nodes else arguments
-        masks = self._method(explained).attribute(tuple(inputs.values()), None, given)
+        masks = method.attribute(tuple(inputs.values()), None, given)
         return {f"{name}_mask": mask for name, mask in zip(inputs, masks, strict=True)}
 
 
 class CaptumGraphExplainer(GOAtExplainer):
     r"""Any method of this package for :class:`torch_geometric.explain.Explainer`.
 
-    What is explained, and what becomes of signs, is as for :class:`GOAtExplainer`.
+    What is explained, and what becomes of signs, is as for :class:`GOAtExplainer`. :class:`~captum_goat.EdgeSetSearch`,
+    which measures the probability of a class, explains one row of a classifier's output.
 
     Args:
         method: The class of the method, such as :class:`~captum_goat.GuidedShapley`, or another function of the model
@@ -202,6 +208,30 @@ def output_weights(output: Tensor, target: Tensor, index: int | Tensor | None, m
     else:
         raise ValueError(f"Expected one number per row in binary classification (got output {list(output.shape)}).")
     return weights.to(output.dtype).view(output.shape) * counts.view(-1, *[1] * (output.dim() - 1))
+
+
+def _check_one_probability(method: Attribution, weights: Tensor, mode: ModelMode) -> None:
+    """Raise ValueError unless one row of a classifier's output is explained."""
+    name, count = type(method).__name__, int(weights.count_nonzero())
+    if mode == ModelMode.regression:
+        raise ValueError(f"Expected a classifier for {name}, which measures probabilities (got mode 'regression').")
+    if count != 1:
+        raise ValueError(
+            f"Expected one row of the output to explain with {name} (got {count}). Pass index=..., or call "
+            f"explain_dataset for many graphs, or explain_nodes for many nodes, with {name}(model)."
+        )
+
+
+def _log_odds(output: Tensor, weights: Tensor, mode: ModelMode) -> Tensor:
+    """Return the log-odds of the one class with a weight, ``[1]``, whose sigmoid is its probability.
+
+    Of several classes that is the logit minus the log-sum-exp of the others; of one logit per row, it or its negative.
+    """
+    output, chosen = output.reshape(weights.shape), weights != 0
+    if mode == ModelMode.binary_classification or weights.size(-1) == 1:
+        return output[chosen] * weights[chosen].sign()
+    row = chosen.any(dim=-1)
+    return output[chosen] - output[row].masked_fill(chosen[row], float("-inf")).logsumexp(dim=-1)
 
 
 def _classes(numbers: Tensor, target: Tensor, counts: Tensor, num_classes: int) -> Tensor:

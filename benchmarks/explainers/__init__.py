@@ -46,10 +46,11 @@ from benchmarks.explainers.reinforced import RGExplainer
 from benchmarks.explainers.relevance import GNNLRP
 from benchmarks.explainers.robust_counterfactual import RCExplainer
 from benchmarks.explainers.sampling import KernelShap, ShapleyValueSampling
-from benchmarks.explainers.search import EdgeSets, LongEdgeSets, RandomEdgeSets
+from benchmarks.explainers.search import LongEdgeSets, RandomEdgeSets
 from benchmarks.explainers.shapley import GUIDED_SHAPLEY, GUIDED_SHAPLEY_MARGIN
 from benchmarks.explainers.subgraphx import SubgraphX
 from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
+from captum_goat.compare.explainers.search import EdgeSets
 from captum_goat.compare.explainers.standard import (
     EdgeOcclusion,
     GNNExplainer,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -26,11 +26,13 @@ from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
 from captum_goat.runs.digests import digest_of
 from captum_goat.runs.progress import progress_bar
+from captum_goat.search import EdgeSetSearch
 from captum_goat.shapley import GuidedShapley
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.wrapped_model import ExplainedModel
 
 FORMAT = 5  # of parts; raised when they change, so that older ones are not used
+EdgeMethod: TypeAlias = GOAtAttribution | GuidedShapley | EdgeSetSearch
 BATCH_SIZE = 128  # where neither the caller nor a DataLoader says otherwise
 
 
@@ -82,9 +84,9 @@ def explain_dataset(
     the batches; on several machines, ``out`` has to be in a shared folder.
 
     Args:
-        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, or a :class:`~captum_goat.GuidedShapley`,
-            with the options to use; or a model, in evaluation mode, that returns one row per graph (or what else
-            :class:`~captum_goat.GOAtAttribution` takes).
+        method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, a :class:`~captum_goat.GuidedShapley` or
+            an :class:`~captum_goat.EdgeSetSearch`, with the options to use; or a model, in evaluation mode, that
+            returns one row per graph (or what else :class:`~captum_goat.GOAtAttribution` takes).
         dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or an ordered ``DataLoader``.
         target: What to explain: ``"predicted"``, the class with the largest output; ``"label"``, the class ``y``;
             ``"all"``, every class; a class for all graphs, or one per graph; ``None`` for a model without classes.
@@ -104,7 +106,8 @@ def explain_dataset(
         Without ``out``, a :class:`~captum_goat.bulk.DatasetExplanations`, a list with one
         :class:`torch_geometric.explain.Explanation` per graph: the graph's own attributes, ``edge_mask`` ``[E]`` with
         the attributions (``[E, C]`` for all classes), ``target`` ``[1]`` (not for all classes), ``prediction``
-        ``[1, C]``, the output without a last softmax, and ``delta`` ``[1]``, the convergence delta. With ``out``, the
+        ``[1, C]``, the output without a last softmax, and ``delta`` ``[1]``, the convergence delta (nan for an
+        :class:`~captum_goat.EdgeSetSearch`, whose scores are places). With ``out``, the
         opened file, as :func:`~captum_goat.bulk.load_attributions` returns it. Both have ``to_table``.
 
     Examples:
@@ -137,9 +140,9 @@ def explain_dataset(
     return load_attributions(path)
 
 
-def edge_method(method: Any) -> GOAtAttribution | GuidedShapley:
+def edge_method(method: Any) -> EdgeMethod:
     """Return a method that attributes edges: the user's own, or GOAt with defaults for a model."""
-    goat = method if isinstance(method, GOAtAttribution | GuidedShapley) else GOAtAttribution(method)
+    goat = method if isinstance(method, EdgeMethod) else GOAtAttribution(method)
     if goat.mask_type != "edge":
         raise ValueError(
             f"Expected a method that attributes the edges of a model with message passing (got mask_type "
@@ -228,7 +231,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _BatchExplainer:
-    method: GOAtAttribution | GuidedShapley
+    method: EdgeMethod
     targets: Targets
     undirected: bool
     arguments: Callable[[Data], Any] | None

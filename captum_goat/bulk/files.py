@@ -159,12 +159,12 @@ def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
 
 def merge(folder: PartFolder) -> None:
     """Merge all parts into the file of the run, which appears when it is complete, and delete them."""
-    edges, largest = 0, 0.0
+    edges, errors = 0, []
     for part in folder.read_all():
         edges += part["attributions"].size(0)
-        largest = max(largest, float(part["deltas"].abs().max()))
+        errors.append(part["deltas"].abs().max())
     with folder.merging() as path:
-        meta = {**folder.record, "edges": edges, "largest_error": largest}
+        meta = {**folder.record, "edges": edges, "largest_error": float(torch.stack(errors).max())}  # nan if one is
         file_format(folder.out)._write(folder, meta, path)
 
 

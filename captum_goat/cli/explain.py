@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk.dataset import BATCH_SIZE, explain_dataset
+from captum_goat.bulk.dataset import BATCH_SIZE, EdgeMethod, explain_dataset
 from captum_goat.bulk.files import file_format, load_attributions
 from captum_goat.bulk.ranks import Ranks, joined
 from captum_goat.bulk.targets import NAMES
 from captum_goat.cli.options import add_choice_of_nodes, load_sources, only_graph, positive, target_type
 from captum_goat.nodes.explainer import MAX_EDGES, explain_nodes
+from captum_goat.search import EdgeSetSearch
 from captum_goat.shapley import GuidedShapley
 
 EPILOG = """examples:
@@ -27,11 +28,12 @@ read by torch.load, a .parquet file by pandas and others."""
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     add = parser.add_argument
-    methods = ("goat", "guided_shapley")
-    add("--method", choices=methods, default="goat", help="GOAt, or Shapley values of edges (default: goat)")
+    methods = ("goat", "guided_shapley", "edge_set_search")
+    add("--method", choices=methods, default="goat", help="GOAt, Shapley values, or edge sets (default: goat)")
     add("--samples", type=positive, default=64, metavar="N", help="coalitions of guided_shapley (default: %(default)s)")
+    add("--passes", type=positive, default=30, metavar="N", help="passes of edge_set_search (default: %(default)s)")
     places = ("message", "adjacency")
-    add("--at", choices=places, help="where masks enter (default: message; guided_shapley: edges are deleted)")
+    add("--at", choices=places, help="where masks enter (default: message; other methods: edges are deleted)")
     fields = ("distinct", "repeated")
     add("--field", choices=fields, default="distinct", help="how gates are shared (default: distinct)")
     add("--gates", choices=("equal", "proportional"), default="equal", help="in what proportion (default: equal)")
@@ -61,9 +63,11 @@ def run(options: argparse.Namespace) -> int:
     with joined(options.device) as device:
         file_format(options.out)  # raises before anything is loaded
         model, graphs = load_sources(options)
-        method: GOAtAttribution | GuidedShapley
+        method: EdgeMethod
         if options.method == "guided_shapley":
             method = GuidedShapley(model.to(device), n_samples=options.samples, at=options.at)
+        elif options.method == "edge_set_search":
+            method = EdgeSetSearch(model.to(device), options.passes, at=options.at)
         else:
             method = GOAtAttribution(model.to(device), options.field, at=options.at, gates=options.gates)
         shared = {"target": options.target, "out": options.out, "show_progress": not options.quiet}
@@ -86,8 +90,9 @@ def run(options: argparse.Namespace) -> int:
         seconds = time.perf_counter() - start
         if Ranks.current().rank == 0:
             saved, unit = load_attributions(options.out), "graphs" if options.nodes is None else "nodes"
+            error = f", largest completeness error {saved.meta['largest_error']:.1e}"
             print(
-                f"{len(saved)} {unit} in {seconds:.1f} s ({len(saved) / seconds:.0f} {unit} per second), largest "
-                f"completeness error {saved.meta['largest_error']:.1e}: {options.out}"
+                f"{len(saved)} {unit} in {seconds:.1f} s ({len(saved) / seconds:.0f} {unit} per second)"
+                f"{error if method.has_convergence_delta() else ''}: {options.out}"
             )
     return 0

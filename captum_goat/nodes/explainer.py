@@ -23,8 +23,9 @@ from captum_goat.method.explain import GraphExplanation
 from captum_goat.nodes.checked_cuts import CheckedCut, CheckedCuts, GraphData
 from captum_goat.nodes.cut_graphs import cut_graphs
 from captum_goat.nodes.results import FeatureAttributions, NodeExplanations
-from captum_goat.nodes.shapley import shapley_values
+from captum_goat.nodes.shapley import without_edges
 from captum_goat.runs.progress import progress_bar
+from captum_goat.search import EdgeSetSearch
 from captum_goat.shapley import GuidedShapley
 from captum_goat.wrapped_model import ExplainedModel
 
@@ -54,9 +55,9 @@ def explain_nodes(
     Args:
         method: A :class:`~captum_goat.GOAtAttribution` with ``at="message"`` that attributes edges, or with
             ``mask_type="node_and_edge"`` also the features, the model's first argument; or a
-            :class:`~captum_goat.GuidedShapley`, whose players are the edges around a node, one hop further than
-            messages come from; or a model, for GOAt with its default options. The model is in evaluation mode and
-            returns one row per node.
+            :class:`~captum_goat.GuidedShapley` or an :class:`~captum_goat.EdgeSetSearch`, which remove the edges around
+            a node, one hop further than messages come from; or a model, for GOAt with its default options. The model is
+            in evaluation mode and returns one row per node.
         data: The graph.
         nodes: The nodes, as numbers or as a mask ``[N]``; ``None`` for all.
         target: What to explain, as for :func:`~captum_goat.bulk.explain_dataset`, with nodes in place of graphs.
@@ -88,7 +89,7 @@ def explain_nodes(
     explanations = explainer(nodes, target, max_edges=max_edges, show_progress=show_progress)
     if out is not None:
         known = target if isinstance(target, str | int) else None
-        explanations.save(Path(out), {"target": known, "field": explainer.method.field})
+        explanations.save(Path(out), {"target": known, "field": explainer.method.options.get("field")})
     return explanations
 
 
@@ -155,7 +156,7 @@ class NodeExplainer:
                 parts.append(self._explain(chosen[begin : begin + at_once], begin, targets, max_edges))
                 explained = len(parts[-1]["sizes"])
                 begin += explained
-                at_once = _FIRST if isinstance(self.method, GuidedShapley) else 2 * explained
+                at_once = _FIRST if isinstance(self.method, GuidedShapley | EdgeSetSearch) else 2 * explained
                 advance(explained)
         joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         ptr = _starts(joined.pop("sizes"))
@@ -179,9 +180,9 @@ class NodeExplainer:
 
         with outside_inference_mode():
             switch_off_autocast(nodes.device)
-            if isinstance(self.method, GuidedShapley):
+            if isinstance(self.method, GuidedShapley | EdgeSetSearch):
                 cut = cut_graphs(self._cuts.index("both"), nodes, self.num_hops + 1, max_edges=max_edges)
-                result = shapley_values(self.method, self._graph, cut, choice(len(cut.roots)))
+                result = without_edges(self.method, self._graph, cut, choice(len(cut.roots)))
                 output, deltas, features = result.output.detach(), result.deltas, list[Tensor]()
                 attributions = [edges for (edges,) in result.attributions]
             else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -18,6 +19,8 @@ from captum_goat.runs.progress import progress_bar
 from captum_goat.search.swaps import SwapSearch
 from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least
 from captum_goat.shapley.guides import check_guides, own_guides, path_gradients
+from captum_goat.shapley.players import Players
+from captum_goat.shapley.values import EdgeValues
 
 _PATH_POINTS = 4
 
@@ -34,6 +37,15 @@ class EdgeSets(NamedTuple):
     sizes: Tensor
     sufficient: Tensor
     necessary: Tensor
+
+
+class SearchExplanation(NamedTuple):
+    """Orders of edges and what was measured of their first ones."""
+
+    attributions: list[tuple[Tensor, ...]]  # the scores, one tensor per edge mask, for each target
+    deltas: list[Tensor]  # nan for each graph or mask, for each target: places do not add up to an output
+    output: Tensor  # the model's output
+    sets: list[EdgeSets]
 
 
 class EdgeSetSearch(EdgeAttribution):
@@ -78,6 +90,7 @@ class EdgeSetSearch(EdgeAttribution):
         (tensor([[2, 4]]), True)
     """
 
+    measures_probabilities: ClassVar[bool] = True  # of what it is handed: logits of classes, or log-odds
     _search: ClassVar[type[SwapSearch]] = SwapSearch
 
     def __init__(
@@ -126,37 +139,64 @@ class EdgeSetSearch(EdgeAttribution):
             ValueError: If the model is in training mode or the arguments do not fit together.
             UnsupportedModelError: If the model's edges can neither be deleted nor masked.
         """
-        scores, sets = self._find(inputs, Choice([target]), additional_forward_args, feature_mask, show_progress)
-        result = restored(inputs, scores)
-        return (result, sets) if return_sets else result
+        choice = Choice([target])
+        explanation = self._explain(inputs, choice, additional_forward_args, feature_mask, show_progress=show_progress)
+        result = restored(inputs, explanation.attributions[0])
+        return (result, explanation.sets[0]) if return_sets else result
 
     @restores_state
+    def _explain(
+        self,
+        inputs: Any,
+        choice: Choice,
+        arguments: Any,
+        feature_mask: Any = None,
+        *,
+        games: Tensor | None = None,
+        show_progress: bool = False,
+    ) -> SearchExplanation:
+        """Search for the chosen targets, given the game of each edge if the arguments do not tell it."""
+        with outside_inference_mode():
+            first, players = self._games(inputs, choice, arguments, feature_mask, margin=None, games=games)
+            attributions, sets, targets = [], [], choice(first.output)
+            with progress_bar(self.n_passes * len(targets), "pass", show_progress, "searching") as advance:
+                for number, target in enumerate(targets):
+                    values = first.of_target(target) if number else first
+                    places, measured = self._find(values, players, inputs, arguments, advance)
+                    attributions.append(players.per_mask(places, first.request.inputs.masks, shared=False))
+                    sets.append(measured)
+        deltas = [attributions[0][0].new_full((players.num_games,), math.nan) for _ in targets]
+        return SearchExplanation(attributions, deltas, first.output, sets)
+
     def _find(
-        self, inputs: Any, choice: Choice, arguments: Any, feature_mask: Any, show_progress: bool
-    ) -> tuple[tuple[Tensor, ...], EdgeSets]:
-        with outside_inference_mode(), progress_bar(self.n_passes, "pass", show_progress, "searching") as advance:
-            values, players = self._games(inputs, choice, arguments, feature_mask, margin=None)
-            path = path_gradients(values, _PATH_POINTS)
-            orders = torch.cat([path.gradients, own_guides(self.starts, values, inputs, arguments)])
-            advance(_PATH_POINTS)
-            passes = _PATH_POINTS
+        self, values: EdgeValues, players: Players, inputs: Any, arguments: Any, advance: Callable[[int], object]
+    ) -> tuple[Tensor, EdgeSets]:
+        """Return the places of players, ``[P]``, and what was measured."""
+        path = path_gradients(values, _PATH_POINTS)
+        orders = torch.cat([path.gradients, own_guides(self.starts, values, inputs, arguments)])
+        advance(_PATH_POINTS)
+        passes = _PATH_POINTS
 
-            def measure(kept: Tensor) -> tuple[Tensor, Tensor]:
-                nonlocal passes
-                passes += len(kept)
-                columns = players.per_column(kept.to(values.mask.dtype))
-                odds, gradients = values.with_gradients(columns, path.at)
-                advance(len(kept))
-                return odds if path.deletes else values(columns > 0), players.totals(gradients.t()).t()
+        def measure(kept: Tensor) -> tuple[Tensor, Tensor]:
+            nonlocal passes
+            passes += len(kept)
+            columns = players.per_column(kept.to(values.mask.dtype))
+            odds, gradients = values.with_gradients(columns, path.at)
+            advance(len(kept))
+            return odds if path.deletes else values(columns > 0), players.totals(gradients.t()).t()
 
-            search = self._search(players.game, players.num_games, self.shares, measure)
-            if len(players.game):
-                search.start(list(players.totals(orders.t()).t()))
-                search.climb(max(0, self.n_passes - passes))
+        search = self._search(players.game, players.num_games, self.shares, measure)
+        if len(players.game):
+            search.start(list(players.totals(orders.t()).t()))
+            search.climb(max(0, self.n_passes - passes))
         counts, dtype = search.counts[players.game], values.mask.dtype
         places = (counts - search.place).to(torch.promote_types(dtype, torch.float32)) / counts
-        sets = EdgeSets(*(part.t() for part in (search.sizes, *search.probabilities.to(dtype))))
-        return players.per_mask(places, values.request.inputs.masks, shared=False), sets
+        return places, EdgeSets(*(part.t() for part in (search.sizes, *search.probabilities.to(dtype))))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that decide the scores, by name."""
+        return {name: getattr(self, name) for name in ("n_passes", "shares", "starts", "at")}
 
     def has_convergence_delta(self) -> bool:
         """Return whether there is a completeness error to return: an order has none."""

@@ -6,8 +6,8 @@ classes by name::
     >>> from captum_goat.compare.explainers import EXPLAINERS
     >>> from captum_goat.datasets import ba_2motifs
     >>> from captum_goat.models import GraphClassifier
-    >>> list(EXPLAINERS)
-    ['goat', 'guided_shapley', 'integrated_gradients', 'saliency', 'occlusion', 'gnn_explainer', 'random']
+    >>> print(*EXPLAINERS)
+    goat guided_shapley edge_set_search integrated_gradients saliency occlusion gnn_explainer random
     >>> (graph,) = ba_2motifs(num_graphs=1)
     >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
     >>> EXPLAINERS["occlusion"]()(model, graph, target=0).shape
@@ -29,6 +29,7 @@ from torch.nn import Module
 from torch_geometric.explain import ExplainerAlgorithm
 
 from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
+from captum_goat.compare.explainers.search import EdgeSets
 from captum_goat.compare.explainers.shapley import GuidedShapleyValues
 from captum_goat.compare.explainers.standard import (
     CaptumMethod,
@@ -45,7 +46,16 @@ __all__ = ["EXPLAINERS", "Explainer", "ExplainerSkippedError"]
 
 EXPLAINERS: dict[str, type[Explainer]] = {
     explainer.name: explainer
-    for explainer in (GOAt, GuidedShapleyValues, IntegratedGradients, Saliency, EdgeOcclusion, GNNExplainer, Random)
+    for explainer in (
+        GOAt,
+        GuidedShapleyValues,
+        EdgeSets,
+        IntegratedGradients,
+        Saliency,
+        EdgeOcclusion,
+        GNNExplainer,
+        Random,
+    )
 }
 
 

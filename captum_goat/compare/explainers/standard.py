@@ -1,4 +1,4 @@
-"""The six explainers that are installed, and those made of Captum's classes and of PyG's algorithms."""
+"""Explainers that are installed, and those made of Captum's classes and of PyG's algorithms."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import torch_geometric.explain as pyg
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat import GOAtAttribution, GOAtExplainer, GuidedShapley
+from captum_goat import EdgeSetSearch, GOAtAttribution, GOAtExplainer, GuidedShapley
 from captum_goat.compare.explainers.graphs import LARGEST_CALL, Graphs, MaskedTargets, seeded
 from captum_goat.compare.explainers.interface import Explainer, SignedLogits
+from captum_goat.compare.explainers.search import places
 from captum_goat.metrics.counted_edges import position_in_graph
 
 
@@ -148,6 +149,8 @@ class CaptumMethod(MaskGradients):
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the attributions of a mask of ones."""
+        if issubclass(self.method, EdgeSetSearch):
+            return places(self.method, model, graphs)
         if not issubclass(self.method, GOAtAttribution | GuidedShapley):
             return super().scores(model, graphs)
         attributions: Tensor = self.method(model).attribute(graphs.mask, graphs.target, graphs.inputs)
