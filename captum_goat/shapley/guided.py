@@ -69,7 +69,7 @@ class GuidedShapley(EdgeAttribution):
         at: ``"adjacency"``: edges are deleted; ``"message"``: their messages are masked to 0. By default, they are
             deleted if the model runs without edges.
         margin: Whether to explain the margin of the target class, its log-odds (its logit minus the log-sum-exp of the
-            others), instead of its logit. With three classes or more it finds better what a *prediction* rests on.
+            others), instead of its logit. With several classes try both: neither always finds the better sets.
         random_state: The seed. The same seed, model and graph have the same attributions, alone or in a batch.
 
     Examples:
