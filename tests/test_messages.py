@@ -15,7 +15,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.explain import Explanation
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, GOAtExplainer, check
-from captum_goat.bulk import edge_table
+from captum_goat.bulk import DatasetExplanations, edge_table
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import fidelity_plus, select_edges
 from captum_goat.models import GraphClassifier
@@ -70,6 +70,8 @@ def by(method: Any, model: nn.Module = BOUND) -> Callable[[], Any]:
         (lambda: check(MODEL, Data(x=DATA.x)), "with edge_index (got one without)"),
         (lambda: edge_table(MASK, None), "with edge_index (got NoneType)"),
         (lambda: edge_table(MASK, DATA, node_names=["a"]), "up to node 24 (got 1 names)"),
+        (lambda: DatasetExplanations([EXPLAINED]).to_table(node_names=["a"]), "per graph (got 'a' for graph 0)"),
+        (lambda: DatasetExplanations([EXPLAINED]).to_table(node_names=[]), "per graph (got none for graph 0)"),
         (lambda: write_report("page.html", None), "as explain_dataset, explain_nodes and PyG's Explainer return"),
         (lambda: write_report("page.html", MASK), "(got Tensor)"),
         (lambda: write_report("page.html", []), "Expected one or more explanations (got none)"),

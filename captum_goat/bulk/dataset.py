@@ -20,7 +20,7 @@ from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.files import file_format, load_attributions, merge
 from captum_goat.bulk.part_folder import PartFolder
 from captum_goat.bulk.ranks import Ranks
-from captum_goat.bulk.tables import joined_table, labels_of, plain_attributes
+from captum_goat.bulk.tables import joined_table, labels_of, names_of_graph, plain_attributes
 from captum_goat.bulk.targets import TargetOption, Targets
 from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
@@ -56,7 +56,7 @@ class DatasetExplanations(list[Explanation]):
         parts = []
         for number, graph in enumerate(self):
             labels = labels_of("graph", number, graph.get("target"), plain_attributes(graph, self.columns))
-            parts.append((labels, graph.edge_mask, graph, None if node_names is None else node_names[number]))
+            parts.append((labels, graph.edge_mask, graph, names_of_graph(node_names, number)))
         return joined_table(parts, **options)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.bulk.part_folder import UNFINISHED, PartFolder
-from captum_goat.bulk.tables import joined_table, labels_of
+from captum_goat.bulk.tables import joined_table, labels_of, names_of_graph
 
 # The tensors of a .pt file: whether they have one entry per edge or per graph, and along which dimension.
 LAYOUT = {
@@ -103,7 +103,7 @@ class SavedAttributions(Sequence[GraphAttributions]):
         nodes, parts = self.meta.get("nodes"), []
         for number, graph in enumerate(self):
             unit, value = ("graph", number) if nodes is None else ("node", nodes[number])
-            names = node_names if node_names is None or nodes is not None else node_names[number]
+            names = names_of_graph(node_names, number) if nodes is None else node_names
             data = Data(edge_index=graph.edge_index, e_id=graph.edges)
             parts.append((labels_of(unit, value, graph.target, graph.columns), graph.attributions, data, names))
         return joined_table(parts, **options)

@@ -110,6 +110,17 @@ def labels_of(unit: str, number: int, target: Tensor | None, extra: Mapping[str,
     return {unit: number} | ({} if target is None else {"target_class": int(target)}) | dict(extra or {})
 
 
+def names_of_graph(node_names: Sequence[Any] | None, number: int) -> Sequence[Any] | None:
+    """Return the names of one graph's nodes from those of all graphs."""
+    if node_names is None:
+        return None
+    if number >= len(node_names) or isinstance(node_names[number], str):
+        got = "none" if number >= len(node_names) else repr(node_names[number])
+        raise ValueError(f"Expected node_names to be one list of names per graph (got {got} for graph {number}).")
+    names: Sequence[Any] = node_names[number]
+    return names
+
+
 def joined_table(parts: Iterable[tuple[Any, ...]], **options: Any) -> Any:
     """Return the tables of several graphs, one below the other, given the arguments of :func:`_columns` for each."""
     columns: dict[str, list[Any]] = {}
