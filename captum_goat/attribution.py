@@ -46,6 +46,7 @@ class _Explained(NamedTuple):
     attributions: list[tuple[Tensor, ...]]  # of each target
     deltas: list[Tensor]  # the completeness errors of each target
     output: Tensor
+    points: int  # of integrals, one forward and one backward pass each
 
 
 def check_options(field: str, gates: str) -> None:
@@ -185,7 +186,7 @@ class GOAtAttribution(Attribution):
             ValueError: If the model is in training mode or the arguments do not fit together.
             UnsupportedModelError: If the model does something that cannot be explained exactly.
         """
-        attributions, deltas, _ = self._explain(inputs, Choice([target]), additional_forward_args, feature_mask)
+        attributions, deltas, *_ = self._explain(inputs, Choice([target]), additional_forward_args, feature_mask)
         result = restored(inputs, attributions[0])
         return (result, deltas[0]) if return_convergence_delta else result
 
@@ -226,7 +227,7 @@ class GOAtAttribution(Attribution):
                 f"Expected a sequence of targets, or None for every class (got {targets}). Pass [{targets}]."
             )
         choice = Choice("all" if targets is None else targets)
-        attributions, deltas, _ = self._explain(inputs, choice, additional_forward_args)
+        attributions, deltas, *_ = self._explain(inputs, choice, additional_forward_args)
         stacked = [torch.stack(per_target, dim=-1) for per_target in zip(*attributions, strict=True)]
         result = restored(inputs, stacked)
         return (result, torch.stack(deltas, dim=-1)) if return_convergence_delta else result
@@ -254,7 +255,7 @@ class GOAtAttribution(Attribution):
             >>> predicted.attributions.shape, bool(predicted.targets == predicted.output.argmax())
             (torch.Size([4]), True)
         """
-        attributions, deltas, output = self._explain(inputs, Choice("predicted"), additional_forward_args)
+        attributions, deltas, output, _ = self._explain(inputs, Choice("predicted"), additional_forward_args)
         targets = output.argmax(dim=1) if output.dim() > 1 else torch.zeros_like(output, dtype=torch.long)
         return PredictedAttributions(restored(inputs, attributions[0]), targets, output, deltas[0])
 
@@ -325,7 +326,8 @@ class GOAtAttribution(Attribution):
                 groups = flattened(feature_mask, inputs)
                 attributions = [request.grouped(values, groups) for values in attributions]
             deltas = [torch.cat([part.delta for part in parts]) for parts in per_target]
-            return _Explained(attributions, deltas, torch.cat([explanation.output for explanation in explanations]))
+            output = torch.cat([explanation.output for explanation in explanations])
+            return _Explained(attributions, deltas, output, sum(explanation.points for explanation in explanations))
 
     @log_usage()
     @restores_state

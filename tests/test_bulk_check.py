@@ -10,7 +10,7 @@ import torch
 from bulk_models import numbered_graphs, watched_model
 from conftest import make_gnn
 from torch import Tensor, nn
-from torch_geometric.data import Batch, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import GraphConv, HeteroConv
 
 from captum_goat import GOAtAttribution, check
@@ -44,9 +44,18 @@ def test_exact_models(kind: str, count: int) -> None:
         expected = method.attribute_predicted(torch.ones(data.num_edges), data)
         assert mask.total == pytest.approx(float(expected.attributions.sum()), rel=1e-4, abs=1e-5)
         assert mask.delta < 1e-4
+        assert 0 < mask.backward_passes < mask.forward_passes
     assert not model._forward_pre_hooks
     assert f"prediction for {count} graph(s), {data.num_nodes} nodes" in str(result)
     assert str(result).splitlines()[3].startswith("message    exact")
+
+
+@pytest.mark.slow
+def test_passes_of_a_large_graph() -> None:
+    """Side by side they are one; one after the other, as many as docs/captum_matrix.md says."""
+    edges = torch.randint(20_000, (2, 60_000), generator=torch.Generator().manual_seed(0))
+    (message, _) = check(make_gnn("gcn", dtype=torch.float32), Data(x=torch.ones(20_000, 4), edge_index=edges)).masks
+    assert message.forward_passes == message.backward_passes + 2
 
 
 def test_one_row_per_node() -> None:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from conftest import GNN, KINDS, combinations, make_gnn, random_edges, randomize
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, to_captum_model
+from torch_geometric.nn import GATConv, SimpleConv, global_add_pool, to_captum_model
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
 
@@ -327,3 +327,25 @@ def test_a_log_softmax_in_the_middle_is_refused() -> None:
     model = nn.Sequential(mlp(4, 3), nn.LogSoftmax(-1), nn.Linear(3, 2)).double().eval()
     with pytest.raises(UnsupportedModelError, match="log_softmax"):
         GOAtAttribution(model).attribute(features(3), 1)
+
+
+class Received(nn.Module):
+    """One ReLU of what nodes receive, so that a node's own features share in a gate that they cannot move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = SimpleConv(aggr="sum")
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return global_add_pool(self.conv(x, edge_index).relu(), batch, 2)
+
+
+def test_features_that_only_share_in_gates_belong_to_their_graph() -> None:
+    x = torch.tensor([[3.0], [0.6], [0.9]], dtype=torch.float64)
+    edge_index, batch, mask = torch.tensor([[2], [1]]), torch.tensor([0, 1, 1]), torch.ones(1, dtype=torch.float64)
+    goat = GOAtAttribution(Received().eval(), mask_type="node_and_edge")
+    (features, edges), delta = goat.attribute((x, mask), [0, 0], (edge_index, batch), return_convergence_delta=True)
+    # x[2] * edge * gate: a third each; the gate's third is shared by the edge and by the features of its own node.
+    torch.testing.assert_close(features.view(-1), torch.tensor([0.0, 0.15, 0.3], dtype=torch.float64))
+    torch.testing.assert_close(edges, torch.tensor([0.45], dtype=torch.float64))
+    torch.testing.assert_close(delta, torch.zeros(2, dtype=torch.float64))

@@ -118,9 +118,9 @@ class AdjacencyOcclusion(Deletion, EdgeOcclusion):
         ...     def forward(self, x, edge_index, batch=None):
         ...         return self.conv(x, edge_index).view(-1, 3)[:, :1]
         >>> data = Data(x=torch.tensor([[0.0], [2.0], [5.0]]), edge_index=torch.tensor([[1, 2, 1], [0, 0, 2]]))
-        >>> EXPLAINERS["occlusion"]()(FirstNode().eval(), data, target=torch.tensor([0]))
+        >>> EXPLAINERS["occlusion"]()(FirstNode().eval(), data, target=torch.tensor([1]))
         tensor([1.0000, 2.5000, 0.0000])
-        >>> EXPLAINERS["occlusion_adjacency"]()(FirstNode().eval(), data, target=torch.tensor([0]))
+        >>> EXPLAINERS["occlusion_adjacency"]()(FirstNode().eval(), data, target=torch.tensor([1]))
         tensor([-1.5000,  1.5000,  0.0000])
     """
 

@@ -1,4 +1,4 @@
-"""Whether a model can be explained exactly."""
+"""Whether a model can be explained exactly, and what an attribution costs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch_geometric.data.data import BaseData
 
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.dataset import edge_method, floating_tensor
+from captum_goat.inputs.targets import Choice
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.tracking import UnsupportedModelError
 
@@ -29,6 +30,8 @@ class _MaskCheck(NamedTuple):
     reason: str = ""  # which module and operation is unsupported and what to do; empty if the attributions are exact
     total: float = float("nan")  # of the attributions
     delta: float = float("nan")  # the largest convergence delta
+    forward_passes: int = 0
+    backward_passes: int = 0  # how many of them were followed by a backward pass
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,14 @@ class ModelCheck:
     """The result of :func:`check`; ``str(...)`` is a table.
 
     ``masks`` has the results for each value of ``at``: ``reason`` (which operation is unsupported and what to do; empty
-    if the attributions are exact), ``total`` (their sum) and ``delta``.
+    if the attributions are exact), ``total`` (their sum), ``delta``, ``forward_passes`` and ``backward_passes``.
 
     Examples:
         >>> from captum_goat.bulk import ModelCheck
         >>> print(ModelCheck("GIN", "prediction for 1 graph(s)", ()))
         GIN, prediction for 1 graph(s)
         <BLANKLINE>
-        at         result       convergence delta  sum
+        at         result       convergence delta  sum        forward passes  backward passes
     """
 
     model: str
@@ -62,10 +65,10 @@ class ModelCheck:
 
     def __str__(self) -> str:
         lines = [f"{self.model}, {self.explained}", ""]
-        line = "{:9}  {:11}  {:17}  {}"
-        lines.append(line.format("at", "result", "convergence delta", "sum"))
-        for at, reason, total, delta in self.masks:
-            values = ("unsupported", *"--") if reason else ("exact", f"{delta:.1e}", f"{total:.4g}")
+        line = "{:9}  {:11}  {:17}  {:9}  {:14}  {}"
+        lines.append(line.format("at", "result", "convergence delta", "sum", "forward passes", "backward passes"))
+        for at, reason, total, delta, *passes in self.masks:
+            values = ("unsupported", *"----") if reason else ("exact", f"{delta:.1e}", f"{total:.4g}", *passes)
             lines.append(line.format(at, *values))
         for mask in self.masks:
             if mask.reason:
@@ -74,7 +77,7 @@ class ModelCheck:
 
 
 def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None = None) -> ModelCheck:
-    """Check whether a model can be explained exactly; print the result to see a table.
+    """Check whether a model can be explained exactly, and count the passes of an attribution; print the result.
 
     The class that the model predicts for the graph (or for the node with most edges, if the model returns one row per
     node) is explained for each value of ``at``. ``method`` is the model, or a :class:`~captum_goat.GOAtAttribution`
@@ -111,14 +114,14 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
 def _check_at(
     at: Literal["message", "adjacency"], goat: GOAtAttribution, mask: Any, target: Any, inputs: Any
 ) -> _MaskCheck:
-    """Attribute with masks that enter at one place."""
+    """Attribute with masks that enter at one place, and count the passes: recorded, without edges, and per point."""
     method = GOAtAttribution(goat.model, goat.field, at=at, gates=goat.gates)
     try:
-        attributions, delta = method.attribute(mask, target, inputs, return_convergence_delta=True)
+        explained = method._explain(mask, Choice([target]), inputs)
     except UnsupportedModelError as error:
         return _MaskCheck(at, str(error))
-    total = sum(float(part.sum()) for part in (attributions.values() if isinstance(mask, dict) else [attributions]))
-    return _MaskCheck(at, "", total, float(delta.abs().max()))
+    total, delta = sum(float(part.sum()) for part in explained.attributions[0]), float(explained.deltas[0].abs().max())
+    return _MaskCheck(at, "", total, delta, explained.points + 2, explained.points)
 
 
 def _ones(model: Module, data: BaseData) -> Any:

@@ -18,8 +18,11 @@ class Owners(NamedTuple):
     number: int  # how many rows are explained
 
 
-def find_owners(graph: RowGraph, rows: Tensor, num_elements: int) -> Owners | None:
-    """Return which of some rows (-1: none) each row and element reaches; ``None`` if an element reaches several."""
+def find_owners(graph: RowGraph, rows: Tensor, num_elements: int, nodes: range = range(0)) -> Owners | None:
+    """Return which of some rows (-1: none) each row and element reaches; ``None`` if an element reaches several.
+
+    ``nodes`` are elements that also take a share in the gates of their nodes, whether or not they reach them.
+    """
     position, known = torch.arange(rows.numel(), device=rows.device), rows >= 0
     if torch.unique(rows[known]).numel() != int(known.sum()):
         return None
@@ -33,6 +36,10 @@ def find_owners(graph: RowGraph, rows: Tensor, num_elements: int) -> Owners | No
             of_rows.scatter_reduce_(0, block.parent, here[block.child], reduce)
             if block.element is not None:
                 of_elements.scatter_reduce_(0, block.element % (num_elements + 1), here, reduce)
+            if nodes and block.node is not None and not block.crosses:
+                own = nodes.start + block.node[block.child]
+                own = own.where((own >= nodes.start) & (own < nodes.stop), num_elements)
+                of_elements.scatter_reduce_(0, own, here[block.child], reduce)
         both.append((of_rows[:-1], of_elements[:-1]))
     (first_row, first), (_, last) = both
     if ((first != last) & (last >= 0)).any():

@@ -30,6 +30,7 @@ from captum_goat.method.share import (
     Shares,
     contributions,
     is_exact,
+    quadrature,
     share_in_replicas,
 )
 from captum_goat.method.spread import Attributions, Fields, SharedEdgesError, Spreading, find_fields, owners_of, sums
@@ -61,6 +62,7 @@ class GraphExplanation:
 
     pattern: ActivationPattern
     targets: list[Target]  # each selects one number per graph
+    points: int = 0  # how many points of integrals, one forward and one backward pass each, the attributions took
 
     def __init__(
         self,
@@ -133,8 +135,10 @@ class GraphExplanation:
         return self._attribute()
 
     def _attribute(self) -> list[Attributions]:
+        self.points = 0
         if not self.pattern.sites.is_polynomial or not is_exact(self.pattern.rows):
             return self._attribute_smoothly()
+        self.points = self._count_points()
         return self._spread(share_in_replicas(self.pattern, self.targets) or self._share())
 
     def _share(self) -> Shares:
@@ -185,9 +189,17 @@ class GraphExplanation:
             calibrations = contributions(base, self.targets, inputs=False, most=count)
             own = contributions(pattern, self.targets, smooth=None if polynomial else count, most=count)
             shares = Shares(self.output, base.output, self.targets, own, calibrations)
+            self.points += self._count_points(None if polynomial else count, count)
             with suppress(UnsupportedModelError):
                 return self._spread(shares, strictness=0.75)
         return self._spread(shares)
+
+    def _count_points(self, smooth: int | None = None, most: int = EXACT_POINTS) -> int:
+        """Return the number of points of the integrals with and without edges."""
+        if (rows := self.pattern.rows) is None:
+            return 0
+        own, base = quadrature(rows, inputs=True, smooth=smooth, most=most), quadrature(rows, inputs=False, most=most)
+        return len(own) + len(base)
 
     def _spread(self, shares: Shares, strictness: float = 0.5) -> list[Attributions]:
         """Give the gates' shares, minus their shares without edges, to edges and features."""

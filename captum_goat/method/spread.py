@@ -74,7 +74,9 @@ def owners_of(pattern: ActivationPattern, target: Target, copies: int | None) ->
         return owner, None
     if target.rows.numel() == 1:
         return torch.zeros_like(owner), None
-    owners = find_owners(pattern.graph, rows.ids.expand(pattern.output.shape)[target.index], owner.numel())
+    first = subject.mask.numel()
+    nodes = range(first, first + subject.own_rows)
+    owners = find_owners(pattern.graph, rows.ids.expand(pattern.output.shape)[target.index], owner.numel(), nodes)
     if owners is None:
         raise SharedEdgesError(
             f"Expected a target such as (node, class): rows of the model's output {list(pattern.output.shape)} "
