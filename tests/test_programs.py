@@ -243,3 +243,24 @@ def test_calls_that_mix_rows_are_followed_within_a_program(reused: Callable[[], 
     for edges in (EDGES, EDGES.flip(0), EDGES.roll(1, 1)):
         assert_like_new(goat, model, (X, edges))
     assert reused() == [True, True]
+
+
+def flipped_sum(hidden: Tensor) -> Tensor:
+    return torch.add(hidden, other=hidden.flip(0))
+
+
+def numpy_names(hidden: Tensor) -> Tensor:
+    columns = torch.stack(hidden.unbind(axis=1), axis=1)
+    return torch.cat([columns, hidden.amax(axis=0, keepdims=True)], axis=0)
+
+
+@pytest.mark.parametrize("call", [flipped_sum, numpy_names])
+def test_arguments_by_name(call: Callable[[Tensor], Tensor]) -> None:
+    """The tensor ``other`` has rows, too, and numpy's names stand for torch's."""
+    model = Net(lambda net, x, edge_index, which: net.two(call(net.one(x, edge_index).relu())[-6:], edge_index).relu())
+    goat = GOAtAttribution(model.double().eval())
+    mask = MASK.double()
+    for shift in range(3):
+        arguments = X.double() + shift, EDGES
+        steps = GOAtAttribution(model).attribute_layers(mask, 0, arguments)  # without a program
+        torch.testing.assert_close(goat.attribute(mask, 0, arguments), steps.sum(dim=0))

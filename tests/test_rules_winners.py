@@ -10,7 +10,7 @@ import torch
 from conftest import randomize
 from rule_models import BATCH, EDGES, MASK, Model, X, check_complete
 from torch import Tensor, nn
-from torch_geometric.nn import EdgeConv, SAGEConv
+from torch_geometric.nn import EdgeConv, GraphConv, SAGEConv, SortAggregation
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution
 
@@ -101,3 +101,32 @@ def test_values_that_are_equal_up_to_rounding_share_the_place(largest: bool) -> 
         attributions = GOAtAttribution(model.double().eval()).attribute(torch.ones(2).double(), (2, 0), (x, edge_index))
         torch.testing.assert_close(attributions[0], attributions[1])
         assert attributions[0] != 0
+
+
+def test_edges_that_reach_no_chosen_node() -> None:
+    """They share in nothing, whether their graph is explained alone, in a batch or with several masks."""
+
+    class Sorted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.sort, self.out = (
+                GraphConv(3, 6),
+                GraphConv(6, 6),
+                SortAggregation(3),
+                nn.Linear(18, 2),
+            )
+
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+            batch = torch.zeros(len(x), dtype=torch.long) if batch is None else batch
+            return self.out(self.sort(self.two(self.one(x, edge_index).relu(), edge_index).tanh(), batch))
+
+    torch.manual_seed(0)
+    goat, unreached = GOAtAttribution(Sorted().double().eval()), 0
+    for _ in range(6):
+        x, edge_index, mask = torch.randn(14, 3).double(), torch.randint(7, (2, 14)), torch.ones(14).double()
+        alone = goat.attribute(mask, 1, (x[:7], edge_index))
+        both = torch.cat([edge_index, 7 + edge_index.flip(0)], dim=1), torch.arange(14) // 7
+        torch.testing.assert_close(goat.attribute(mask.repeat(2), 1, (x, *both))[:14], alone)
+        torch.testing.assert_close(goat.attribute(torch.stack([mask, 2 * mask]), 1, (x[:7], edge_index))[0], alone)
+        unreached += int((alone == 0).sum())
+    assert unreached > 0

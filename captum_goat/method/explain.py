@@ -232,8 +232,13 @@ class GraphExplanation:
         base = record(subject._replace(mask=torch.zeros_like(subject.mask), features=features))
         fields = find_fields(replace(base, subject=subject), repeated=self._repeated)
         for number, target in enumerate(self.targets):  # edges may reach an output without edges alone
-            others = owners_of(replace(base, subject=subject), target, self._copies)[0]
-            self._owners[number] = self._owners[number].where(self._owners[number] >= 0, others)
+            own, others = (
+                owners_of(pattern, target, self._copies, reaching=True)[0]
+                for pattern in (self.pattern, replace(base, subject=subject))
+            )
+            reached, owner = own.where(own >= 0, others), self._owners[number]
+            # Edges may change what is chosen where none of them reaches what is: then all of the graph's share that.
+            self._owners[number] = reached.where((owner < 0) | torch.isin(owner, reached), owner)
         if features:
             weights = fields.row_weights(base.gate_blocks)
             base = base.with_variable(lambda gates: gates.variable & (weights[gates.rows.ids] > 0))

@@ -211,7 +211,6 @@ def fits_replicas(pattern: ActivationPattern) -> bool:
     """Return whether to run all points of a pattern in one pass."""
     if pattern.rows is None or pattern.tape is None or pattern.chooses or not is_exact(pattern.rows):
         return False
-        return False
     if torch.finfo(pattern.output.dtype).bits < 32:  # batched operations round differently, which flips gates
         return False
     largest = max([factors.values.numel() for factors in pattern.factors] + [pattern.subject.mask.numel()])

@@ -61,8 +61,12 @@ def find_fields(pattern: ActivationPattern, owners: Owners | None = None, *, rep
     return ReceptiveFields(pattern.graph, elements, wanted=wanted, repeated=repeated, own_rows=subject.own_rows)
 
 
-def owners_of(pattern: ActivationPattern, target: Target, copies: int | None) -> tuple[Tensor, Owners | None]:
+def owners_of(
+    pattern: ActivationPattern, target: Target, copies: int | None, *, reaching: bool = False
+) -> tuple[Tensor, Owners | None]:
     """Return the explained number, by position, of each edge and input row (-1: none), and of rows if it is not one.
+
+    A single number, or that of a copy, is also that of edges that do not reach it, unless ``reaching``.
 
     Raises:
         SharedEdgesError: If some edge reaches several of the explained numbers.
@@ -72,7 +76,7 @@ def owners_of(pattern: ActivationPattern, target: Target, copies: int | None) ->
     owner = torch.full((sum(sizes),), -1, dtype=torch.long, device=target.rows.device)
     if rows is None:
         return owner, None
-    if target.rows.numel() == 1:
+    if target.rows.numel() == 1 and not reaching:
         return torch.zeros_like(owner), None
     first = subject.mask.numel()
     nodes = range(first, first + subject.own_rows)
@@ -88,7 +92,7 @@ def owners_of(pattern: ActivationPattern, target: Target, copies: int | None) ->
     number = torch.cat([torch.arange(size, device=owner.device) * copies // max(size, 1) for size in sizes])
     if ((owner >= 0) & (owner != number)).any():
         raise SharedEdgesError("Expected copies of a graph that do not reach each other.")
-    return number, owners
+    return owner if reaching else number, owners
 
 
 @dataclass(frozen=True)

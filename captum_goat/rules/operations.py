@@ -56,9 +56,12 @@ def _find_inplace(func: Callable[..., Any]) -> int | None:
     return names.index("inplace") if "inplace" in names else None
 
 
+_NAMES_OF_NUMPY = {"axis": "dim", "keepdims": "keepdim"}
+
+
 def bind(names: tuple[str, ...], args: Arguments, kwargs: Keywords) -> Keywords:
-    """Return the arguments of a call by name."""
-    return dict(zip(names, args, strict=False)) | kwargs
+    """Return the arguments of a call by torch's names, for which numpy's may stand."""
+    return dict(zip(names, args, strict=False)) | {_NAMES_OF_NUMPY.get(name, name): kwargs[name] for name in kwargs}
 
 
 def ratio(out: Tensor, value: Tensor) -> Tensor:

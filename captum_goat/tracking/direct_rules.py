@@ -23,6 +23,9 @@ from captum_goat.tracking.row_graph import Rows
 Direct = Callable[[Call], Result]
 DIRECT: dict[Any, Direct] = {}
 
+# The keyword arguments that these rules know. Others might be tensors, or the names of numpy, such as ``axis``.
+NAMED: frozenset[str] = frozenset({"dim", "alpha", "p", "training", "dtype", "device"})
+
 # Functions whose result has edges of the first argument only: the other arguments select among them.
 FIRST_ONLY: frozenset[Any] = frozenset({Tensor.__getitem__, Tensor.index_select, torch.index_select})
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY
+from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY, NAMED
 from captum_goat.tracking.registry import REFUSED, Call, tensors_in
 from captum_goat.tracking.row_graph import Edges, Rows, Trace, Traces, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker
@@ -335,7 +335,7 @@ class ProgramRun(Following):
     def _traces_of(self, step: _Step, result: Any) -> list[Trace | None]:
         """Return the traces of the results of a call."""
         (args, kwargs), tracker = self._args, self._tracker
-        if (direct := DIRECT.get(step.function)) is not None:
+        if (direct := DIRECT.get(step.function)) is not None and kwargs.keys() <= NAMED:
             nothing: Any = None
             traces = direct(Call(step.function, nothing, tuple(args), dict(kwargs), result, tracker.graph, tracker.get))
             if traces is not REFUSED:

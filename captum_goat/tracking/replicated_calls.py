@@ -184,7 +184,7 @@ def _unsqueeze(calls: ReplicatedCalls, step: Step) -> Any:
 @_rule("cat concat")
 def _cat(calls: ReplicatedCalls, step: Step) -> Any:
     tensors, dim = step.args[0], step.kwargs.get("dim", step.args[1] if len(step.args) > 1 else 0)
-    if not isinstance(dim, int) or len(step.args) + len(step.kwargs) > 2:
+    if not isinstance(dim, int) or len(step.args) > 2 or step.kwargs.keys() - {"dim"}:
         return NotImplemented
     parts = [
         value.expand(calls.count, *value.shape) if (every := calls.every(value)) is None else every for value in tensors
