@@ -11,7 +11,7 @@ from conftest import KINDS, make_gnn, random_edges
 from torch import Tensor, nn
 from torch_geometric.explain import ModelConfig
 from torch_geometric.explain.algorithm.captum import CaptumModel
-from torch_geometric.nn import to_captum_model
+from torch_geometric.nn import GIN, to_captum_model
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
 
@@ -348,3 +348,15 @@ def test_every_tensor_is_made_on_the_inputs_device(kind: str) -> None:
         goat.compute_convergence_delta(expected, None, mask, 1, (x, edge_index, batch))
     finally:
         torch.set_default_device(None)
+
+
+def test_messages_of_integers() -> None:
+    """Counts as features: a mask that is no integer multiplies their messages as it does those of other numbers."""
+    model = GIN(4, 8, num_layers=2, out_channels=2).double().eval()
+    x, edge_index = torch.randint(3, (6, 4)), torch.randint(6, (2, 12))
+    for mask in (torch.ones(12, dtype=torch.float64), torch.full((12,), 0.5, dtype=torch.float64)):
+        masked, expected = (EdgeMaskedModel(model)(mask, values, edge_index) for values in (x, x.double()))
+        torch.testing.assert_close(masked, expected)
+        goat = GOAtAttribution(model)
+        attributions, expected = (goat.attribute(mask, (0, 1), (values, edge_index)) for values in (x, x.double()))
+        torch.testing.assert_close(attributions, expected)

@@ -44,10 +44,11 @@ class Replicas:
     def add_site(self, site: Messages) -> Tensor:
         """Return the factors of the mask at a site."""
         places = places_of(site.edges, self._mask.numel())
-        if site.dtype not in self._masks:
-            scaled = torch.outer(self.plan.own.to(site.dtype), self._mask.to(site.dtype))
-            self._masks[site.dtype] = torch.cat([scaled, scaled.new_ones(len(scaled), 1)], dim=1)
-        scale = self._leaf(self._masks[site.dtype].index_select(1, places).view(self.count, *site.shape))
+        dtype = site.mask_dtype(self._mask)
+        if dtype not in self._masks:
+            scaled = torch.outer(self.plan.own.to(dtype), self._mask.to(dtype))
+            self._masks[dtype] = torch.cat([scaled, scaled.new_ones(len(scaled), 1)], dim=1)
+        scale = self._leaf(self._masks[dtype].index_select(1, places).view(self.count, *site.shape))
         self.edges.append((scale, places))
         return scale
 

@@ -27,9 +27,13 @@ class Messages(NamedTuple):
     shape: list[int]  # the view of ``edges`` that broadcasts to the messages
     dtype: torch.dtype  # the dtype of the messages
 
+    def mask_dtype(self, mask: Tensor) -> torch.dtype:
+        """Return the dtype in which a mask multiplies the messages: theirs, unless they are integers."""
+        return self.dtype if self.dtype.is_floating_point else mask.dtype
+
     def factor(self, mask: Tensor, t: float = 1.0) -> Tensor:
         """Return t times the mask of each message's edge (1 for constants), broadcastable to the messages."""
-        scaled = mask.to(self.dtype) * t
+        scaled = mask.to(self.mask_dtype(mask)) * t
         padded = torch.cat([scaled, scaled.new_ones(1)])  # the edge -1 is the last entry
         return padded[self.edges].view(self.shape)
 
