@@ -12,7 +12,7 @@ from rule_models import BATCH, EDGES, MASK, Model, X, check_complete
 from torch import Tensor, nn
 from torch_geometric.nn import EdgeConv, GraphConv, SAGEConv, SortAggregation
 
-from captum_goat import EdgeMaskedModel, GOAtAttribution
+from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
 
 WINNERS: dict[str, Callable[[Tensor], Tensor]] = {
     "max over channels": lambda x: x - x.max(dim=-1, keepdim=True)[0],
@@ -130,3 +130,10 @@ def test_edges_that_reach_no_chosen_node() -> None:
         torch.testing.assert_close(goat.attribute(torch.stack([mask, 2 * mask]), 1, (x[:7], edge_index))[0], alone)
         unreached += int((alone == 0).sum())
     assert unreached > 0
+
+
+def test_medians_of_messages_are_refused() -> None:
+    """Without edges all messages are equal, and which one is the median depends on their order."""
+    model = SAGEConv(3, 2, aggr="median").eval()
+    with pytest.raises(UnsupportedModelError, match=r"'sort' in .* selects among messages"):
+        GOAtAttribution(model).attribute(torch.ones(2), (1, 0), (torch.randn(2, 3), torch.tensor([[0, 1], [1, 1]])))

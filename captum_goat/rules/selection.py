@@ -16,10 +16,10 @@ from torch_geometric.nn.aggr import SortAggregation
 from torch_geometric.utils import to_dense_batch
 
 from captum_goat.rules.maxima import extreme
-from captum_goat.rules.operations import Arguments, Keywords, bind, input_of, spellings
+from captum_goat.rules.operations import Arguments, Keywords, bind, input_of, operation_name, spellings
 from captum_goat.rules.recorded_calls import RecordedCall
 from captum_goat.rules.registry import Keep, Rewrite, Rule, register, rule
-from captum_goat.tracking import Rows
+from captum_goat.tracking import Rows, UnsupportedModelError
 
 
 def _indices(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
@@ -36,8 +36,24 @@ def _sorted(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywo
     return getattr(torch.return_types, kind)(pair)
 
 
-register(spellings("sort", "topk"), Rule(_sorted, cuts=True))
-register(spellings("argsort", "argmax", "argmin", "nonzero"), Rule(_indices, cuts=True))
+class _Selection(Rule):
+    """Sorting or selecting, but not among messages."""
+
+    __slots__ = ()
+
+    def rewrite_for(self, call: RecordedCall) -> Rewrite | None:
+        rewrite = super().rewrite_for(call)
+        if rewrite is not None and call.tracker.graph.propagating:
+            raise UnsupportedModelError(
+                f"'{operation_name(call.func)}' in {call.tracker.place()} selects among messages, as a median does. "
+                f"Without edges all messages are 0, and which of them is selected depends on the order of the edges. "
+                f"Use another aggregation, such as 'max' or 'mean'."
+            )
+        return rewrite
+
+
+register(spellings("sort", "topk"), _Selection(_sorted, cuts=True))
+register(spellings("argsort", "argmax", "argmin", "nonzero"), _Selection(_indices, cuts=True))
 
 
 @rule(SortAggregation)
