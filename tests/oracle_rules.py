@@ -186,8 +186,11 @@ def run(stages: Iterable[Stage], x: Tensor, edge_index: Tensor, mask: Tensor, ki
 def attributions(explained: Oracle, empty: Oracle, target: tuple[int, int]) -> Tensor:
     """Return a number per edge: its shares, minus those of the network without edges."""
     pairs = zip(explained.shares(target), empty.shares(target), strict=True)
-    rest = explained.constant_change(empty, target) / max(len(explained.edges), 1)
-    return torch.tensor([share - calibration + rest for share, calibration in pairs], dtype=torch.float64)
+    every = set(range(len(explained.edges)))
+    sharing = set(explained.fields[target[0]]) | set(empty.fields[target[0]]) or every  # in what other choices change
+    rest = explained.constant_change(empty, target) / max(len(sharing), 1)
+    values = [share - calibration + rest * (edge in sharing) for edge, (share, calibration) in enumerate(pairs)]
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def masked_output(model: nn.Module, x: Tensor, edge_index: Tensor, mask: Tensor) -> Tensor:
