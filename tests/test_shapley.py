@@ -491,3 +491,42 @@ def test_large_graphs_are_explained_by_groups_and_add_up():
     assert torch.allclose(found[:2400], alone, atol=1e-10)
     equal = GuidedShapley(model, (), n_samples=20).attribute(ones(large), 1, (large.x, large.edge_index))
     assert len(equal.unique()) <= 256
+
+
+@pytest.mark.parametrize("conv", ["gcn", "gin"])
+def test_the_order_of_nodes_and_edges_does_not_matter(conv):
+    edges = both_ways(torch.tensor([[0, 0, 1, 2, 3, 4, 5, 6, 6, 2, 1, 7], [1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 5, 10]]))
+    generator = torch.Generator().manual_seed(3)
+    x, model = torch.randn(11, 4, generator=generator, dtype=torch.double), classifier(conv)
+    shapley = GuidedShapley(model, n_samples=20)
+    found, errors = shapley.attribute(torch.ones(24).double(), 1, (x, edges), return_standard_errors=True)
+    for _ in range(5):
+        nodes, columns = torch.randperm(11, generator=generator), torch.randperm(24, generator=generator)
+        again, again_errors = shapley.attribute(
+            torch.ones(24).double(), 1, (x[nodes], nodes.argsort()[edges][:, columns]), return_standard_errors=True
+        )
+        assert torch.allclose(again, found[columns], rtol=0, atol=1e-6)
+        assert torch.allclose(again_errors, errors[columns], rtol=0, atol=1e-6)
+
+
+def test_the_order_of_nodes_does_not_matter_in_heterogeneous_graphs():
+    torch.manual_seed(0)
+    model, generator = Papers().double().eval(), torch.Generator().manual_seed(0)
+    writes, cites = torch.tensor([[0, 1, 1, 2, 3, 3], [0, 0, 1, 2, 1, 2]]), torch.tensor([[1, 2, 0, 3], [0, 0, 2, 0]])
+    authors, papers = torch.randn(4, 3).double(), torch.randn(4, 2).double()
+    shapley = GuidedShapley(model, n_samples=20)
+
+    def attributed(first, second, row):
+        edges = {
+            ("author", "writes", "paper"): torch.stack([first.argsort()[writes[0]], second.argsort()[writes[1]]]),
+            ("paper", "cites", "paper"): second.argsort()[cites],
+        }
+        masks = {key: torch.ones(columns.size(1)).double() for key, columns in edges.items()}
+        found = shapley.attribute(masks, (row, 1), ({"author": authors[first], "paper": papers[second]}, edges))
+        return torch.cat([*found.values()])
+
+    expected = attributed(torch.arange(4), torch.arange(4), 0)
+    for _ in range(5):
+        first, second = torch.randperm(4, generator=generator), torch.randperm(4, generator=generator)
+        found = attributed(first, second, int(second.argsort()[0]))
+        assert torch.allclose(found, expected, rtol=0, atol=1e-6)

@@ -17,9 +17,9 @@ from captum_goat.inputs.attributed_inputs import restored
 from captum_goat.inputs.targets import Choice
 from captum_goat.runs.progress import progress_bar
 from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least
-from captum_goat.shapley.games import Games, group_players
+from captum_goat.shapley.games import Games, Ordered
 from captum_goat.shapley.guides import check_guides, own_guides, path_gradients
-from captum_goat.shapley.players import Players
+from captum_goat.shapley.players import Players, structure_of_columns
 from captum_goat.shapley.values import EdgeValues
 from captum_goat.tracking import UnsupportedModelError
 
@@ -70,7 +70,8 @@ class GuidedShapley(EdgeAttribution):
             deleted if the model runs without edges.
         margin: Whether to explain the margin of the target class, its log-odds (its logit minus the log-sum-exp of the
             others), instead of its logit. With several classes try both: neither always finds the better sets.
-        random_state: The seed. The same seed, model and graph have the same attributions, alone or in a batch.
+        random_state: The seed. The same seed, model and graph have the same attributions, alone or in a batch and
+            however nodes and edges are numbered; only edges alike in the graph and to the guides go by number.
 
     Examples:
         >>> import torch
@@ -174,18 +175,17 @@ class GuidedShapley(EdgeAttribution):
         check_at_least(2, n_samples=samples)
         with outside_inference_mode():
             first, players = self._games(inputs, choice, arguments, feature_mask, margin=self.margin, games=games)
-            masks, edges = first.request.inputs.masks, torch.cat([*first.request.graph.edge_sets], dim=1)
-            edges = edges.repeat(1, len(first.mask))
+            masks = first.request.inputs.masks
+            structure = players.totals(structure_of_columns(first.request.graph, len(first.mask)))
             attributions, deltas, errors, targets = [], [], [], choice(first.output)
             with progress_bar(samples * len(targets), "coalition", show_progress) as advance:
                 for number, target in enumerate(targets):
                     values = first.of_target(target) if number else first
                     guides = self._guides(values, players, inputs, arguments)
-                    groups, grouped = group_players(players, guides)
-                    drawn = Games(grouped, grouped.shuffled(edges), samples, self.random_state)
+                    drawn = Games(Ordered.of(players, guides, structure), samples, self.random_state)
                     differences = drawn.differences(values, advance)
                     totals = values.whole - values.empty
-                    estimates, uncertain = drawn.solve(differences, totals, guides, groups, self.regularization)
+                    estimates, uncertain = drawn.solve(differences, totals, guides, self.regularization)
                     estimates, uncertain = estimates.to(masks[0].dtype), uncertain.to(masks[0].dtype)
                     attributions.append(players.per_mask(estimates, masks, shared=feature_mask is None))
                     deltas.append((players.of_games(estimates.double()) - totals).to(estimates.dtype))

@@ -15,6 +15,8 @@ from captum_goat.inputs.feature_masks import check_feature_mask
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.metrics.counted_edges import CountedEdges, numbered_by_first, position_in_graph
 
+_ROUNDS = 4  # in which nodes tell their neighbours what they know
+
 
 @dataclass(frozen=True)
 class Players:
@@ -37,19 +39,11 @@ class Players:
         """The number of players of each game, ``[G]``."""
         return self.game.bincount(minlength=self.num_games)
 
-    def shuffled(self, edges: Tensor) -> Tensor:
-        """Number the players of each game from 0 on, ``[P]``, in an order as good as random.
-
-        The order depends on the edges ``[2, columns]`` of the game alone, so that it is the same in any batch, but
-        other games with as many players have other orders.
-        """
-        plays = self.number >= 0
-        games, edges = self.game[self.number[plays]], edges[:, plays]
-        least = edges.new_full((2, self.num_games), torch.iinfo(torch.long).max)
-        source, target = edges - least.scatter_reduce_(1, games.expand(2, -1), edges, "amin")[:, games]
-        signatures = torch.zeros_like(least[0]).index_add_(0, games, _mixed(_mixed(source) + 3 * target))
-        number = position_in_graph(self.game, self.num_games)
-        order = torch.sort(_mixed(signatures[self.game] + _mixed(number + 1))).indices
+    def ranks(self, *keys: Tensor) -> Tensor:
+        """Number the players of each game from 0 on, ``[P]``, by the first of the keys ``[P]``, then the next, ..."""
+        order = torch.arange(len(self.game), device=self.game.device)
+        for key in reversed(keys):
+            order = order[torch.sort(key[order], stable=True).indices]
         position = position_in_graph(self.game[order], self.num_games)
         return torch.empty_like(position).scatter_(0, order, position)
 
@@ -76,11 +70,31 @@ class Players:
         return tuple(part.reshape(mask.shape) for part, mask in zip(parts, masks, strict=True))
 
 
-def _mixed(numbers: Tensor) -> Tensor:
+def mixed(numbers: Tensor) -> Tensor:
     """Return other integers that look random, by the multiplications and shifts of splitmix64."""
     for factor, shift in ((-0x61C8864680B583EB, 30), (-0x40A7B892E31B1A47, 27), (-0x6B2FB644ECCEEE15, 31)):
         numbers = (numbers ^ (numbers >> shift)) * factor
     return numbers
+
+
+def structure_of_columns(graph: GraphInputs, num_masks: int) -> Tensor:
+    """Return an integer for each column that tells where its edge is in the graph, whatever the numbers of nodes are.
+
+    It is the Weisfeiler-Leman colour of the edge, for each set of edges alone. Nodes as sources and as targets are
+    different nodes, which they are in heterogeneous graphs.
+    """
+    columns = []
+    for number, edges in enumerate(graph.edge_sets):
+        source, target = (nodes.unique(return_inverse=True)[1] for nodes in edges)
+        sources, targets = (torch.ones_like(nodes) for nodes in (source, target))
+        for _ in range(_ROUNDS):
+            before = mixed(sources + number), mixed(targets)
+            sources, targets = (
+                sources.index_add(0, source, before[1][target]),
+                targets.index_add(0, target, before[0][source]),
+            )
+        columns.append(mixed(mixed(sources)[source] + 3 * mixed(targets)[target] + number))
+    return torch.cat(columns).repeat(num_masks)
 
 
 def games_of_columns(graph: GraphInputs, num_masks: int | None, num_games: int) -> Tensor:
