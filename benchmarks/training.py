@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Data
 
-from captum_goat.models import Split, accuracy_and_loss, fit_weights, part_of
+from captum_goat.models import accuracy_and_loss, part_of, train_model
 
 __all__ = ["Split", "TrainingResult", "train_classifier"]
+
+
+class Split(NamedTuple):
+    """The indices of the graphs, or of the nodes of one graph, in each part of a dataset."""
+
+    train: Tensor  # the weights are fitted to these
+    validation: Tensor  # these decide which epoch is the best one
+    test: Tensor  # these are held out
 
 
 class TrainingResult(NamedTuple):
@@ -86,15 +95,16 @@ def train_classifier(
         >>> [len(part) for part in result.split]
         [16, 2, 2]
     """
-    split, best_epoch = fit_weights(
+    result = train_model(
         model,
         data,
-        epochs,
+        epochs=epochs,
         lr=lr,
-        seed=seed,
-        show_progress=show_progress,
         weight_decay=weight_decay,
         batch_size=batch_size,
+        seed=seed,
+        show_progress=show_progress,
     )
+    split = Split(result.train_set, result.validation_set, result.test_set)
     train, validation, test = (accuracy_and_loss(model, part_of(data, indices))[0] for indices in split)
-    return TrainingResult(train, validation, test, split, best_epoch)
+    return TrainingResult(train, validation, test, split, result.best_epoch)

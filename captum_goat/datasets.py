@@ -54,8 +54,12 @@ def ba_2motifs(num_graphs: int = 1000, seed: int = 0) -> list[Data]:
 
 
 def _graph_with_motif(label: int, generator: np.random.Generator) -> Data:
-    motif = [(BASE_NODES + source, BASE_NODES + target) for source, target in MOTIFS[label]]
-    edges = [*barabasi_albert(BASE_NODES, 1, generator), (0, BASE_NODES), *motif]
+    edges = [(0, 1)]
+    for node in range(2, BASE_NODES):
+        # A node is an end of as many edges as its degree says, so a random end of a random edge has the right odds.
+        edge, end = generator.integers(len(edges)), generator.integers(2)
+        edges.append((edges[edge][end], node))
+    edges += [(0, BASE_NODES)] + [(BASE_NODES + source, BASE_NODES + target) for source, target in MOTIFS[label]]
     edge_index = to_undirected(torch.tensor(edges).t())  # sorts, too
     return Data(
         x=torch.full((BASE_NODES + MOTIF_NODES, NUM_FEATURES), FEATURE_VALUE),
@@ -63,23 +67,3 @@ def _graph_with_motif(label: int, generator: np.random.Generator) -> Data:
         y=torch.tensor([label]),
         edge_label=(edge_index >= BASE_NODES).all(dim=0),
     )
-
-
-def barabasi_albert(num_nodes: int, edges_per_node: int, generator: np.random.Generator) -> Edges:
-    """Grow a graph in which a new node joins old ones with probability proportional to their degrees.
-
-    It begins as a star with node ``edges_per_node`` in the middle. The older node of an edge comes first. Reference:
-    Barabasi, Albert: *Emergence of Scaling in Random Networks*, Science 286, 1999.
-    """
-    if not 0 < edges_per_node < num_nodes:
-        raise ValueError(f"Expected more nodes than edges per node (got {num_nodes} and {edges_per_node}).")
-    edges = [(node, edges_per_node) for node in range(edges_per_node)]
-    for node in range(edges_per_node + 1, num_nodes):
-        neighbours: list[int] = []
-        while len(neighbours) < edges_per_node:
-            # A node is an end of as many edges as its degree says, so a random end of a random edge has the right odds.
-            edge, end = generator.integers(len(edges)), generator.integers(2)
-            if edges[edge][end] not in neighbours:
-                neighbours.append(edges[edge][end])
-        edges += [(neighbour, node) for neighbour in neighbours]
-    return edges

@@ -23,58 +23,39 @@ from captum_goat.masked_model import check_at
 from captum_goat.wrapped_model import ExplainedModel
 
 
-class GOAtExplainer(ExplainerAlgorithm):
-    """GOAt for :class:`torch_geometric.explain.Explainer`.
+class CaptumGraphExplainer(ExplainerAlgorithm):
+    r"""Any method of this package for :class:`torch_geometric.explain.Explainer`.
 
-    Explained is the output for the target, before a softmax, log-softmax or sigmoid if that is the model's very last
-    operation (``return_type`` ``"probs"`` or ``"log_probs"``). In ``multiclass_classification`` that is the logit of
-    each row's target class; in ``binary_classification`` the one logit of each row for target 1, and minus the logit
-    for target 0; in ``regression`` the output. If ``index`` selects several rows, or is ``None``, their *sum* is
-    explained, so in a batch of graphs every edge has the attribution for its own graph.
+    What is explained, and what becomes of signs, is as for :class:`GOAtExplainer`. :class:`~captum_goat.EdgeSetSearch`,
+    which measures the probability of a class, explains one row of a classifier's output.
 
-    The masks are the signed attributions as :class:`~captum_goat.GOAtAttribution` returns them, not numbers between 0
-    and 1: ``edge_mask`` ``[E]`` adds up to the output minus the output without edges. Node masks are attributions to
-    ``x``: ``"attributes"`` ``[N, F]``, ``"object"`` their sums over features, ``"common_attributes"`` their sums over
-    nodes. With both masks features and edges share the output between them. PyG's thresholds go by value, not by
-    magnitude. Its ``fidelity`` and ``unfaithfulness`` multiply by the mask and by ``1 - mask``, which only makes sense
-    for zeros and ones: call ``explanation.threshold("topk_hard", k)`` first. Its pictures do not show signs;
-    :mod:`captum_goat.plot` does.
-
-    A heterogeneous graph, given by dictionaries, has a ``HeteroExplanation`` with a mask per edge type or node type,
-    which together add up to the output. Edge masks and node masks at once are refused if there are several node types.
-
-    The options are those of :class:`~captum_goat.GOAtAttribution`; ``at="adjacency"`` needs an edge mask.
+    Args:
+        method: The class of the method, such as :class:`~captum_goat.GuidedShapley`, or another function of the model
+            that returns it.
+        **options: The method's options.
 
     Examples:
         >>> import torch
         >>> from torch_geometric.explain import Explainer
         >>> from torch_geometric.nn import GCN
-        >>> from captum_goat import GOAtExplainer
+        >>> from captum_goat import CaptumGraphExplainer, GuidedShapley
         >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3)
         >>> config = dict(mode="multiclass_classification", task_level="node", return_type="raw")
-        >>> explainer = Explainer(model, GOAtExplainer(), "model", config, edge_mask_type="object")
+        >>> algorithm = CaptumGraphExplainer(GuidedShapley, n_samples=16)
+        >>> explainer = Explainer(model, algorithm, "model", config, edge_mask_type="object")
         >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
-        >>> explanation = explainer(x, edge_index, index=2)
-        >>> explanation.edge_mask[2:]  # two edges that cannot reach node 2
-        tensor([0., 0.])
-        >>> explanation.threshold("topk_hard", 1).edge_mask.sum()
-        tensor(1.)
+        >>> explainer(x, edge_index, index=2).edge_mask.shape
+        torch.Size([4])
     """
 
-    def __init__(
-        self,
-        field: Literal["distinct", "repeated"] = "distinct",
-        *,
-        at: Literal["message", "adjacency"] = "message",
-        gates: Literal["equal", "proportional"] = "equal",
-    ) -> None:
+    def __init__(self, method: Callable[..., Attribution], **options: Any) -> None:
         super().__init__()
-        if isinstance(field, Module):
-            got = type(field).__name__
-            raise TypeError(f"Expected options of GOAt (got the model, {got}). Pass the model to PyG's Explainer.")
-        check_options(field, gates)
-        check_at(at)
-        self.field, self.at, self.gates = field, at, gates
+        if not callable(method) or isinstance(method, Module):
+            raise TypeError(
+                f"Expected the class of a method, such as GuidedShapley (got {type(method).__name__}). Its options "
+                "follow by name; the model is that of PyG's Explainer."
+            )
+        self.method, self.options = method, options
 
     @restores_state
     def forward(
@@ -111,17 +92,17 @@ class GOAtExplainer(ExplainerAlgorithm):
 
     def supports(self) -> bool:
         """Return whether the settings can be explained; if not, an error is logged."""
-        edge_mask_type, name = self.explainer_config.edge_mask_type, type(self).__name__
-        if edge_mask_type not in (None, MaskType.object):
-            logging.error(f"'{name}' expects 'edge_mask_type' to be 'None' or 'object' (got '{edge_mask_type.value}')")
-            return False
-        if self.at == "adjacency" and edge_mask_type is None:
-            logging.error(f"'{name}' with at='adjacency' expects 'edge_mask_type' to be 'object'")
-            return False
-        return True
-
-    def _method(self, explained: ExplainedModel) -> Attribution:
-        return GOAtAttribution(explained, self.field, at=self.at, gates=self.gates)
+        nodes, edges = self.explainer_config.node_mask_type, self.explainer_config.edge_mask_type
+        expected = ""
+        if nodes is not None and self.method is not GOAtAttribution:
+            expected = "expects 'node_mask_type' to be 'None'"
+        elif edges not in (None, MaskType.object):
+            expected = f"expects 'edge_mask_type' to be 'None' or 'object' (got '{edges.value}')"
+        elif edges is None and self.options.get("at") == "adjacency":
+            expected = "with at='adjacency' expects 'edge_mask_type' to be 'object'"
+        if expected:
+            logging.error(f"'{type(self).__name__}' {expected}")
+        return not expected
 
     def _masks(self, model: _ByName, arguments: tuple[Any, ...], weights: Tensor) -> dict[str, Any]:
         """Attribute ``(weights * output).sum()``, with logits where the model ends in a softmax; the masks by name."""
@@ -135,59 +116,65 @@ class GOAtExplainer(ExplainerAlgorithm):
         def weighted_sum(output: Tensor) -> Tensor:
             return (output.reshape(weights.shape)[positions] * weights[positions]).sum().view(1)
 
-        method = self._method(ExplainedModel(model, "_and_".join(inputs), weighted_sum))
+        mask_type = "_and_".join(inputs)
+        method = self.method(ExplainedModel(model, mask_type, weighted_sum), **self.options)
         if getattr(method, "measures_probabilities", False):
             _check_one_probability(method, weights, self.model_config.mode)
-            finish = partial(_log_odds, weights=weights, mode=self.model_config.mode)
-            method = self._method(ExplainedModel(model, "_and_".join(inputs), finish))
+            log_odds = partial(_log_odds, weights=weights, mode=self.model_config.mode)
+            method = self.method(ExplainedModel(model, mask_type, log_odds), **self.options)
         given = (edge_index, *others) if nodes else arguments
         masks = method.attribute(tuple(inputs.values()), None, given)
         return {f"{name}_mask": mask for name, mask in zip(inputs, masks, strict=True)}
 
 
-class CaptumGraphExplainer(GOAtExplainer):
-    r"""Any method of this package for :class:`torch_geometric.explain.Explainer`.
+class GOAtExplainer(CaptumGraphExplainer):
+    """GOAt for :class:`torch_geometric.explain.Explainer`.
 
-    What is explained, and what becomes of signs, is as for :class:`GOAtExplainer`. :class:`~captum_goat.EdgeSetSearch`,
-    which measures the probability of a class, explains one row of a classifier's output.
+    Explained is the output for the target, before a softmax, log-softmax or sigmoid if that is the model's very last
+    operation (``return_type`` ``"probs"`` or ``"log_probs"``). In ``multiclass_classification`` that is the logit of
+    each row's target class; in ``binary_classification`` the one logit of each row for target 1, and minus the logit
+    for target 0; in ``regression`` the output. If ``index`` selects several rows, or is ``None``, their *sum* is
+    explained, so in a batch of graphs every edge has the attribution for its own graph.
 
-    Args:
-        method: The class of the method, such as :class:`~captum_goat.GuidedShapley`, or another function of the model
-            that returns it.
-        **options: The method's options.
+    The masks are the signed attributions as :class:`~captum_goat.GOAtAttribution` returns them, not numbers between 0
+    and 1: ``edge_mask`` ``[E]`` adds up to the output minus the output without edges. Node masks are attributions to
+    ``x``: ``"attributes"`` ``[N, F]``, ``"object"`` their sums over features, ``"common_attributes"`` their sums over
+    nodes. With both masks features and edges share the output between them. PyG's thresholds go by value, not by
+    magnitude. Its ``fidelity`` and ``unfaithfulness`` multiply by the mask and by ``1 - mask``, which only makes sense
+    for zeros and ones: call ``explanation.threshold("topk_hard", k)`` first. Its pictures do not show signs;
+    :mod:`captum_goat.plot` does.
+
+    A heterogeneous graph, given by dictionaries, has a ``HeteroExplanation`` with a mask per edge type or node type,
+    which together add up to the output. Edge masks and node masks at once are refused if there are several node types.
+
+    The options are those of :class:`~captum_goat.GOAtAttribution`; ``at="adjacency"`` needs an edge mask.
 
     Examples:
         >>> import torch
         >>> from torch_geometric.explain import Explainer
         >>> from torch_geometric.nn import GCN
-        >>> from captum_goat import CaptumGraphExplainer, GuidedShapley
+        >>> from captum_goat import GOAtExplainer
         >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3)
         >>> config = dict(mode="multiclass_classification", task_level="node", return_type="raw")
-        >>> algorithm = CaptumGraphExplainer(GuidedShapley, n_samples=16)
-        >>> explainer = Explainer(model, algorithm, "model", config, edge_mask_type="object")
+        >>> explainer = Explainer(model, GOAtExplainer(), "model", config, edge_mask_type="object")
         >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
-        >>> explainer(x, edge_index, index=2).edge_mask.shape
-        torch.Size([4])
+        >>> explainer(x, edge_index, index=2).edge_mask[2:]  # two edges that cannot reach node 2
+        tensor([0., 0.])
     """
 
-    def __init__(self, method: Callable[..., Attribution], **options: Any) -> None:
-        if not callable(method) or isinstance(method, Module):
-            raise TypeError(
-                f"Expected the class of a method, such as GuidedShapley (got {type(method).__name__}). Its options "
-                "follow by name; the model is that of PyG's Explainer."
-            )
-        super().__init__()
-        self.method, self.options = method, options
-
-    def supports(self) -> bool:
-        """Return whether the settings can be explained; if not, an error is logged."""
-        if self.method is not GOAtAttribution and self.explainer_config.node_mask_type is not None:
-            logging.error(f"'{type(self).__name__}' expects 'node_mask_type' to be 'None'")
-            return False
-        return super().supports()
-
-    def _method(self, explained: ExplainedModel) -> Attribution:
-        return self.method(explained, **self.options)
+    def __init__(
+        self,
+        field: Literal["distinct", "repeated"] = "distinct",
+        *,
+        at: Literal["message", "adjacency"] = "message",
+        gates: Literal["equal", "proportional"] = "equal",
+    ) -> None:
+        if isinstance(field, Module):
+            got = type(field).__name__
+            raise TypeError(f"Expected options of GOAt (got the model, {got}). Pass the model to PyG's Explainer.")
+        check_options(field, gates)
+        check_at(at)
+        super().__init__(GOAtAttribution, field=field, at=at, gates=gates)
 
 
 def output_weights(output: Tensor, target: Tensor, index: int | Tensor | None, mode: ModelMode) -> Tensor:

@@ -1,4 +1,4 @@
-"""Small classifiers of graphs and nodes, and a function that trains them: for examples, tutorials and tests."""
+"""Small classifiers of nodes and graphs, and a function that trains them: for examples, tutorials and tests."""
 
 from __future__ import annotations
 
@@ -24,8 +24,21 @@ ConvName: TypeAlias = Literal["gcn", "sage", "gin"]
 MASKS = ("train_mask", "val_mask", "test_mask")
 
 
-class _Classifier(Module):
-    """The convolutions and the two linear layers that classifiers of graphs and of nodes have in common."""
+class NodeClassifier(Module):
+    """A textbook node classifier: convolutions with ReLU, and two linear layers.
+
+    ``conv`` is ``"gcn"``; ``"sage"``, which sums over neighbours; or ``"gin"``, whose layers contain two linear layers
+    and batch normalisation and learn epsilon. ``normalize`` is whether ``"gcn"`` adds self-loops and divides by
+    degrees: set it to False if all nodes have the same features, as in :func:`~captum_goat.datasets.ba_2motifs`.
+    ``dropout`` is the dropout probability between the two linear layers.
+
+    Examples:
+        >>> import torch
+        >>> from captum_goat.models import NodeClassifier
+        >>> model = NodeClassifier("gcn", in_channels=10, hidden_channels=32, num_classes=4).eval()
+        >>> model(torch.ones(3, 10), torch.tensor([[0, 1], [1, 2]])).shape
+        torch.Size([3, 4])
+    """
 
     def __init__(
         self,
@@ -52,14 +65,14 @@ class _Classifier(Module):
                 x = x.relu()
         return x
 
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        """Return the logits of every node, ``[N, num_classes]``; ``batch`` allows the same call as for graphs."""
+        logits: Tensor = self.classifier(self.embed(x, edge_index))
+        return logits
 
-class GraphClassifier(_Classifier):
-    """A textbook graph classifier: convolutions with ReLU, mean pooling, and two linear layers.
 
-    ``conv`` is ``"gcn"``; ``"sage"``, which sums over neighbours; or ``"gin"``, whose layers contain two linear layers
-    and batch normalisation and learn epsilon. ``normalize`` is whether ``"gcn"`` adds self-loops and divides by
-    degrees: set it to False if all nodes have the same features, as in :func:`~captum_goat.datasets.ba_2motifs`.
-    ``dropout`` is the dropout probability between the two linear layers.
+class GraphClassifier(NodeClassifier):
+    """The same network with mean pooling before the linear layers, for graphs.
 
     Examples:
         >>> import torch
@@ -72,23 +85,6 @@ class GraphClassifier(_Classifier):
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
         """Return the logits of every graph, ``[G, num_classes]``; ``batch`` is ``None`` for one graph."""
         logits: Tensor = self.classifier(global_mean_pool(self.embed(x, edge_index), batch))
-        return logits
-
-
-class NodeClassifier(_Classifier):
-    """The same network without pooling, for nodes. It takes the arguments of :class:`GraphClassifier`.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.models import NodeClassifier
-        >>> model = NodeClassifier("gcn", in_channels=10, hidden_channels=32, num_classes=4).eval()
-        >>> model(torch.ones(3, 10), torch.tensor([[0, 1], [1, 2]])).shape
-        torch.Size([3, 4])
-    """
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Return the logits of every node, ``[N, num_classes]``; ``batch`` allows the same call as for graphs."""
-        logits: Tensor = self.classifier(self.embed(x, edge_index))
         return logits
 
 
@@ -124,32 +120,34 @@ class RootClassifier(Module):
         return rows[sizes.cumsum(0) - sizes]
 
 
-def _convolution(name: ConvName, in_channels: int, out_channels: int, normalize: bool) -> Module:
-    conv: Module
+def _convolution(name: ConvName, in_channels: int, out_channels: int, normalize: bool) -> Any:
     if name == "gcn":
-        conv = GCNConv(in_channels, out_channels, normalize=normalize)
-    elif name == "sage":
-        conv = SAGEConv(in_channels, out_channels, aggr="sum")
-    elif name == "gin":
-        first, second = Linear(in_channels, out_channels), Linear(out_channels, out_channels)
-        conv = GINConv(Sequential(first, ReLU(), second, ReLU(), BatchNorm1d(out_channels)), train_eps=True)
-    else:
+        return GCNConv(in_channels, out_channels, normalize=normalize)
+    if name == "sage":
+        return SAGEConv(in_channels, out_channels, aggr="sum")
+    if name != "gin":
         raise ValueError(f"Expected conv to be 'gcn', 'sage' or 'gin' (got {name!r}).")
-    return conv
+    first, second = Linear(in_channels, out_channels), Linear(out_channels, out_channels)
+    return GINConv(Sequential(first, ReLU(), second, ReLU(), BatchNorm1d(out_channels)), train_eps=True)
 
 
 class TrainingResult(NamedTuple):
-    """The accuracy on the test set, and the indices of its graphs or nodes; :func:`train_model` returns it.
+    """The accuracy on the test set, the indices of each part's graphs or nodes, and the epoch of the weights.
+
+    :func:`train_model` returns it. ``best_epoch`` is 0 if no epoch was better than the initial weights.
 
     Examples:
         >>> import torch
         >>> from captum_goat.models import TrainingResult
-        >>> TrainingResult(0.75, torch.tensor([3, 5, 8, 13])).test_accuracy
-        0.75
+        >>> TrainingResult(0.75, torch.tensor([3, 5]), torch.tensor([2]), torch.tensor([1, 4]), best_epoch=7).test_set
+        tensor([1, 4])
     """
 
     test_accuracy: float
+    train_set: Tensor
+    validation_set: Tensor
     test_set: Tensor
+    best_epoch: int
 
 
 def train_model(
@@ -158,6 +156,8 @@ def train_model(
     *,
     epochs: int,
     lr: float = 0.005,
+    weight_decay: float = 0.0,
+    batch_size: int = 64,
     seed: int = 0,
     show_progress: bool = True,
 ) -> TrainingResult:
@@ -170,9 +170,11 @@ def train_model(
         model: A model called as ``model(x, edge_index, batch)`` that returns logits ``[G, C]``; for nodes, as
             ``model(x, edge_index)``, with logits ``[N, C]``.
         data: At least 10 graphs with labels ``y``, split at random; or one graph whose nodes have labels ``y``, split
-            by its ``train_mask``, ``val_mask`` and ``test_mask``.
+            by its ``train_mask``, ``val_mask`` and ``test_mask``, with one step per epoch.
         epochs: The number of epochs.
         lr: Adam's learning rate.
+        weight_decay: Adam's L2 penalty.
+        batch_size: The number of graphs per step.
         seed: The seed of the split, the order of the graphs and dropout. The global random state does not change.
         show_progress: Whether to show a progress bar.
 
@@ -185,63 +187,39 @@ def train_model(
         >>> len(result.test_set), model.training
         (2, False)
     """
-    split, _ = fit_weights(model, data, epochs, lr=lr, seed=seed, show_progress=show_progress)
-    return TrainingResult(accuracy_and_loss(model, part_of(data, split.test))[0], split.test)
-
-
-class Split(NamedTuple):
-    """The indices of the graphs, or of the nodes of one graph, in each part of a dataset."""
-
-    train: Tensor  # the weights are fitted to these
-    validation: Tensor  # these decide which epoch is the best one
-    test: Tensor  # these are held out
-
-
-def fit_weights(
-    model: Module,
-    data: Data | Sequence[Data],
-    epochs: int,
-    *,
-    lr: float,
-    seed: int,
-    show_progress: bool,
-    weight_decay: float = 0.0,
-    batch_size: int = 64,
-) -> tuple[Split, int]:
-    """Train as :func:`train_model` does; return the split, and the epoch of the weights (0 for the initial ones)."""
     with torch.random.fork_rng(devices=[]), progress_bar(epochs, "epoch", show_progress, "training") as advance:
         torch.default_generator.manual_seed(seed)
-        split, best_epoch = _split(data), 0
-        graphs: Any = split.train.tolist()
-        batches = DataLoader(graphs, batch_size, shuffle=True, collate_fn=partial(part_of, data))
-        steps: Any = [part_of(data, split.train)] if isinstance(data, Data) else batches
-        validation = part_of(data, split.validation)
+        (train, validation, test), best_epoch = _split(data), 0
+        order: Any = train.tolist()
+        batches = DataLoader(order, batch_size, shuffle=True, collate_fn=partial(part_of, data))
+        steps: Any = [part_of(data, train)] if isinstance(data, Data) else batches
+        held_out = part_of(data, validation)
         optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
-        best, weights = accuracy_and_loss(model, validation), deepcopy(model.state_dict())
+        best, weights = accuracy_and_loss(model, held_out), deepcopy(model.state_dict())
         for epoch in range(1, epochs + 1):
             model.train()
             for step in steps:
                 optimizer.zero_grad()
                 cross_entropy(*_logits_and_labels(model, step)).backward()
                 optimizer.step()
-            score = accuracy_and_loss(model, validation)
+            score = accuracy_and_loss(model, held_out)
             if score > best:
                 best, weights, best_epoch = score, deepcopy(model.state_dict()), epoch
             advance(1)
     model.load_state_dict(weights)
-    return split, best_epoch
+    return TrainingResult(accuracy_and_loss(model, part_of(data, test))[0], train, validation, test, best_epoch)
 
 
-def _split(data: Data | Sequence[Data]) -> Split:
+def _split(data: Data | Sequence[Data]) -> list[Tensor]:
     if isinstance(data, Data):
         missing = [name for name in MASKS if name not in data]
         if missing:
             raise ValueError(f"Expected a graph with {', '.join(MASKS)} (got one without {missing[0]}).")
-        return Split(*(data[name].nonzero().view(-1) for name in MASKS))
+        return [data[name].nonzero().view(-1) for name in MASKS]
     if len(data) < 10:
         raise ValueError(f"Expected at least 10 graphs, to split them 80/10/10 (got {len(data)}).")
     shuffled, tenth = torch.randperm(len(data)), len(data) // 10
-    return Split(shuffled[2 * tenth :], shuffled[tenth : 2 * tenth], shuffled[:tenth])
+    return [shuffled[2 * tenth :], shuffled[tenth : 2 * tenth], shuffled[:tenth]]
 
 
 def part_of(data: Data | Sequence[Data], indices: Tensor | list[int]) -> tuple[Data, Tensor]:

@@ -11,8 +11,8 @@ import torch
 from torch_geometric.data import Data
 
 from benchmarks.datasets import ba_community, ba_shapes, tree_grid
-from benchmarks.datasets.node_motifs import GRID, binary_tree
-from captum_goat.datasets import CYCLE, HOUSE, barabasi_albert
+from benchmarks.datasets.node_motifs import GRID, barabasi_albert, binary_tree
+from captum_goat.datasets import CYCLE, HOUSE
 
 GENERATORS = (ba_shapes, ba_community, tree_grid)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-from captum_goat.datasets import HOUSE, Edges, barabasi_albert
+from captum_goat.datasets import HOUSE, Edges
 
 NUM_FEATURES = 10
 GRID: Edges = [(0, 1), (1, 2), (3, 4), (4, 5), (6, 7), (7, 8), (0, 3), (3, 6), (1, 4), (4, 7), (2, 5), (5, 8)]
@@ -186,3 +186,23 @@ def _data(
     for name, nodes in zip(("train_mask", "val_mask", "test_mask"), order.tensor_split(ends), strict=True):
         data[name] = torch.zeros(len(labels), dtype=torch.bool).index_fill(0, nodes, True)
     return data
+
+
+def barabasi_albert(num_nodes: int, edges_per_node: int, generator: np.random.Generator) -> Edges:
+    """Grow a graph in which a new node joins old ones with probability proportional to their degrees.
+
+    It begins as a star with node ``edges_per_node`` in the middle. The older node of an edge comes first. Reference:
+    Barabasi, Albert: *Emergence of Scaling in Random Networks*, Science 286, 1999.
+    """
+    if not 0 < edges_per_node < num_nodes:
+        raise ValueError(f"Expected more nodes than edges per node (got {num_nodes} and {edges_per_node}).")
+    edges = [(node, edges_per_node) for node in range(edges_per_node)]
+    for node in range(edges_per_node + 1, num_nodes):
+        neighbours: list[int] = []
+        while len(neighbours) < edges_per_node:
+            # A node is an end of as many edges as its degree says, so a random end of a random edge has the right odds.
+            edge, end = generator.integers(len(edges)), generator.integers(2)
+            if edges[edge][end] not in neighbours:
+                neighbours.append(edges[edge][end])
+        edges += [(neighbour, node) for neighbour in neighbours]
+    return edges

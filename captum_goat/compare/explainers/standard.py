@@ -12,7 +12,7 @@ import torch_geometric.explain as pyg
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat import EdgeSetSearch, GOAtAttribution, GOAtExplainer, GuidedShapley
+from captum_goat import CaptumGraphExplainer, EdgeSetSearch, GOAtAttribution, GuidedShapley
 from captum_goat.compare.explainers.graphs import LARGEST_CALL, Graphs, MaskedTargets, seeded
 from captum_goat.compare.explainers.interface import Explainer, SignedLogits
 from captum_goat.compare.explainers.search import places
@@ -219,7 +219,7 @@ def edge_mask(explainer: pyg.Explainer, graphs: Graphs) -> Tensor:
     target = {"target": graphs.target} if of_class else {}
     mask: Tensor = explainer(graphs.x, edge_index, batch=graphs.batch, **target).edge_mask
     adds_loops = any(getattr(module, "add_self_loops", False) for module in explainer.model.modules())
-    if adds_loops and not isinstance(explainer.algorithm, GOAtExplainer):
+    if adds_loops and not isinstance(explainer.algorithm, CaptumGraphExplainer):
         mask = mask * (edge_index[0] != edge_index[1])
     return torch.zeros_like(mask).scatter_(0, order, mask)
 
