@@ -25,6 +25,7 @@ NAMES = sorted(EXPLAINERS)
 FEW: dict[str, dict[str, Any]] = {
     "cf_gnn_explainer": {"steps": 8},
     "gnn_explainer": {"epochs": 4},
+    "flowx_marginals": {"orders": 3},
     "gradient_shap": {"samples": 5},
     "gnn_shap": {"samples": 24},
     "graph_mask": {"epochs": 2},

@@ -32,6 +32,7 @@ from benchmarks.explainers.counterfactual import CFGNNExplainer
 from benchmarks.explainers.degree import DEGREE
 from benchmarks.explainers.edge_weights import WeightIntegratedGradients
 from benchmarks.explainers.eig_search import EiGSearch
+from benchmarks.explainers.flows import FlowXMarginals
 from benchmarks.explainers.goat_options import ProportionalGOAt, RepeatedGOAt
 from benchmarks.explainers.gradients import Deconvolution, GradientShap, GuidedBackprop, InputXGradient
 from benchmarks.explainers.peeled import (
@@ -42,6 +43,7 @@ from benchmarks.explainers.peeled import (
 )
 from benchmarks.explainers.pgm import PGMExplainerOfPyG
 from benchmarks.explainers.pyg import AttentionOfPyG, GraphMaskOfPyG, PGExplainerOfPyG
+from benchmarks.explainers.receptive_fields import GraphSHAPIQ
 from benchmarks.explainers.reinforced import RGExplainer
 from benchmarks.explainers.relevance import GNNLRP
 from benchmarks.explainers.robust_counterfactual import RCExplainer
@@ -93,6 +95,7 @@ _CLASSES: tuple[type[Explainer], ...] = (
     *GUIDED_SHAPLEY_MARGIN,
     ExactShapley,
     GNNShap,
+    GraphSHAPIQ,
     EdgeSets,
     LongEdgeSets,
     RandomEdgeSets,
@@ -108,6 +111,7 @@ _CLASSES: tuple[type[Explainer], ...] = (
     RGExplainer,
     DEGREE,
     GNNLRP,
+    FlowXMarginals,
     SubgraphX,
 )
 EXPLAINERS: dict[str, type[Explainer]] = {explainer.name: explainer for explainer in _CLASSES}
