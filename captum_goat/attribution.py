@@ -14,8 +14,8 @@ from torch.nn import Module
 from captum_goat.adjacency.mask_entry import ENTRIES
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.hooks.interception import check_caches
-from captum_goat.inputs.attributed_inputs import flattened, restored
 from captum_goat.inputs.graph_inputs import Selector, tensor_output
+from captum_goat.inputs.request import flattened, restored
 from captum_goat.inputs.targets import Choice
 from captum_goat.method.explain import recorded_explanations
 from captum_goat.method.known_models import KnownModel
@@ -300,7 +300,7 @@ class GOAtAttribution(Attribution):
             )
         with outside_inference_mode():
             request = self._explained.request(inputs, additional_forward_args)
-            if request.count is not None or len(request.inputs.masks) != 1:
+            if request.count is not None or len(request.masks) != 1:
                 raise ValueError("Expected one edge mask [E] (got several).")
             switch_off_autocast(request.device)
             proportional = self.gates == "proportional"

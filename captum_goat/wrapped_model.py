@@ -11,9 +11,8 @@ from torch_geometric.explain.algorithm.captum import CaptumHeteroModel, CaptumMo
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.hooks.model_state import modules_of, path_of
-from captum_goat.inputs.attributed_inputs import Metadata
 from captum_goat.inputs.graph_inputs import Selector
-from captum_goat.inputs.request import Request
+from captum_goat.inputs.request import Metadata, Request
 from captum_goat.masked_model import EdgeMaskedModel, check_at, with_bound
 
 _MASK_NAMES = ("node", "edge", "edge_attr")

@@ -18,7 +18,7 @@ from captum_goat.cli.saved_files import find_class
 from captum_goat.compare.explainers import EXPLAINERS
 from captum_goat.compare.run import BUDGET, DEFAULT, compare
 from captum_goat.compare.subject import SPARSITIES
-from captum_goat.inputs.node_selection import node_numbers
+from captum_goat.inputs.targets import node_numbers
 
 # Graphs and no nodes, or one graph and nodes of it; and their labels.
 Chosen: TypeAlias = tuple[list[Data] | Data, Tensor | None, list[Any]]

@@ -13,7 +13,7 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat.inputs.arguments import signature_of
-from captum_goat.inputs.node_selection import node_numbers
+from captum_goat.inputs.targets import node_numbers
 from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.counted_edges import description, edges_of
 from captum_goat.metrics.reduced_graphs import class_per_graph, logits_of, model_arguments, of_two_classes

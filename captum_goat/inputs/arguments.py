@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.utils._pytree import tree_map_only
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import BaseData
@@ -65,25 +66,24 @@ def named_arguments(
     if args and all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in args):
         args = (Data.from_dict(dict(args)),)  # some methods of Captum take a Data object for a sequence
     named = _unpacked(model, args[0], leading) if len(args) == 1 and isinstance(args[0], BaseData) else {}
-    positional = leading if named else leading + len(args)
-    if missing is not None and missing in (later := _argument_names(model, positional + 1, shorter=True)):
-        place = later.index(missing)
-        args = args if named else (*args[: place - leading], None, *args[place - leading :])
-        positional += not named
-    names = _argument_names(model, positional)
-    named = named or dict(zip(names[leading:], args, strict=True))
-    named = dict.fromkeys(names[:leading]) | named | dict(kwargs)
+    values = [None] * leading + ([] if named else list(args))
+    if not named and missing in (names := _positional_names(model)[: len(values) + 1]):
+        values.insert(names.index(missing), None)
+    named = dict(zip(_argument_names(model, len(values)), values, strict=True)) | named | dict(kwargs)
+    if missing is not None:
+        named.setdefault(missing, None)
     known: dict[int, Any] = {}
-    return {name: _plain(name, value, known) for name, value in named.items()}, positional
+    return {name: _plain(name, value, known) for name, value in named.items()}, len(values)
 
 
 def number_of_masks(model: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     """Return how many masks, one per set of edges, stand before the arguments of a model's own."""
-    is_mask = [isinstance(value, Tensor) and value.is_floating_point() and value.dim() in (1, 2) for value in args]
+    rows = getattr(args[0], "shape", ())[:-1]  # all masks are [E], or all [B, E] with the same B
+    is_mask = [
+        isinstance(value, Tensor) and value.is_floating_point() and value.dim() in (1, 2) and value.shape[:-1] == rows
+        for value in args
+    ]
     most = [*is_mask, False].index(False)
-    # All masks are [E], or all [B, E] with the same B.
-    while most > 1 and args[most - 1].shape[:-1] != args[0].shape[:-1]:
-        most -= 1
     if most == 1:
         return 1
     possible = [number for number in range(1, most + 1) if _binds(model, args[number:], kwargs)]
@@ -127,25 +127,7 @@ def attributes_for(model: Module, data: Data) -> list[str]:
 
 def fresh(value: Any) -> Any:
     """Return an argument that a model may put other tensors into without changing the original."""
-    return copy.copy(value) if isinstance(value, BaseData) else _mapped(value, lambda tensor: tensor)
-
-
-def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return a value with the tensors changed that it is or contains, in new lists, tuples and dictionaries."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: _mapped(entry, change) for key, entry in value.items()}
-    if not isinstance(value, list | tuple):
-        return value
-    entries = [_mapped(entry, change) for entry in value]
-    return type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
-
-
-def tensors_in(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """Return all tensors among arguments, with the arguments' names."""
-    for name, value in arguments.items():
-        yield from ((name, tensor) for _, tensor in tensors_of(value))
+    return copy.copy(value) if isinstance(value, BaseData) else tree_map_only(Tensor, lambda tensor: tensor, value)
 
 
 def attribute_place(model: Module, args: tuple[Any, ...]) -> tuple[str, str | None]:
@@ -157,26 +139,28 @@ def attribute_place(model: Module, args: tuple[Any, ...]) -> tuple[str, str | No
     parameters = list(signature_of(model).parameters)
     if len(args) == 1 and isinstance(args[0], Data) and not _unpacked(model, args[0], 0):
         return parameters[0], "edge_attr"
-    usual = ["edge_attr", "edge_features", "edge_feat", "edge_weight"]
-    found = [name for name in usual if name in parameters]
-    found = found or [name for name in parameters if "edge" in name and "index" not in name and "type" not in name]
-    if not found:
+    usual = [name for name in ("edge_attr", "edge_features", "edge_feat", "edge_weight") if name in parameters]
+    others = [name for name in parameters if "edge" in name and "index" not in name and "type" not in name]
+    if not usual and not others:
         raise ValueError(
             f"Expected a model whose forward has an argument edge_attr (got {type(model).__name__}.forward("
             f"{', '.join(parameters)})). Rename the argument that holds the attributes of edges."
         )
-    return found[0], None
+    return (usual or others)[0], None
 
 
-def _argument_names(model: Module, count: int, *, shorter: bool = False) -> list[str]:
-    """Return the names of the first ``count`` positional arguments of the model; with ``shorter`` maybe fewer."""
+def _positional_names(model: Module) -> list[str]:
+    """Return the names of the arguments that a model's forward takes by position."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = signature_of(model).parameters.values()
-    names = [parameter.name for parameter in parameters if parameter.kind in kinds]
-    if shorter:
+    return [parameter.name for parameter in signature_of(model).parameters.values() if parameter.kind in kinds]
+
+
+def _argument_names(model: Module, count: int) -> list[str]:
+    """Return the names of the first ``count`` positional arguments of the model."""
+    names = _positional_names(model)
+    if count <= len(names):
         return names[:count]
-    variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
-    if count > len(names) and not variadic:
+    if all(one.kind is not one.VAR_POSITIONAL for one in signature_of(model).parameters.values()):
         expected = (
             f"Expected at most {len(names)} arguments for {type(model).__name__}.forward({', '.join(names)}) "
             f"(got {count}). Pass them in this order; an edge mask is not one of them"
@@ -184,10 +168,8 @@ def _argument_names(model: Module, count: int, *, shorter: bool = False) -> list
         if any(isinstance(module, MessagePassing) for module in model.modules()):
             raise TypeError(f"{expected}.")
         raise UnsupportedModelError(f"{expected}, and there is no layer that derives from MessagePassing to mask.")
-    usual = [name for name in _USUAL_NAMES if name not in names]
-    unnamed = range(len(names), count)
-    names += [usual[k] if variadic and k < len(usual) else f"argument_{n}" for k, n in enumerate(unnamed)]
-    return names[:count]
+    names += [name for name in _USUAL_NAMES if name not in names][: count - len(names)]
+    return names + [f"argument_{number}" for number in range(len(names), count)]
 
 
 def _unpacked(model: Module, data: BaseData, leading: int) -> dict[str, Any]:
@@ -221,7 +203,7 @@ def _plain(name: str, value: Any, known: dict[int, Any]) -> Any:
     if isinstance(value, np.ndarray) and name in _TENSORS:
         raise ValueError(f"Expected '{name}' to be a tensor (got ndarray). Convert it by torch.as_tensor({name}).")
     if isinstance(value, dict | list | tuple):
-        value = _mapped(value, lambda tensor: _plain(name, tensor, known))
+        value = tree_map_only(Tensor, lambda tensor: _plain(name, tensor, known), value)
         return _one_tensor_each(value) if is_edge_dict(name, value) else value
     if isinstance(value, HeteroData):
         edges = {key: _plain_tensor(entry) for key, entry in value.collect("edge_index", allow_empty=True).items()}
@@ -260,10 +242,10 @@ def without_expansion(arguments: dict[str, Any], edges: EdgeSet | None, count: i
         times = arguments[edges.name].size(0) // 2
         return _repeated_once(arguments, times) if times > 1 else arguments
     # Captum leaves graphs and dictionaries as they are, but not the tensors beside them.
-    tensors = [(tensor.size(0), tensor is arguments[name]) for name, tensor in tensors_in(arguments) if tensor.dim()]
-    usual = {2, *(size for size, is_beside in tensors if not is_beside)}
+    sizes = [(tensor.size(0), len(path) == 1) for path, tensor in tensors_of(arguments) if tensor.dim()]
+    usual = {2, *(size for size, is_beside in sizes if not is_beside)}
     for times in (number for number in range(count, 1, -1) if count % number == 0):
-        if any(is_beside and size not in usual and size / times in usual for size, is_beside in tensors):
+        if any(is_beside and size not in usual and size / times in usual for size, is_beside in sizes):
             with suppress(ValueError):
                 return _repeated_once(arguments, times)
     return arguments
@@ -276,18 +258,17 @@ def _repeated_once(arguments: dict[str, Any], times: int) -> dict[str, Any]:
     other: its rows then stand as [as a whole, row, row by row].
     """
     expanded = {name: value for name, value in arguments.items() if isinstance(value, Tensor) and value.dim() > 0}
+    whole = all(value.size(0) % times == 0 for value in expanded.values())
     originals = []
-    if all(value.size(0) % times == 0 for value in expanded.values()):
-        for inner in (n for n in range(1, times + 1) if times % n == 0):
-            parts = {
-                name: value.reshape(times // inner, value.size(0) // times, inner, *value.shape[1:])
-                for name, value in expanded.items()
-            }
-            if all(bool((part == part[:1, :, :1]).all()) for part in parts.values()):
-                originals.append({name: part[0, :, 0] for name, part in parts.items()})
+    for inner in (number for number in range(1, times + 1) if whole and times % number == 0):
+        parts = {
+            name: value.reshape(times // inner, value.size(0) // times, inner, *value.shape[1:])
+            for name, value in expanded.items()
+        }
+        if all(bool((part == part[:1, :, :1]).all()) for part in parts.values()):
+            originals.append({name: part[0, :, 0] for name, part in parts.items()})
     if not originals:
-        wrong = [name for name, value in expanded.items() if bool(value.isnan().any())]
-        if wrong:
+        if wrong := [name for name, value in expanded.items() if bool(value.isnan().any())]:
             raise ValueError(f"Expected finite numbers (got nan entries in '{', '.join(wrong)}').")
         raise ValueError(
             f"Expected edges of shape [2, num_edges], or all arguments repeated {times} times as Captum does it (got "

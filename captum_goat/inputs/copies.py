@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,9 +13,11 @@ from torch.nn import Module
 from torch_geometric.data import Batch
 from torch_geometric.data.data import BaseData
 
-from captum_goat.inputs.arguments import signature_of, tensors_in
-from captum_goat.inputs.edge_sets import EdgeSet, describe
+from captum_goat.inputs.arguments import signature_of
+from captum_goat.inputs.edge_sets import EdgeSet, describe, tensors_of
 from captum_goat.tracking.sparse import is_adjacency
+
+_logger = logging.getLogger(__name__)
 
 # Integers that count things of which B copies of a graph have B times as many.
 _COUNTS = frozenset({"batch_size", "num_graphs", "num_nodes", "dim_size"})
@@ -37,7 +41,7 @@ def side_by_side(model: Module, arguments: dict[str, Any], edges: Sequence[EdgeS
     typed = edges[0].key is not None
     edge_sets = {edge_set.name: edge_set.of(arguments) for edge_set in edges}
     nodes: dict[Any, int] = _nodes_per_type(arguments) if typed else {None: _num_nodes(arguments, edge_sets)}
-    batches = [batch for name, batch in tensors_in(arguments) if name == "batch" or (typed and "batch" in name)]
+    batches = [batch for (name, *_), batch in tensors_of(arguments) if name == "batch" or (typed and "batch" in name)]
     num_graphs = max(map(graphs_in, batches), default=1)
     sizes = {*nodes.values(), num_graphs, *(edge_index.size(1) for edge_index in edge_sets.values())}
     copied: dict[str, Any] = {}
@@ -122,3 +126,28 @@ def _ends(key: Any, nodes: Mapping[str, int]) -> tuple[int, ...]:
     if not all(end in nodes for end in ends):
         raise ValueError(f"Expected the number of nodes of every type in {key!r} (got those of {list(nodes)}).")
     return tuple(nodes[end] for end in ends)
+
+
+def copies_agree(together: Tensor, last: Tensor, count: int) -> bool:
+    """Return whether the output for copies of a graph side by side ends with that for the last graph alone.
+
+    A model may mix the graphs of a batch (by a mean over all nodes, say); then its copies are not independent.
+    """
+    if last.dim() == 0 or together.shape != (count * last.size(0), *last.shape[1:]):
+        return False
+    precision = torch.finfo(last.dtype).eps ** 0.5
+    near = precision * last.abs().max() if last.numel() else 0.0
+    return bool(((together[len(together) - len(last) :] - last).abs() <= near).all())
+
+
+@contextmanager
+def fallback_to_single_runs() -> Iterator[None]:
+    """Catch the errors of a model that copies of a graph do not fit, because it has an embedding per node, say.
+
+    Whatever is not due to the copies comes again when the graph runs alone. Running out of memory, interrupts and the
+    like are not caught.
+    """
+    try:
+        yield
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        _logger.debug("Copies of the graph failed, so the masks run one by one: %r", error)

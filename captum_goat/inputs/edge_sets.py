@@ -1,4 +1,4 @@
-"""Which arguments of a model are edges: one set of them, or several with a mask each."""
+"""Which arguments of a model are edges: one set of them, or several with a mask each; and what is a mask."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def find_edge_sets(arguments: Mapping[str, Any], sizes: MaskSizes | None) -> tup
     _check_dense(arguments)
     typed = _typed_sets(arguments)
     if sizes is None:
-        return typed or tuple(_preferred(_candidates(arguments))[:1])
+        return typed or tuple(_preferred(arguments)[:1])
     sizes = (sizes,) if isinstance(sizes, int) else sizes
     sets = candidate_sets(arguments, len(sizes))
     if isinstance(sizes, Mapping):
@@ -104,22 +104,18 @@ def is_edge_dict(name: str, value: Any) -> bool:
 
 def has_edges(arguments: Sequence[Any]) -> bool:
     """Return whether some argument, its name not known, is or contains what looks like edges."""
-    return any(
-        isinstance(value, HeteroData)
-        or any(is_adjacency(tensor) or _is_plain(tensor) for _, tensor in tensors_of(value))
-        for value in arguments
-    )
 
+    def is_plain(tensor: Tensor) -> bool:
+        return is_adjacency(tensor) or (tensor.dtype == torch.long and tensor.dim() == 2 == tensor.size(0))
 
-def _is_plain(tensor: Tensor) -> bool:
-    return tensor.dtype == torch.long and tensor.dim() == 2 == tensor.size(0)
+    graphs = (isinstance(value, HeteroData) for value in arguments)
+    return any(graphs) or any(is_plain(tensor) for _, tensor in tensors_of(arguments))
 
 
 def tensors_of(value: Any) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
     """Return the tensors that a value is or contains, with the keys and positions that lead to them."""
     if isinstance(value, Tensor):
         yield (), value
-        return
     entries: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, BaseData):
         entries = (((store._key, key), entry) for store in value.stores for key, entry in store.items())
@@ -147,6 +143,23 @@ def check_number_of_masks(labels: Sequence[Any], count: int) -> None:
     if len(labels) != count:
         raise ValueError(
             f"Expected {len(labels)} mask(s), one for each of {listed(labels)} in this order (got {count} masks)."
+        )
+
+
+def check_masks(masks: Sequence[Any]) -> None:
+    """Raise ValueError unless there is one mask per set of edges, each ``[E]``, or each ``[B, E]`` with the same B."""
+    for mask in masks:
+        is_mask = isinstance(mask, Tensor) and mask.is_floating_point() and mask.dim() in (1, 2)
+        if not is_mask or (mask.dim() == 2 and len(mask) == 0):
+            got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+            raise ValueError(
+                f"Expected an edge mask of floating point numbers, [num_edges] or [num_masks, num_edges] (got {got}). "
+                f"Pass torch.ones(edge_index.size(1)) to explain the graph as it is."
+            )
+    if len({mask.shape[:-1] for mask in masks}) != 1:
+        raise ValueError(
+            f"Expected masks that are all [num_edges], or all [num_masks, num_edges] with the same number of masks "
+            f"(got {[list(mask.shape) for mask in masks]})."
         )
 
 
@@ -185,19 +198,18 @@ def _typed_sets(arguments: Mapping[str, Any]) -> tuple[EdgeSet, ...]:
 def _candidates(arguments: Mapping[str, Any]) -> list[EdgeSet]:
     """Return what may be edges in the arguments of a model for homogeneous graphs, every tensor once."""
     by_tensor: dict[int, EdgeSet] = {}
-    for name, value in arguments.items():
-        for path, tensor in tensors_of(value):
-            if isinstance(value, BaseData):
-                (_, key), *inside = path
-                if is_adjacency(tensor) or (is_edge_index(tensor) and (inside or "edge_index" in key)):
-                    by_tensor.setdefault(id(tensor), EdgeSet(name, key, tuple(inside)))
-            elif is_adjacency(tensor) or is_edge_index(tensor):
-                by_tensor.setdefault(id(tensor), EdgeSet(name, None, path))
+    for (name, *path), tensor in tensors_of(arguments):
+        key = None
+        if isinstance(arguments[name], BaseData):
+            (_, key), *path = path
+        if is_adjacency(tensor) or (is_edge_index(tensor) and (key is None or path or "edge_index" in key)):
+            by_tensor.setdefault(id(tensor), EdgeSet(name, key, tuple(path)))
     return list(by_tensor.values())
 
 
-def _preferred(candidates: list[EdgeSet]) -> list[EdgeSet]:
+def _preferred(arguments: Mapping[str, Any]) -> list[EdgeSet]:
     """Return the candidate called ``edge_index``, if there is one, else all."""
+    candidates = _candidates(arguments)
     return [edges for edges in candidates if "edge_index" in (edges.label, *edges.inside[-1:])] or candidates
 
 
@@ -208,7 +220,7 @@ def _single(arguments: Mapping[str, Any], size: int) -> EdgeSet:
             "Expected the graph as model arguments (got none). Pass additional_forward_args=(x, edge_index, ...); "
             "to an EdgeMaskedModel, pass these after the mask, or bind them: EdgeMaskedModel(model, data=data)."
         )
-    candidates = _preferred(_candidates(arguments))
+    candidates = _preferred(arguments)
     fitting = [edges for edges in candidates if num_edges(edges.of(arguments)) == size]
     if len(fitting) == 1 or len(candidates) == 1:
         return (fitting or candidates)[0]

@@ -59,19 +59,16 @@ def average_features(attributions: Tensor, feature_mask: Tensor) -> Tensor:
 
 def sum_features(attributions: Sequence[Tensor], feature_masks: Sequence[Tensor]) -> list[Tensor]:
     """Give every entry the sum over its feature, which may span several tensors; dimension 0 counts examples."""
+    examples, sizes = len(attributions[0]), [values.shape[1:].numel() for values in attributions]
     for values, mask in zip(attributions, feature_masks, strict=True):
         check_feature_mask(mask, values)
-    count = 1 + max((int(mask.max()) for mask in feature_masks if mask.numel()), default=-1)
-    examples = len(attributions[0])
-    totals = attributions[0].new_zeros(examples * count)
-    places = []
-    for values, mask in zip(attributions, feature_masks, strict=True):
-        first = torch.arange(examples, device=values.device).view([-1] + [1] * (values.dim() - 1)) * count
-        place = (mask.expand(values.shape) + first).reshape(-1)
-        totals.index_add_(0, place, values.reshape(-1).to(totals.dtype))
-        places.append(place)
-    pairs = zip(attributions, places, strict=True)
-    return [totals[place].view_as(values).to(values.dtype) for values, place in pairs]
+    pairs = zip(feature_masks, attributions, sizes, strict=True)
+    features = torch.cat([mask.expand(values.shape).reshape(examples, size) for mask, values, size in pairs], dim=1)
+    entries = torch.cat([values.reshape(examples, size) for values, size in zip(attributions, sizes, strict=True)], 1)
+    count = int(features.max()) + 1 if features.numel() else 0
+    totals = entries.new_zeros(examples, count).scatter_add(1, features, entries).gather(1, features)
+    results = zip(totals.split(sizes, dim=1), attributions, strict=True)
+    return [total.reshape(values.shape).to(values.dtype) for total, values in results]
 
 
 def check_feature_mask(mask: Tensor, attributions: Tensor) -> None:

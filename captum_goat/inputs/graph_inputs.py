@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -13,9 +13,9 @@ from torch.nn import Module
 from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.inputs.arguments import attribute_place, fresh, named_arguments, tensors_in, without_expansion
+from captum_goat.inputs.arguments import attribute_place, fresh, named_arguments, without_expansion
 from captum_goat.inputs.copies import side_by_side
-from captum_goat.inputs.edge_sets import EdgeSet, MaskSizes, find_edge_sets
+from captum_goat.inputs.edge_sets import EdgeSet, MaskSizes, find_edge_sets, tensors_of
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.tracking.sparse import is_adjacency
 
@@ -60,13 +60,10 @@ class GraphInputs:
             output: Which part of the model's output is explained, see :func:`selected`.
             attributes: Whether ``args`` lacks the edge attributes, because they come with every call.
         """
-        node_types = None if isinstance(leading, int) else leading
-        missing = leading if isinstance(leading, int) else 1
+        node_types, number = (None, leading) if isinstance(leading, int) else (leading, 1)
         place = attribute_place(model, args) if attributes else None
-        absent = place[0] if place is not None and place[1] is None else None
-        arguments, positional = named_arguments(model, args, kwargs or {}, missing, absent)
-        if absent is not None:
-            arguments.setdefault(absent, None)
+        missing = place[0] if place is not None and place[1] is None else None
+        arguments, positional = named_arguments(model, args, kwargs or {}, number, missing)
         edges = find_edge_sets(arguments, num_edges)
         arguments = without_expansion(arguments, edges[0] if edges else None, count)
         return cls(model, arguments, positional, edges, node_types, output, place)
@@ -79,7 +76,7 @@ class GraphInputs:
     @property
     def tensors(self) -> list[Tensor]:
         """All tensors among the arguments."""
-        return [tensor for _, tensor in tensors_in(self.arguments)]
+        return [tensor for _, tensor in tensors_of(self.arguments)]
 
     @property
     def kinds(self) -> Hashable:
@@ -90,12 +87,12 @@ class GraphInputs:
 
     def __call__(self, leading: Sequence[Tensor] = ()) -> Any:
         """Call the model, with its first arguments, or edge attributes, replaced."""
-        tensors = [(name, tensor) for name, tensor in tensors_in(self.arguments) if not is_adjacency(tensor)]
-        versions = [value._version for _, value in tensors]
-        values = list(self.with_leading(leading).arguments.items())
-        args = [fresh(value) for _, value in values[: self.positional]]
+        places = [(name, tensor) for (name, *_), tensor in tensors_of(self.arguments) if not is_adjacency(tensor)]
+        versions = [tensor._version for _, tensor in places]
+        values = [(name, fresh(value)) for name, value in self.with_leading(leading).arguments.items()]
+        args, kwargs = [value for _, value in values[: self.positional]], dict(values[self.positional :])
         try:
-            output = self.model(*args, **{name: fresh(value) for name, value in values[self.positional :]})
+            output = self.model(*args, **kwargs)
         except (AttributeError, IndexError, RuntimeError, TypeError) as error:
             passes = self.edges or any(isinstance(module, MessagePassing) for module in self.model.modules())
             if passes or not leading or isinstance(error, UnsupportedModelError):
@@ -105,8 +102,8 @@ class GraphInputs:
                 f"inputs {[list(value.shape) for value in leading]} were taken for its first arguments, with which it "
                 f"fails ({type(error).__name__}: {error}). An edge mask needs message passing that can be seen."
             ) from error
-        for (name, value), version in zip(tensors, versions, strict=True):
-            if value._version != version:
+        for (name, tensor), version in zip(places, versions, strict=True):
+            if tensor._version != version:
                 raise UnsupportedModelError(
                     f"The model changes its argument '{name}' in place, so the next call would see other values. Let "
                     f"its forward work on a copy."
@@ -119,19 +116,20 @@ class GraphInputs:
         return output.view(1) if isinstance(output, Tensor) and output.dim() == 0 else output
 
     def with_leading(self, values: Sequence[Tensor]) -> GraphInputs:
-        """Return the inputs with the first arguments replaced."""
+        """Return the inputs with the first arguments, or edge attributes, replaced."""
         if not values:
             return self
         arguments = dict(self.arguments)
         if self.attributes is not None:
             (name, key), (*values, attributes) = self.attributes, values
-            if key is None:
-                arguments[name] = attributes
-            else:
-                arguments[name] = copy(arguments[name])
-                arguments[name][key] = attributes
-        packed = self._packed(values)
-        return replace(self, arguments=arguments | dict(zip(arguments, packed, strict=False)))
+            if key is not None:
+                graph = copy(arguments[name])
+                graph[key] = attributes
+            arguments[name] = attributes if key is None else graph
+        first: Sequence[Any] = values
+        if self.node_types is not None and values:
+            first = [dict(zip(self.node_types, values, strict=True))]
+        return replace(self, arguments=arguments | dict(zip(arguments, first, strict=False)))
 
     def offsets(self, features: Sequence[Tensor]) -> tuple[int, ...] | None:
         """Return where the rows of each edge type's target nodes begin among all features; ``None`` without types.
@@ -153,18 +151,11 @@ class GraphInputs:
     def check_finite(self, **others: Tensor) -> None:
         """Raise ValueError if an argument, a parameter or buffer, or one of ``others`` has infinite or nan entries."""
         own = (*self.model.named_parameters(), *self.model.named_buffers())
-        places = [*others.items(), *((f"'{name}'", tensor) for name, tensor in tensors_in(self.arguments))]
+        places = [*others.items(), *((f"'{name}'", tensor) for (name, *_), tensor in tensors_of(self.arguments))]
         places += [(f"the model's '{name}'", tensor) for name, tensor in own]
         places = [(name, tensor.values() if is_adjacency(tensor) else tensor) for name, tensor in places]
-        wrong = dict.fromkeys(name for name, tensor in places if not tensor.isfinite().all())
-        if wrong:
+        if wrong := dict.fromkeys(name for name, tensor in places if not tensor.isfinite().all()):
             raise ValueError(f"Expected finite numbers (got infinite or nan entries in {', '.join(wrong)}).")
-
-    def _packed(self, leading: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Return attributed features as first arguments of the model."""
-        if self.node_types is None or not leading:
-            return tuple(leading)
-        return (dict(zip(self.node_types, leading, strict=True)),)
 
 
 def _names_in(value: Any) -> Hashable:
@@ -201,11 +192,7 @@ def selected(output: Any, selector: Selector) -> Any:
 
 
 def tensor_output(output: Any) -> Tensor:
-    """Return the model's output if it is one tensor of numbers.
-
-    Raises:
-        ValueError: If it is not.
-    """
+    """Return the model's output if it is one tensor of numbers, else raise ValueError."""
     if not isinstance(output, Tensor) or not output.is_floating_point():
         raise ValueError(
             f"Expected a model that returns one floating point tensor ({_parts(output)}). Choose a part of its output "
@@ -220,11 +207,10 @@ def _parts(output: Any) -> str:
     def kind(part: Any) -> str:
         return f"{part.dtype} {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
 
-    parts: Iterable[tuple[Any, Any]] = ()
-    if isinstance(output, dict):
-        parts = output.items()
-    elif isinstance(output, list | tuple):
-        parts = enumerate(output)
-    elif hasattr(output, "__dict__") and not isinstance(output, Tensor):
-        parts = vars(output).items()
-    return f"got {kind(output)}" + "".join(f", {key!r}: {kind(part)}" for key, part in parts)
+    if isinstance(output, list | tuple):
+        parts = dict(enumerate(output))
+    elif isinstance(output, dict):
+        parts = output
+    else:
+        parts = {} if isinstance(output, Tensor) else getattr(output, "__dict__", {})
+    return f"got {kind(output)}" + "".join(f", {key!r}: {kind(part)}" for key, part in parts.items())

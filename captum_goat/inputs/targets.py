@@ -1,4 +1,4 @@
-"""Which numbers of a model's output are explained: Captum's forms of ``target``, and nodes."""
+"""Which numbers of a model's output are explained: Captum's forms of ``target``; and nodes by index or by mask."""
 
 from __future__ import annotations
 
@@ -37,10 +37,8 @@ class Choice:
         if not isinstance(self._targets, str):
             return list(self._targets)
         if output.dim() > 2:
-            got = list(output.shape)
-            raise ValueError(
-                f"Expected an output [rows] or [rows, classes], to tell its classes (got {got}). Name the targets."
-            )
+            expected = "Expected an output [rows] or [rows, classes], to tell its classes"
+            raise ValueError(f"{expected} (got {list(output.shape)}). Name the targets.")
         if output.dim() < 2:
             return [None]
         return list(range(output.size(1))) if self._targets == "all" else [output.argmax(dim=1)]
@@ -107,24 +105,26 @@ def _as_table(target: Any, output: Tensor) -> Tensor:
     if target is None:  # which tells the number of a row that has one only, [1], [1, 1], ...
         known = output.dim() - 1 if output.shape[1:].numel() == 1 else 0
         return torch.zeros((1, known), dtype=torch.long, device=output.device)
-    lines = target
-    if isinstance(target, Tensor) and target.dim() <= 1:
-        lines = target.reshape(-1, 1)
-    elif isinstance(target, list):
-        lines = [line if isinstance(line, tuple) else (line,) for line in target]
-    elif not isinstance(target, Tensor):
-        lines = [target if isinstance(target, tuple) else (target,)]
+    if isinstance(target, Tensor):
+        lines: Any = target.reshape(-1, 1) if target.dim() <= 1 else target
+    else:
+        entries = target if isinstance(target, list) else [target]
+        lines = [entry if isinstance(entry, tuple) else (entry,) for entry in entries]
     try:
         table = torch.as_tensor(lines, device=output.device)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{_expected(output)} (got {target!r}).") from error
-    if table.dim() != 2 or table.is_floating_point() or table.is_complex() or table.dtype == torch.bool:
-        raise ValueError(f"{_expected(output)} (got {target!r}).")
-    return table.long()
+        if table.dim() == 2 and _holds_integers(table):
+            return table.long()
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    raise ValueError(f"{_expected(output)} (got {target!r}).")
 
 
-def _inside(table: Tensor, sizes: list[int] | torch.Size, target: Any) -> list[Tensor]:
-    limits = torch.tensor(list(sizes), dtype=torch.long, device=table.device)
+def _holds_integers(values: Tensor) -> bool:
+    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+
+
+def _inside(table: Tensor, sizes: Sequence[int], target: Any) -> list[Tensor]:
+    limits = torch.tensor(sizes, dtype=torch.long, device=table.device)
     if ((table < -limits) | (table >= limits)).any():
         raise IndexError(f"Expected a target within the output's shape {list(sizes)} (got {target!r}).")
     return list(torch.where(table < 0, table + limits, table).unbind(1))
@@ -134,3 +134,30 @@ def _expected(output: Tensor) -> str:
     forms = {1: "None", 2: "an int, or one per graph in a list or tensor, or (node, class)"}
     form = forms.get(output.dim(), f"a tuple of {output.dim() - 1} ints, or one per graph in a list")
     return f"Expected a target that selects one number per graph from an output of shape {list(output.shape)}: {form}"
+
+
+def node_numbers(nodes: Any, num_nodes: int, device: torch.device | None = None) -> Tensor:
+    """Return the chosen nodes as integers ``[K]``, given integers, a mask ``[N]``, or ``None`` for all.
+
+    Raises:
+        ValueError: If no node is chosen, or one that the graph does not have.
+    """
+    if nodes is None:
+        return torch.arange(num_nodes, device=device)
+    try:
+        chosen = torch.as_tensor(nodes, device=device)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"Expected nodes as integers or as a mask (got {nodes!r}).") from error
+    if chosen.dtype == torch.bool:
+        if chosen.shape != (num_nodes,):
+            raise ValueError(f"Expected a mask of {num_nodes} nodes, or node indices (got {list(chosen.shape)}).")
+        chosen = chosen.nonzero()
+    if not chosen.numel():
+        raise ValueError("Expected one node or more (got none).")
+    if not _holds_integers(chosen):
+        raise ValueError(f"Expected nodes as integers or as a mask (got {chosen.dtype}).")
+    chosen = chosen.long().view(-1)
+    least, most = int(chosen.min()), int(chosen.max())
+    if not 0 <= least <= most < num_nodes:
+        raise ValueError(f"Expected nodes from 0 to {num_nodes - 1} (got {least} to {most}).")
+    return chosen

@@ -25,7 +25,7 @@ inside (a function is called by the one above it that is indented less)::
     attribution.py                   GOAtAttribution.attribute
     wrapped_model.py                   ExplainedModel.request
     inputs/request.py                    Request.of
-    inputs/attributed_inputs.py            AttributedInputs.of
+    inputs/request.py                       split_inputs
     inputs/graph_inputs.py                 GraphInputs.of
     method/explain.py                  recorded_explanations
     method/explain.py                    GraphExplanation.record

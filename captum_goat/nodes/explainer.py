@@ -17,8 +17,7 @@ from captum_goat.bulk.files import file_format
 from captum_goat.bulk.targets import TargetOption, Targets, integer_labels
 from captum_goat.fields.owners import Owners
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
-from captum_goat.inputs.node_selection import node_numbers
-from captum_goat.inputs.targets import Choice, Target
+from captum_goat.inputs.targets import Choice, Target, node_numbers
 from captum_goat.method.explain import GraphExplanation
 from captum_goat.nodes.checked_cuts import CheckedCut, CheckedCuts, GraphData
 from captum_goat.nodes.cut_graphs import cut_graphs

@@ -13,7 +13,7 @@ from captum.log import log_usage
 from torch import Tensor
 
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state
-from captum_goat.inputs.attributed_inputs import restored
+from captum_goat.inputs.request import restored
 from captum_goat.inputs.targets import Choice
 from captum_goat.runs.progress import progress_bar
 from captum_goat.search.swaps import SwapSearch
@@ -163,7 +163,7 @@ class EdgeSetSearch(EdgeAttribution):
                 for number, target in enumerate(targets):
                     values = first.of_target(target) if number else first
                     places, measured = self._find(values, players, inputs, arguments, advance)
-                    attributions.append(players.per_mask(places, first.request.inputs.masks, shared=False))
+                    attributions.append(players.per_mask(places, first.request.masks, shared=False))
                     sets.append(measured)
         deltas = [attributions[0][0].new_full((players.num_games,), math.nan) for _ in targets]
         return SearchExplanation(attributions, deltas, first.output, sets)

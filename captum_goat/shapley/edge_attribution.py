@@ -10,7 +10,7 @@ from torch.nn import Module
 from torch_geometric.explain.algorithm.captum import CaptumModel
 
 from captum_goat.hooks.global_state import switch_off_autocast
-from captum_goat.inputs.attributed_inputs import flattened
+from captum_goat.inputs.request import flattened
 from captum_goat.inputs.targets import Choice
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.shapley.players import Players, edge_keys, games_of_columns, group_keys
@@ -77,7 +77,7 @@ class EdgeAttribution(Attribution):
         if feature_mask is None:
             keys = edge_keys(graph, len(values.mask))
         else:
-            keys = group_keys(flattened(feature_mask, inputs), request.inputs.masks)
+            keys = group_keys(flattened(feature_mask, inputs), request.masks)
         games = games_of_columns(graph, request.count, count) if games is None else games
         return values, Players.of(keys, games, count, values.mask.view(-1) != 0)
 

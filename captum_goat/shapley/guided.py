@@ -13,7 +13,7 @@ from captum.log import log_usage
 from torch import Tensor
 
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state
-from captum_goat.inputs.attributed_inputs import restored
+from captum_goat.inputs.request import restored
 from captum_goat.inputs.targets import Choice
 from captum_goat.runs.progress import progress_bar
 from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least
@@ -175,7 +175,7 @@ class GuidedShapley(EdgeAttribution):
         check_at_least(2, n_samples=samples)
         with outside_inference_mode():
             first, players = self._games(inputs, choice, arguments, feature_mask, margin=self.margin, games=games)
-            masks = first.request.inputs.masks
+            masks = first.request.masks
             structure = players.totals(structure_of_columns(first.request.graph, len(first.mask)))
             attributions, deltas, errors, targets = [], [], [], choice(first.output)
             with progress_bar(samples * len(targets), "coalition", show_progress) as advance:

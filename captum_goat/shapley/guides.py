@@ -10,7 +10,7 @@ import torch
 from captum.attr import Attribution, GradientAttribution
 from torch import Tensor
 
-from captum_goat.inputs.attributed_inputs import flattened
+from captum_goat.inputs.request import flattened
 from captum_goat.shapley.values import EdgeValues
 from captum_goat.tracking import UnsupportedModelError
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from captum_goat.adjacency.deletion import nearly_equal, running_without_edges, with_edges
 from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
 from captum_goat.hooks.interception import OnCall, intercepted, unchanged
-from captum_goat.inputs.edge_masks import fallback_to_single_runs
+from captum_goat.inputs.copies import fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import tensor_output
 from captum_goat.inputs.request import Request
 from captum_goat.inputs.targets import Choice, find_target
@@ -70,7 +70,7 @@ class EdgeValues:
     ) -> None:
         self.request, self._graph, self._finish, self._programs = request, request.graph, request.finish, programs
         self._per_mask = request.count is not None
-        self.mask = torch.cat([mask.view(request.count or 1, -1) for mask in request.inputs.masks], dim=1)
+        self.mask = torch.cat([mask.view(request.count or 1, -1) for mask in request.masks], dim=1)
         self._is_binary = bool(((self.mask == 0) | (self.mask == 1)).all())
         recorded = record(Subject(self._graph.model, self._graph.output_rows, (), (), self.mask.new_empty(0)))
         self._left_out = recorded.left_out
