@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import EdgeConv, GCNConv, SAGEConv
 
 from captum_goat import GOAtAttribution
-from captum_goat.fields.edge_groups import edge_groups
+from captum_goat.fields.receptive_field import edge_groups
 
 
 def groups_of(model: nn.Module, edge_index: Tensor) -> tuple[Tensor, Tensor]:

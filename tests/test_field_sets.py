@@ -24,10 +24,8 @@ def contents(sets: FieldSets, numbers: Tensor) -> list[frozenset[int]]:
 
 
 @pytest.mark.parametrize("at_once", [2**24, 5], ids=["", "in small parts"])
-@pytest.mark.parametrize("many", [32, 1], ids=["", "all unions remembered"])
 @pytest.mark.parametrize("weak", [False, True], ids=["two hashes", "a first hash that is no good"])
-def test_unions_are_those_of_python(weak: bool, many: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(field_sets, "_MANY", many)
+def test_unions_are_those_of_python(weak: bool, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(field_sets, "_AT_ONCE", at_once)
     if weak:
         good = field_sets.hashed

@@ -26,9 +26,8 @@ from torch_geometric.utils import softmax, to_dense_batch
 
 from captum_goat import GOAtAttribution
 from captum_goat.adjacency.mask_entry import masked_output
-from captum_goat.fields.owners import find_owners
 from captum_goat.fields.receptive_field import ReceptiveFields
-from captum_goat.fields.small_fields import SmallFields
+from captum_goat.fields.small_fields import SmallFields, find_owners
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.method.replay import ActivationPattern
 from captum_goat.rules.recorded_calls import Factors

@@ -2,19 +2,19 @@
 
 The field of a row is found by walking the row graph: a row has the edges that its messages crossed and what is in the
 fields of the rows it reads. Equal fields are kept once (see :mod:`captum_goat.fields.field_sets`), never as a dense
-matrix.
+matrix. A field is a union of groups of edges that always go together, in most models those that end at the same node:
+a hub with a million edges is one group of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from captum_goat.fields.edge_groups import edge_groups
-from captum_goat.fields.field_sets import NO_SET, FieldSets
+from captum_goat.fields.field_sets import NO_SET, FieldSets, first_of_equals, hashed
 from captum_goat.tracking import Block, RowGraph
 
 _SEVERAL = -1  # the node of a row that stands for several nodes
@@ -33,28 +33,25 @@ class ReceptiveFields:
     Args:
         graph: Which rows read which.
         elements: The edges and inputs.
+        wanted: The blocks whose fields will be asked for.
         repeated: Whether an edge is listed once for every hop in which it appears, else only once.
         own_rows: How many of the inputs, the first ones, are nodes of which a row has only those that it stands for
             (its own node, or the nodes that were pooled into it); of others it has every one that reaches it.
-        wanted: The blocks whose fields will be asked for.
     """
 
     def __init__(
-        self,
-        graph: RowGraph,
-        elements: Elements,
-        *,
-        wanted: Iterable[int],
-        repeated: bool = False,
-        own_rows: int = 0,
+        self, graph: RowGraph, elements: Elements, *, wanted: Iterable[int], repeated: bool = False, own_rows: int = 0
     ) -> None:
         self._graph, self._repeated, self._own_rows = graph, repeated, own_rows
-        self._fine = elements
-        self._group_of, self._elements = _grouped_elements(graph, elements, wanted)
-        self._count = max(self._elements.weights.numel(), 1)
+        self._weights = elements.weights
+        of_edges = edge_groups(graph, elements.num_edges, wanted, elements.weights.device)
+        self._num_edges = int(of_edges.max()) + 1 if of_edges.numel() else 0  # groups of edges; inputs come behind
+        inputs = torch.arange(elements.weights.numel() - elements.num_edges, device=of_edges.device)
+        self._group_of = torch.cat([of_edges, inputs + self._num_edges, inputs.new_full((1,), NO_SET)])
+        self._count = max(self._num_edges + inputs.numel(), 1)
         # With hops told apart, element e in hop k (counted from 0) is the entry ``k * count + e``.
         hops = 1 + sum(block.crosses for block in graph.blocks) if repeated else 1
-        self._sets = FieldSets(self._count, self._count * hops, elements.weights.device)
+        self._sets = FieldSets(self._count, self._count * hops, of_edges.device)
         self._fields: dict[int, Tensor] = {}  # by the number of the block
         self._nodes_at: dict[int, Tensor] = {}  # by the offset of the block
         self._row_fields: dict[frozenset[int], Tensor] = {}  # by the blocks that were asked for
@@ -67,10 +64,8 @@ class ReceptiveFields:
             sources: The blocks whose rows have a share.
             weights: Other weights of the elements; 0 only where their own are.
         """
-        fine, coarse = self._fine.weights.to(shares.dtype), self._elements.weights.to(shares.dtype)
-        if weights is not None:
-            fine, coarse = weights, shares.new_zeros(self._count).index_add_(0, self._group_of, weights)
-        total = shares.new_zeros(self._count)
+        fine = (self._weights if weights is None else weights).to(shares.dtype)
+        coarse, total = self._of_groups(fine), shares.new_zeros(self._count)
         fields = self._fields_of(sources)
         shared = shares.new_zeros(len(self._sets)).index_add_(0, fields[fields >= 0], shares[fields >= 0])
         used = torch.nonzero(shared).view(-1)
@@ -78,29 +73,36 @@ class ReceptiveFields:
         element = entries % self._count
         weight = torch.zeros_like(shared[used]).index_add_(0, of_set, coarse[element])
         total.index_add_(0, element, (shared[used] / weight)[of_set])
-        return total[self._group_of] * fine
+        return total[self._group_of[:-1]] * fine
 
     def row_weights(self, sources: Iterable[int]) -> Tensor:
         """Return the weight of each row's whole field, by row id; 0 where nothing is attributed."""
-        weights, fields = self._elements.weights, self._fields_of(sources)
+        weights, fields = self._of_groups(self._weights), self._fields_of(sources)
         of_set, entries = self._sets.entries_of(torch.arange(len(self._sets), device=fields.device))
         of_sets = weights.new_zeros(len(self._sets) + 1).index_add_(0, of_set, weights[entries % self._count])
         return of_sets[fields]  # the last entry, 0, for rows without a field
+
+    def _of_groups(self, weights: Tensor) -> Tensor:
+        return weights.new_zeros(self._count).index_add_(0, self._group_of[:-1], weights)
 
     def _fields_of(self, sources: Iterable[int]) -> Tensor:
         """Return the set that is the field of each row of some blocks, by row id (-1: none, or another block)."""
         key = frozenset(sources)
         if key not in self._row_fields:
-            fields = torch.full((self._graph.num_rows,), NO_SET, device=self._elements.weights.device)
+            fields = torch.full((self._graph.num_rows,), NO_SET, device=self._weights.device)
+            self._find(key)
             for index in sorted(key):
                 block = self._graph.blocks[index]
-                fields[block.offset : block.offset + block.size] = self._field(index)
+                columns = self._fields[index]
+                rows = torch.arange(block.size, device=columns.device).repeat(columns.size(1))
+                united = self._sets.unite(rows, columns.t().reshape(-1), block.size)
+                fields[block.offset : block.offset + block.size] = united
             self._row_fields[key] = fields
         return self._row_fields[key]
 
-    def _field(self, index: int) -> Tensor:
-        """Return the fields of a block, after finding those of the blocks that it reads."""
-        wanted, reading = set(), [index]
+    def _find(self, blocks: Iterable[int]) -> None:
+        """Find the fields of blocks, after those of the blocks that they read."""
+        wanted, reading = set[int](), [*blocks]
         while reading:
             current = reading.pop()
             if current not in self._fields and current not in wanted:
@@ -108,11 +110,6 @@ class ReceptiveFields:
                 reading += self._graph.blocks[current].sources
         for current in sorted(wanted):  # a block reads only blocks made before it
             self._fields[current] = self._compose(self._graph.blocks[current])
-        columns = self._fields[index]
-        if columns.size(1) == 1:
-            return columns[:, 0]
-        rows = torch.arange(len(columns), device=columns.device)
-        return self._sets.unite(rows.repeat(columns.size(1)), columns.t().reshape(-1), len(columns))
 
     def _compose(self, block: Block) -> Tensor:
         """Return sets for each row, ``[rows, columns]``, whose union is its field.
@@ -120,85 +117,90 @@ class ReceptiveFields:
         A message has what it brings and the edge that it crosses, as two sets: they are united where messages meet.
         """
         children, sets = [block.child[:0]], [block.parent[:0]]
-        for source in block.sources:
-            child, fields = self._read(block, source)
-            for column in fields.unbind(1):
+        for child, parent, source in self._read(block):
+            for column in self._fields[source][parent].unbind(1):
                 children.append(child)
                 sets.append(self._inherited(block, child, column))
-        if block.crosses and block.element is not None:
-            inherited = self._sets.unite(torch.cat(children), torch.cat(sets), block.size)
-            return torch.stack([inherited, self._grouped(block.element)], dim=1)
-        if block.element is not None:  # rows of inputs
+        if block.element is not None:
+            element = self._group_of[block.element]
+            if block.crosses:
+                inherited = self._sets.unite(torch.cat(children), torch.cat(sets), block.size)
+                return torch.stack([inherited, element], dim=1)
             children.append(torch.arange(block.size, device=block.child.device))
-            sets.append(self._grouped(block.element))
+            sets.append(element)
         if self._own_rows and block.node is not None:
-            own = self._elements.num_edges + block.node[block.child]
+            own = block.node[block.child]
             children.append(block.child)
-            sets.append(own.masked_fill(block.node[block.child] >= self._own_rows, NO_SET))
+            sets.append((own + self._num_edges).where(own < self._own_rows, NO_SET))
         return self._sets.unite(torch.cat(children), torch.cat(sets), block.size).view(-1, 1)
 
-    def _grouped(self, elements: Tensor) -> Tensor:
-        """Return the groups of elements (-1: none)."""
-        return self._group_of[elements].where(elements >= 0, NO_SET) if self._group_of.numel() else elements
+    def _read(self, block: Block) -> Iterator[tuple[Tensor, Tensor, int]]:
+        """Yield the rows of a block that read one of its sources, the rows that they read, and the source."""
+        for source in block.sources:
+            read = self._graph.blocks[source]
+            parent = block.parent - read.offset
+            if len(block.sources) == 1:
+                yield block.child, parent, source
+            else:
+                here = (parent >= 0) & (parent < read.size)
+                yield block.child[here], parent[here], source
 
     def _inherited(self, block: Block, child: Tensor, sets: Tensor) -> Tensor:
         """Return what the rows of a block take over of the sets of the rows that they read."""
+        count, changed = self._count, self._sets.changed
         if self._own_rows and (block.crosses or block.node is not None):
-            first, end = self._elements.num_edges, self._elements.num_edges + self._own_rows
-
-            def kept(entry: Tensor) -> Tensor:
-                element = entry % self._count
-                return entry.where((element < first) | (element >= end), -1)
-
-            sets = self._sets.changed(sets, kept)
+            first, end = self._num_edges, self._num_edges + self._own_rows
+            sets = changed(sets, lambda entry: entry.where((entry % count < first) | (entry % count >= end), -1))
         if self._repeated and block.crosses:
-            return self._sets.changed(sets, lambda entry: entry + self._count)  # one hop further away
+            return changed(sets, lambda entry: entry + count)  # one hop further away
         if self._repeated:
             # A row that stands for several nodes, a pooled one, has every edge of its graph once, whatever the hop.
             several = (self._nodes(block) == _SEVERAL)[child]
             if several.any():
-                sets = sets.where(~several, self._sets.changed(sets, lambda entry: entry % self._count))
+                sets = sets.where(~several, changed(sets, lambda entry: entry % count))
         return sets
 
     def _nodes(self, block: Block) -> Tensor:
         """Return the node that each row of a block stands for, as a whole or as a part of it."""
-        if block.offset not in self._nodes_at:
-            self._nodes_at[block.offset] = self._find_nodes(block)
-        return self._nodes_at[block.offset]
-
-    def _find_nodes(self, block: Block) -> Tensor:
         if block.node is not None:
             return block.node
         if not block.sources:  # inputs: one row each
             return torch.arange(block.size, device=block.child.device)
-        of_parent = torch.full_like(block.parent, _SEVERAL)
-        for source in block.sources:
-            read = self._graph.blocks[source]
-            here = (block.parent >= read.offset) & (block.parent < read.offset + read.size)
-            of_parent[here] = self._nodes(read)[block.parent[here] - read.offset]
-        least = of_parent.new_full((block.size,), torch.iinfo(torch.long).max)
-        least.scatter_reduce_(0, block.child, of_parent, "amin")
-        most = of_parent.new_full((block.size,), _SEVERAL).scatter_reduce_(0, block.child, of_parent, "amax")
-        return least.where(least == most, _SEVERAL)
-
-    def _read(self, block: Block, source: int) -> tuple[Tensor, Tensor]:
-        """Return the rows of a block that read one of its sources, and the sets of what they read."""
-        read = self._graph.blocks[source]
-        child, parent = block.child, block.parent - read.offset
-        if len(block.sources) > 1:
-            here = (parent >= 0) & (parent < read.size)
-            child, parent = child[here], parent[here]
-        return child, self._fields[source][parent]
+        if block.offset not in self._nodes_at:
+            least = block.parent.new_full((block.size,), torch.iinfo(torch.long).max)
+            most = block.parent.new_full((block.size,), _SEVERAL)
+            for child, parent, source in self._read(block):
+                nodes = self._nodes(self._graph.blocks[source])[parent]
+                least.scatter_reduce_(0, child, nodes, "amin")
+                most.scatter_reduce_(0, child, nodes, "amax")
+            self._nodes_at[block.offset] = least.where(least == most, _SEVERAL)
+        return self._nodes_at[block.offset]
 
 
-def _grouped_elements(graph: RowGraph, elements: Elements, wanted: Iterable[int]) -> tuple[Tensor, Elements]:
-    """Return the group of each element, and the groups as elements.
+def edge_groups(graph: RowGraph, num_edges: int, exposed: Iterable[int], device: torch.device) -> Tensor:
+    """Return the group of each edge.
 
-    Edges that go together are one group; every input's row is one of its own.
+    Two edges are in the same group if the same rows read their messages, in every layer. All that is made of these rows
+    then depends on both edges or on neither. Of ``exposed`` blocks the rows count themselves, not only their readers.
     """
-    device, num_inputs = elements.weights.device, elements.weights.numel() - elements.num_edges
-    of_edges = edge_groups(graph, elements.num_edges, wanted, device)
-    num_edge_groups = int(of_edges.max()) + 1 if of_edges.numel() else 0
-    group_of = torch.cat([of_edges, torch.arange(num_inputs, device=device) + num_edge_groups])
-    weights = elements.weights.new_zeros(num_edge_groups + num_inputs).index_add_(0, group_of, elements.weights)
-    return group_of, Elements(num_edge_groups, weights)
+    exposed = frozenset(exposed)
+    readers: list[list[Block]] = [[] for _ in graph.blocks]  # the blocks that read each block
+    for block in graph.blocks:
+        for source in block.sources:
+            readers[source].append(block)
+    hashes = hashed(torch.zeros(1, dtype=torch.long, device=device)).new_zeros(num_edges, 2)
+    for number, block in enumerate(graph.blocks):
+        if not block.crosses or block.element is None:
+            continue
+        crossed = torch.nonzero(block.element >= 0).view(-1)
+        if number in exposed:
+            hashes.index_add_(0, block.element[crossed], hashed(block.offset + crossed))
+        for reader in readers[number]:
+            parent = reader.parent - block.offset
+            here = (parent >= 0) & (parent < block.size)
+            edge = block.element[parent[here]]
+            known = edge >= 0
+            # The same row may read an edge in two layers, in which repeated fields tell it apart.
+            rows = (reader.offset + reader.child[here][known]) * len(graph.blocks) + number
+            hashes.index_add_(0, edge[known], hashed(rows))
+    return first_of_equals(hashes)[1]

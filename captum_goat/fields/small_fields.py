@@ -1,42 +1,73 @@
-"""The receptive fields of a small graph, or of many small graphs: a matrix, which takes fewer operations than sets."""
+"""Receptive fields as a matrix of rows and elements: for small graphs, for many of them, and step by step.
+
+That takes fewer operations than sets (:mod:`captum_goat.fields.receptive_field`), and more memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from captum_goat.fields.owners import Owners
-from captum_goat.tracking import RowGraph
+from captum_goat.tracking import Block, RowGraph
 
 MOST_ENTRIES = 2**18  # of the matrix of one graph
 MOST_ENTRIES_OF_MANY, MOST_COLUMNS_OF_MANY = 2**23, 256  # of the matrix of many graphs
+_MOST_ENTRIES_OF_STEPS = 2**24  # of the matrix of rows, steps and edges that is held at once
+
+
+class Owners(NamedTuple):
+    """The position of the one explained row that each row and each element reaches (-1: none)."""
+
+    rows: Tensor  # by row id
+    elements: Tensor
+    number: int  # how many rows are explained
+
+
+def find_owners(graph: RowGraph, rows: Tensor, num_elements: int, nodes: range = range(0)) -> Owners | None:
+    """Return which of some rows (-1: none) each row and element reaches; ``None`` if an element reaches several.
+
+    ``nodes`` are elements that also take a share in the gates of their nodes, whether or not they reach them.
+    """
+    position, known = torch.arange(rows.numel(), device=rows.device), rows >= 0
+    if torch.unique(rows[known]).numel() != int(known.sum()):
+        return None
+    both = []  # the first and the last position that is reached
+    for reduce, none in (("amin", rows.numel()), ("amax", -1)):
+        of_rows = position.new_full((graph.num_rows + 1,), none)
+        of_elements = position.new_full((num_elements + 1,), none)  # the last one for rows that cross no edge
+        of_rows[rows[known]] = position[known]
+        for block in reversed(graph.blocks):  # a block reads only blocks made before it
+            here = of_rows[block.offset : block.offset + block.size]
+            of_rows.scatter_reduce_(0, block.parent, here[block.child], reduce)
+            if block.element is not None:
+                of_elements.scatter_reduce_(0, block.element % (num_elements + 1), here, reduce)
+            if nodes and block.node is not None and not block.crosses:
+                own = nodes.start + block.node[block.child]
+                own = own.where((own >= nodes.start) & (own < nodes.stop), num_elements)
+                of_elements.scatter_reduce_(0, own, here[block.child], reduce)
+        both.append((of_rows[:-1], of_elements[:-1]))
+    (first_row, first), (_, last) = both
+    if ((first != last) & (last >= 0)).any():
+        return None
+    return Owners(first_row.where(first_row < rows.numel(), -1), last, rows.numel())
 
 
 class SmallFields:
     """The receptive fields of all rows of a forward pass, as :class:`~.receptive_field.ReceptiveFields` has them.
 
-    Args:
-        graph: Which rows read which.
-        weights: How many shares of a gate each element takes.
-        owners: The explained row that every row and element reaches, if there are several. The elements of each have
-            columns from 0 on. Rows and elements that reach none are left out.
+    With ``owners``, of several explained rows, the elements of each row have columns from 0 on. Rows and elements that
+    reach none of them are left out.
     """
 
     def __init__(self, graph: RowGraph, weights: Tensor, owners: Owners | None = None) -> None:
         self._weights, self._owners = weights, owners
         self._columns, self._width = _columns(weights, owners)
-        # The last column is that of rows that cross no edge, the last row that of no row.
-        reach = torch.zeros(graph.num_rows + 1, self._width + 1, device=weights.device)
         columns = torch.cat([self._columns, self._columns.new_full((1,), self._width)])
-        for block in graph.blocks:  # a block reads only blocks made before it
-            rows = reach[block.offset : block.offset + block.size]
-            if block.parent.numel():
-                rows.index_add_(0, block.child, reach.index_select(0, block.parent)).clamp_(max=1.0)
-            if block.element is not None:
-                rows.scatter_(1, columns[block.element].view(-1, 1), 1.0)
-        self._reach = reach[:, :-1]
+        empty = weights.new_zeros(graph.num_rows + 1, self._width + 1, dtype=torch.float32)
+        self._reach = _reach(graph, empty, lambda block: None if block.element is None else columns[block.element])
 
     @staticmethod
     def fits(graph: RowGraph, weights: Tensor, owners: Owners | None) -> bool:
@@ -77,13 +108,65 @@ class SmallFields:
 
 def _columns(weights: Tensor, owners: Owners | None) -> tuple[Tensor, int]:
     """Return the column of each element, and the number of columns, which is that of elements without one."""
+    position = torch.arange(weights.numel(), device=weights.device)
     if owners is None:
-        return torch.arange(weights.numel(), device=weights.device), weights.numel()
+        return position, weights.numel()
     order = torch.argsort(owners.elements, stable=True)
     counts = torch.bincount(owners.elements + 1, minlength=owners.number + 1)
     rank = torch.empty_like(order)
-    rank[order] = (
-        torch.arange(order.numel(), device=order.device) - (counts.cumsum(0) - counts)[owners.elements[order] + 1]
-    )
+    rank[order] = position - (counts.cumsum(0) - counts)[owners.elements[order] + 1]
     width = int(counts[1:].max()) if owners.number else 0
     return rank.where(owners.elements >= 0, width), width
+
+
+def _reach(graph: RowGraph, reach: Tensor, columns: Callable[[Block], Tensor | None]) -> Tensor:
+    """Return which columns reach each row, as ones in a matrix ``reach`` of zeros, of which the last column is none.
+
+    ``columns`` returns those that the rows of a block have themselves; the last row of the matrix is that of no row.
+    """
+    for block in graph.blocks:  # a block reads only blocks made before it
+        rows = reach[block.offset : block.offset + block.size]
+        if block.parent.numel():
+            rows.index_add_(0, block.child, reach.index_select(0, block.parent)).clamp_(max=1.0)
+        if (column := columns(block)) is not None:
+            rows.scatter_(1, column.view(-1, 1), 1.0)
+    return reach[:, :-1]
+
+
+def spread_by_step(graph: RowGraph, shares: Tensor, weights: Tensor) -> Tensor:
+    """Share each row's number among the edges that reach it, each at the last step in which it does.
+
+    Args:
+        graph: Which rows read which; every block of masked messages is a step.
+        shares: One number per row, by row id.
+        weights: The weight of each edge, ``[E]``: a row is shared in proportion to these.
+
+    Returns:
+        One number per step and edge, ``[steps, E]``.
+    """
+    steps = {block.offset: number for number, block in enumerate(block for block in graph.blocks if block.crosses)}
+    most = max(1, _MOST_ENTRIES_OF_STEPS // max((graph.num_rows + 1) * len(steps), 1))
+    parts = torch.arange(weights.numel(), device=weights.device).split(most)
+
+    def reach_of(edges: Tensor) -> Tensor:
+        first, count = int(edges[0]), len(edges)
+
+        def columns(block: Block) -> Tensor | None:
+            if block.element is None or block.offset not in steps:
+                return None
+            place = block.element - first
+            here = (place >= 0) & (place < count)
+            return (place + steps[block.offset] * count).where(here, len(steps) * count)
+
+        empty = shares.new_zeros(graph.num_rows + 1, len(steps) * count + 1)
+        return _reach(graph, empty, columns)[:-1].unflatten(1, (len(steps), count))
+
+    reaches = [reach_of(edges) for edges in parts]
+    pairs = zip(reaches, parts, strict=True)
+    sizes = sum((reach.amax(dim=1) @ weights[edges] for reach, edges in pairs), torch.zeros_like(shares))
+    per_weight = torch.where(sizes > 0, shares / sizes, 0.0)
+    spread = []
+    for reach, edges in zip(reaches, parts, strict=True):
+        last = reach * (reach.flip(1).cumsum(dim=1).flip(1) == 1)
+        spread.append(torch.einsum("r,rse->se", per_weight, last) * weights[edges])
+    return torch.cat(spread, dim=1) if spread else shares.new_zeros(len(steps), 0)

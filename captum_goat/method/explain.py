@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.adjacency.mask_entry import ENTRIES, AtMessages, Entry
-from captum_goat.fields.layer_fields import spread_by_step
-from captum_goat.fields.owners import Owners
-from captum_goat.fields.small_fields import SmallFields
+from captum_goat.fields.small_fields import Owners, SmallFields, spread_by_step
 from captum_goat.inputs.copies import copies_agree, fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.request import Request

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from captum_goat.fields.owners import Owners, find_owners
 from captum_goat.fields.receptive_field import Elements, ReceptiveFields
-from captum_goat.fields.small_fields import SmallFields
+from captum_goat.fields.small_fields import Owners, SmallFields, find_owners
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.targets import Target
 from captum_goat.method.replay import ActivationPattern

@@ -15,7 +15,7 @@ from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.dataset import edge_method
 from captum_goat.bulk.files import file_format
 from captum_goat.bulk.targets import TargetOption, Targets, integer_labels
-from captum_goat.fields.owners import Owners
+from captum_goat.fields.small_fields import Owners
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.inputs.targets import Choice, Target, node_numbers
 from captum_goat.method.explain import GraphExplanation
