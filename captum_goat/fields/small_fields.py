@@ -159,7 +159,7 @@ def spread_by_step(graph: RowGraph, shares: Tensor, weights: Tensor) -> Tensor:
             return (place + steps[block.offset] * count).where(here, len(steps) * count)
 
         empty = shares.new_zeros(graph.num_rows + 1, len(steps) * count + 1)
-        return _reach(graph, empty, columns)[:-1].unflatten(1, (len(steps), count))
+        return _reach(graph, empty, columns)[:-1].reshape(graph.num_rows, len(steps), count)
 
     reaches = [reach_of(edges) for edges in parts]
     pairs = zip(reaches, parts, strict=True)
