@@ -1,7 +1,8 @@
 """Sanity checks of explainers on a trained model: ``python -m benchmarks sanity``.
 
 The checks are those of :class:`captum_goat.metrics.SanityChecks`, and one more: a model that is trained on shuffled
-labels must not have the same explanations.
+labels must not have the same explanations. Where scores must change, :func:`structural_similarity` stands beside the
+rank correlation.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from benchmarks.paper.tasks import in_turn
 from benchmarks.paper_models import PAPER_SETTINGS, train_paper_model
 from captum_goat.compare.explainers import make_explainer
 from captum_goat.metrics import SanityChecks, rank_correlation
+from captum_goat.metrics.counted_edges import CountedEdges
 from captum_goat.models import GraphClassifier
 
 NAMES = ("goat", "guided_shapley_64", "integrated_gradients", "gnn_explainer", "random")
@@ -34,6 +36,8 @@ NOISE = 1e-3
 SIMILAR = 0.5  # a higher rank correlation is too high where scores must change
 SAME = 0.95  # a lower rank correlation is too low where scores must not change
 ZERO = 1e-3  # a larger relative difference is one
+CHANGING = ("weights", "last_layer", "target", "labels")  # checks in which scores must change
+SSIM_CONSTANTS = (0.01, 0.03)  # the usual ones, relative to the range of the values
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,10 @@ class Checked:
         last_layer: The rank correlation after the last layer is randomised.
         target: The rank correlation with the scores of another class.
         labels: The rank correlation with the scores of a model trained on shuffled labels.
+        weights_ssim: The structural similarity of scores after all layers are randomised.
+        last_layer_ssim: The same after the last layer is randomised.
+        target_ssim: The same with the scores of another class.
+        labels_ssim: The same with the scores of a model trained on shuffled labels.
         null: The spread of scores where no edge is to blame.
         node_order: The relative change of scores with the order of nodes.
         ignored_features: The relative change of scores with features that the model ignores.
@@ -61,6 +69,10 @@ class Checked:
     last_layer: float
     target: float
     labels: float
+    weights_ssim: float
+    last_layer_ssim: float
+    target_ssim: float
+    labels_ssim: float
     null: float
     node_order: float
     ignored_features: float
@@ -71,10 +83,49 @@ class Checked:
 
 # Whether a value is as it should be.
 PASSES: dict[str, Callable[[float], bool]] = {
-    **dict.fromkeys(("weights", "last_layer", "target", "labels"), lambda value: value < SIMILAR),
+    **dict.fromkeys(CHANGING, lambda value: value < SIMILAR),
     **dict.fromkeys(("null", "node_order", "ignored_features"), lambda value: value < ZERO),
     **dict.fromkeys(("runs", "noise"), lambda value: value > SAME),
 }
+
+
+def structural_similarity(data: Data | Batch, scores: Tensor, others: Tensor) -> Tensor:
+    r"""Return the structural similarity (SSIM) of two sets of edge scores ``[E]``, one number per graph ``[G]``.
+
+    Edges have no raster, so all edges of a graph are one window. Scores a and b are divided by the largest absolute
+    score of the graph; their range is L = 2. With means, variances and the covariance over edges,
+
+    .. math:: \frac{(2 \mu_a \mu_b + c_1)(2 \sigma_{ab} + c_2)}
+              {(\mu_a^2 + \mu_b^2 + c_1)(\sigma_a^2 + \sigma_b^2 + c_2)},
+              \quad c_1 = (0.01 L)^2, c_2 = (0.03 L)^2.
+
+    It is 1 for equal scores, near 0 for unrelated ones and negative for the opposite.
+
+    Source: Wang, Bovik, Sheikh, Simoncelli: *Image Quality Assessment: From Error Visibility to Structural Similarity*,
+    2004; as a sanity check, Adebayo et al.: *Sanity Checks for Saliency Maps*, 2018.
+
+    Examples::
+
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from benchmarks.sanity import structural_similarity
+        >>> data, scores = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3), torch.tensor([3.0, 1.0])
+        >>> structural_similarity(data, scores, 2 * scores)
+        tensor([1.], dtype=torch.float64)
+    """
+    edges = CountedEdges.of(data)
+    first, second = (constant**2 * 4 for constant in SSIM_CONSTANTS)
+    scaled, means = [], []
+    for values in (scores, others):
+        totals = edges.totals(values.double())
+        largest = totals.new_zeros(edges.num_graphs).scatter_reduce(0, edges.graph, totals.abs(), "amax")
+        scaled.append(totals / largest.clamp(min=torch.finfo(torch.double).tiny)[edges.graph])
+        means.append(edges.per_graph(scaled[-1]) / edges.counts)
+    centred = [values - mean[edges.graph] for values, mean in zip(scaled, means, strict=True)]
+    variances = [edges.per_graph(values.square()) / edges.counts for values in centred]
+    covariance = edges.per_graph(centred[0] * centred[1]) / edges.counts
+    above = (2 * means[0] * means[1] + first) * (2 * covariance + second)
+    return above / ((means[0].square() + means[1].square() + first) * (variances[0] + variances[1] + second))
 
 
 class NewSeeds:
@@ -120,24 +171,41 @@ def check(
     with torch.no_grad():
         target = model(batch.x, batch.edge_index, batch.batch).argmax(dim=1)
 
+    calls: list[tuple[Tensor, Tensor]] = []  # the classes and the scores of all calls, in their order
+
     def explain(given: Module, data: Any, classes: Tensor) -> Tensor:
         explainer = EXPLAINERS[name]()
         if explainer.trained:
             explainer.fit(given, fit_graphs)
-        return explainer(given, data, classes)
+        calls.append((classes, explainer(given, data, classes)))
+        return calls[-1][1]
 
+    def ssim(others: Tensor) -> Tensor:
+        return structural_similarity(batch, scores, others)
+
+    scores = explain(model, batch, target)
     checks = SanityChecks(explain, model, batch, target)
-    randomized = [
-        torch.stack(list(replace(checks, seed=1000 * seed).parameter_randomization().values())) for seed in range(seeds)
-    ]
+    randomized, last_layer_ssim, weights_ssim = [], [], []
+    for seed in range(seeds):
+        calls.clear()  # the next are of the model, then with one more layer randomised each
+        randomized.append(torch.stack(list(replace(checks, seed=1000 * seed).parameter_randomization().values())))
+        last_layer_ssim.append(ssim(calls[1][1]))
+        weights_ssim.append(ssim(calls[-1][1]))
     weights = torch.stack(randomized, dim=-1)  # [L, G, seeds]
+    calls.clear()
+    other_class = checks.random_target()
+    of_other_class = next(values for classes, values in calls if not torch.equal(classes, target))
     others = explain(shuffled, batch, target)
     values = {
         "weights": weights[-1],
         "weights_absolute": weights[-1].abs(),
         "last_layer": weights[0],
-        "target": checks.random_target(),
-        "labels": rank_correlation(batch, explain(model, batch, target), others),
+        "target": other_class,
+        "labels": rank_correlation(batch, scores, others),
+        "weights_ssim": torch.stack(weights_ssim),
+        "last_layer_ssim": torch.stack(last_layer_ssim),
+        "target_ssim": ssim(of_other_class),
+        "labels_ssim": ssim(others),
         "null": SanityChecks(explain, null_model(batch.x.size(1)), batch, target).null_explanation(),
         "node_order": checks.node_order(),
         "ignored_features": checks.ignored_features(),
@@ -150,32 +218,48 @@ def check(
 
 
 def table(rows: Sequence[Checked]) -> str:
-    """Return the table; what fails is bold."""
-    lines = []
-    for row in rows:
-        cells = []
-        for key, passes in PASSES.items():
-            value = getattr(row, key)
-            text = f"{value:.0e}" if 0 < abs(value) < 0.005 else f"{value:.2f}"
-            if key == "weights":
-                text += f" ({row.weights_absolute:.2f})"
-            cells.append(text if passes(value) else f"**{text}**")
-        passed = sum(passes(getattr(row, key)) for key, passes in PASSES.items())
-        lines.append([f"`{row.explainer}`", *cells, f"{passed} of {len(PASSES)}"])
-    titles = {
-        "weights": "random weights (absolute)",
+    """Return two tables, of scores that must change and of scores that must not; what fails is bold."""
+    changing = {
+        "weights": "random weights",
         "last_layer": "random last layer",
         "target": "other class",
         "labels": "shuffled labels",
+    }
+    constant = {
         "null": "no edge to blame",
         "node_order": "node order",
         "ignored_features": "ignored features",
         "runs": "run to run",
         "noise": "tiny noise",
     }
-    wanted = [f"< {SIMILAR}"] * 4 + [f"< {ZERO:g}"] * 3 + [f"> {SAME}"] * 2
-    lines.append(["*should be*", *(f"*{text}*" for text in wanted), ""])
-    return markdown(["explainer", *(titles[key] for key in PASSES), "passed"], lines)
+    first, second = [], []
+    for row in rows:
+        texts = {key: _marked(row, key) for key in PASSES}
+        passed = sum(passes(getattr(row, key)) for key, passes in PASSES.items())
+        with_ssim = [f"{texts[key]} / {_shown(getattr(row, f'{key}_ssim'))}" for key in changing]
+        first.append([f"`{row.explainer}`", *with_ssim, f"{row.weights_absolute:.2f}"])
+        second.append([f"`{row.explainer}`", *(texts[key] for key in constant), f"{passed} of {len(PASSES)}"])
+    first.append(["*should be*", *[f"*< {SIMILAR} / low*"] * 4, ""])
+    second.append(["*should be*", *[f"*< {ZERO:g}*"] * 3, *[f"*> {SAME}*"] * 2, ""])
+    return "\n\n".join(
+        [
+            "Scores must change: rank correlation / structural similarity (SSIM) with the scores of the trained model. "
+            "The last column is the mean of the absolute rank correlation with random weights:",
+            markdown(["explainer", *changing.values(), "absolute"], first),
+            "Scores must not change: spread, relative changes, and rank correlations of two runs. The last column "
+            "counts the checks of both tables, by rank correlation:",
+            markdown(["explainer", *constant.values(), "passed"], second),
+        ]
+    )
+
+
+def _shown(value: float) -> str:
+    return f"{value:.0e}" if 0 < abs(value) < 0.005 else f"{value:.2f}"
+
+
+def _marked(row: Checked, key: str) -> str:
+    value = getattr(row, key)
+    return _shown(value) if PASSES[key](value) else f"**{_shown(value)}**"
 
 
 def with_shuffled_labels(dataset: GraphDataset, seed: int) -> GraphDataset:

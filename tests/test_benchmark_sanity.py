@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import random_edges
@@ -12,7 +13,17 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_undirected
 
 from benchmarks.datasets import DATASETS, GraphDataset
-from benchmarks.sanity import PASSES, Checked, check, main, null_model, table, with_shuffled_labels
+from benchmarks.sanity import (
+    CHANGING,
+    PASSES,
+    Checked,
+    check,
+    main,
+    null_model,
+    structural_similarity,
+    table,
+    with_shuffled_labels,
+)
 from captum_goat.datasets import ba_2motifs
 from captum_goat.models import GraphClassifier
 
@@ -31,10 +42,52 @@ def test_random_scores_fail_every_check(batch: Batch) -> None:
     assert not any(passes(getattr(random, key)) for key, passes in PASSES.items())
     for key in ("null", "node_order", "ignored_features", "runs", "noise"):
         assert PASSES[key](getattr(goat, key)), key
-    text = table([goat, random]).splitlines()
-    assert text[2].startswith("| `goat` |")
-    assert text[3].endswith("| 0 of 9 |")
-    assert text[3].count("**") == 2 * len(PASSES)
+    lines = [line for line in table([goat, random]).splitlines() if line.startswith("| `")]
+    assert [line.split("`")[1] for line in lines] == ["goat", "random", "goat", "random"]
+    assert lines[3].endswith("| 0 of 9 |")
+    assert sum(line.count("**") for line in lines[1::2]) == 2 * len(PASSES)
+    for key in CHANGING:  # random scores do not know the model
+        assert getattr(random, f"{key}_ssim") == pytest.approx(1.0)
+        assert getattr(goat, f"{key}_ssim") < 0.95
+
+
+def literal_ssim(one: list[float], other: list[float]) -> float:
+    """Return the formula of 2004 with NumPy, for values from -1 to 1 after scaling."""
+    a, b = (np.array(values) / max(abs(value) for value in values) for values in (one, other))
+    (variance_a, covariance), (_, variance_b) = np.cov(a, b, bias=True)
+    luminance = (2 * a.mean() * b.mean() + 0.02**2) / (a.mean() ** 2 + b.mean() ** 2 + 0.02**2)
+    return float(luminance * (2 * covariance + 0.06**2) / (variance_a + variance_b + 0.06**2))
+
+
+def test_structural_similarity_by_hand() -> None:
+    """Scores 1 and -1 against 1 and 0: means 0 and 1/2, variances 1 and 1/4, covariance 1/2."""
+    data = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    (similarity,) = structural_similarity(data, torch.tensor([3.0, -3.0]), torch.tensor([2.0, 0.0])).tolist()
+    assert similarity == pytest.approx(0.0004 / 0.2504 * 1.0036 / 1.2536)
+    (opposite,) = structural_similarity(data, torch.tensor([3.0, -3.0]), torch.tensor([-1.0, 1.0])).tolist()
+    assert opposite == pytest.approx((-2 + 0.0036) / (2 + 0.0036))
+
+
+def test_structural_similarity_by_another_implementation(batch: Batch) -> None:
+    """Graph by graph, with both directions of an edge added up; zeros are like zeros."""
+    random = torch.Generator().manual_seed(1)
+    scores, others = (torch.rand(batch.num_edges, generator=random) - 0.3 for _ in range(2))
+    expected = []
+    for graph, a, b in zip(batch.to_data_list(), scores.split(sizes(batch)), others.split(sizes(batch)), strict=True):
+        totals = []
+        for values in (a, b):
+            by_edge: dict[tuple[int, ...], float] = {}
+            for ends, value in zip(graph.edge_index.T.tolist(), values.tolist(), strict=True):
+                by_edge[tuple(sorted(ends))] = by_edge.get(tuple(sorted(ends)), 0.0) + value
+            totals.append(list(by_edge.values()))
+        expected.append(literal_ssim(*totals))
+    assert structural_similarity(batch, scores, others).tolist() == pytest.approx(expected, rel=1e-5)
+    nothing = torch.zeros(batch.num_edges)
+    assert structural_similarity(batch, nothing, nothing).tolist() == pytest.approx([1.0] * 3)
+
+
+def sizes(batch: Batch) -> list[int]:
+    return [graph.num_edges for graph in batch.to_data_list()]
 
 
 def test_null_model_ignores_edges(batch: Batch) -> None:
