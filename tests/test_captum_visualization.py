@@ -17,7 +17,6 @@ from captum_goat.plot.captum_visualizers import (
     to_image_attr,
     to_timeseries_attr,
     visualize_adjacency_attr,
-    visualize_node_attr,
 )
 from captum_goat.plot.style import NEUTRAL
 
@@ -118,13 +117,6 @@ def test_nothing_to_see_is_a_grey_picture(
     ax = draw(attributions, edge_index, **options)[1]
     assert not np.nan_to_num(ax.images[0].get_array().filled(np.nan)).any()
     assert ax.get_title() == "Nothing"
-    fig, axes = visualize_node_attr(attributions, edge_index, **options, use_pyplot=False)
-    fig.draw_without_rendering()
-    count = num_nodes or (3 if edge_index.numel() else 0)
-    assert [len(ax.lines[0].get_ydata()) for ax in axes] == [count, count]
-    for patch in axes[0].patches:
-        np.testing.assert_allclose(patch.get_facecolor()[:3], to_rgba(NEUTRAL)[:3], atol=0.01)
-    assert fig.get_suptitle() == "Nothing"
 
 
 def test_time_series_counts_and_adds_up_the_edges_of_nodes() -> None:
@@ -147,32 +139,26 @@ def get_cmap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("get_cmap")
-def test_nodes_are_drawn_as_captum_draws_time_series() -> None:
-    options: dict[str, Any] = {"sign": "all", "outlier_perc": 0, "cmap": "RdBu", "use_pyplot": False}
-    fig, axes = visualize_node_attr(ATTRIBUTIONS, EDGE_INDEX, **options, title="Nodes", show_colorbar=True)
-    _, captum_axes = visualization.visualize_timeseries_attr(*to_timeseries_attr(ATTRIBUTIONS, EDGE_INDEX), **options)
+def test_captum_draws_nodes_as_time_series() -> None:
+    attr, data = to_timeseries_attr(ATTRIBUTIONS, EDGE_INDEX)
+    _, axes = visualization.visualize_timeseries_attr(attr, data, sign="all", use_pyplot=False)
     pyplot.close("all")  # Captum touches the current figure of pyplot
-    for ours, theirs in zip(axes, captum_axes, strict=True):
-        np.testing.assert_array_equal(ours.lines[0].get_ydata(), theirs.lines[0].get_ydata())
-        colours = [[patch.get_facecolor() for patch in ax.patches] for ax in (ours, theirs)]
-        np.testing.assert_allclose(*colours, atol=1e-6)
-    assert [ax.get_title() for ax in axes] == ["incoming", "outgoing"]
-    assert fig.get_suptitle() == "Nodes"
-    assert len(fig.axes) == 3
+    for channel, ax in enumerate(axes):
+        np.testing.assert_array_equal(ax.lines[0].get_ydata(), data[:, channel])
+        assert len(ax.patches) == 3  # one colour per node
 
 
 def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[list[int]] = []
     monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.get_fignums()))
-    for visualize, rows in ((visualize_adjacency_attr, 1), (visualize_node_attr, 2)):
-        fig, _ = visualize(ATTRIBUTIONS, EDGE_INDEX, fig_size=(3, 2))
-        assert shown.pop() == [fig.number]
-        assert tuple(fig.get_size_inches()) == (3, 2)
-        pyplot.close(fig)
-        own = Figure()
-        axes = own.subplots(1, rows)
-        assert visualize(ATTRIBUTIONS, EDGE_INDEX, plt_fig_axis=(own, axes))[0] is own
-        assert not shown
+    fig, _ = visualize_adjacency_attr(ATTRIBUTIONS, EDGE_INDEX, fig_size=(3, 2))
+    assert shown.pop() == [fig.number]
+    assert tuple(fig.get_size_inches()) == (3, 2)
+    pyplot.close(fig)
+    own = Figure()
+    axes = own.subplots()
+    assert visualize_adjacency_attr(ATTRIBUTIONS, EDGE_INDEX, plt_fig_axis=(own, axes))[0] is own
+    assert not shown
     assert not pyplot.get_fignums()
 
 
@@ -185,9 +171,7 @@ def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.
         (visualize_adjacency_attr, {"node_labels": "CN"}, r"node_labels to agree .* at least 3 .* \(got \[2\]\)"),
         (visualize_adjacency_attr, {"sign": "both"}, r"sign to be one of .* \(got 'both'\)"),
         (visualize_adjacency_attr, {"outlier_perc": -1}, r"between 0 and 100 \(got -1\)"),
-        (visualize_node_attr, {"top_k": 2}, r"options of nodes \(got top_k, which concerns single edges\)"),
-        (visualize_node_attr, {"outlier_perc": 101}, r"between 0 and 100 \(got 101\)"),
-        (visualize_node_attr, {"plt_fig_axis": (Figure(), [None])}, r"2 axes, one per picture \(got 1\)"),
+        (visualize_adjacency_attr, {"plt_fig_axis": (Figure(), [])}, r"1 axes, one per picture \(got 0\)"),
     ],
 )
 def test_arguments_that_do_not_fit(function: Any, options: dict[str, Any], message: str) -> None:

@@ -78,7 +78,9 @@ def test_number_of_nodes() -> None:
     assert node_count(edges) == 4
     assert node_count(edges, 6, pos=None, node_labels="abcdef") == 6
     assert node_count(np.empty((0, 2), dtype=int)) == 0
-    with pytest.raises(ValueError, match=r"num_nodes, pos and node_labels to agree .* at least 4 .* \(got \[5, 6\]\)"):
+    with pytest.raises(
+        ValueError, match=r"num_nodes and pos and node_labels to agree .* at least 4 .* \(got \[5, 6\]\)"
+    ):
         node_count(edges, 6, pos=None, node_labels="abcde")
 
 

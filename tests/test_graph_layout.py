@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -9,9 +8,8 @@ import torch
 
 from captum_goat.datasets import ba_2motifs
 from captum_goat.plot import layouts
-from captum_goat.plot.layouts import LayoutName, edge_lines, node_positions
+from captum_goat.plot.layouts import edge_lines, given_points, node_positions
 
-LAYOUTS = get_args(LayoutName)
 PATH = np.array([[0, 1], [1, 2], [2, 3]])
 
 
@@ -39,10 +37,11 @@ def boxes_overlap(points: np.ndarray, first: list[int], second: list[int]) -> bo
     return bool(((low[0] < high[1]) & (low[1] < high[0])).all())
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_parts_lie_side_by_side_with_edges_of_one_length(layout: Any) -> None:
+@pytest.mark.parametrize("large", [1, 500])  # laid out by springs, and by Kamada and Kawai
+def test_parts_lie_side_by_side_with_edges_of_one_length(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "LARGE", large)
     triangle, path = [(0, 1), (1, 2), (0, 2)], [(3, 4), (4, 5), (5, 6), (6, 7), (7, 8)]
-    points = node_positions(np.array(triangle + path), 12, layout)  # three nodes are on their own
+    points = node_positions(np.array(triangle + path), 12)  # three nodes are on their own
     parts = [[0, 1, 2], [3, 4, 5, 6, 7, 8], [9], [10], [11]]
     assert np.isfinite(points).all()
     for first, second in combinations(parts, 2):
@@ -60,47 +59,45 @@ def test_many_parts_fill_a_page() -> None:
     assert 0.8 < width / height < 2.2
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_layouts_are_the_same_every_time_and_have_their_own_shapes(layout: Any) -> None:
+@pytest.mark.parametrize("large", [1, 500])
+def test_layouts_are_the_same_every_time(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "LARGE", large)
     house = ba_2motifs(num_graphs=2)[1]
     edges = house.edge_index.t().numpy()
     np.random.seed(1)
-    points = node_positions(edges, house.num_nodes, layout)
+    points = node_positions(edges, house.num_nodes)
     np.random.seed(2)
-    np.testing.assert_array_equal(points, node_positions(edges, house.num_nodes, layout))
-    default = node_positions(edges, house.num_nodes)
-    assert (np.abs(points - default).max() < 1e-9) == (layout == "kamada_kawai")
+    np.testing.assert_array_equal(points, node_positions(edges, house.num_nodes))
 
 
 def test_large_graphs_are_laid_out_by_springs(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("scipy")
     monkeypatch.setattr(layouts, "LARGE", 20)
     path = np.stack([np.arange(24), np.arange(1, 25)], axis=1)
-    np.testing.assert_array_equal(node_positions(path, 25), node_positions(path, 25, "spring"))
-    for edges, layout in ((path, "kamada_kawai"), (path[:10], None)):  # as asked for; no part is large
-        kamada_kawai = node_positions(edges, 25, layout)  # type: ignore[arg-type]
-        assert not np.allclose(kamada_kawai, node_positions(edges, 25, "spring"))
+    springs, small = node_positions(path, 25), node_positions(path[:10], 25)
+    monkeypatch.setattr(layouts, "LARGE", 500)
+    assert not np.allclose(springs, node_positions(path, 25))
+    np.testing.assert_array_equal(small, node_positions(path[:10], 25))  # no part is large
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("num_nodes", [0, 1, 2])
-def test_graphs_without_edges(layout: Any, num_nodes: int) -> None:
-    points = node_positions(np.zeros((0, 2), dtype=int), num_nodes, layout)
+def test_graphs_without_edges(num_nodes: int) -> None:
+    points = node_positions(np.zeros((0, 2), dtype=int), num_nodes)
     assert points.shape == (num_nodes, 2)
     assert len(np.unique(points, axis=0)) == num_nodes
 
 
 def test_layouts_that_do_not_exist() -> None:
-    with pytest.raises(ValueError, match=r"layout to be one of 'kamada_kawai', .* positions \(got 'sprung'\)"):
-        node_positions(PATH, 4, "sprung")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"layout to be the nodes' positions \(got 'spring'\)"):
+        given_points("spring", 4)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"finite positions \(got infinite or nan"):
-        node_positions(PATH, 4, np.full((4, 2), np.nan))
+        given_points(np.full((4, 2), np.nan), 4)
 
 
 def test_given_positions() -> None:
     points = np.array([[0.0, 1.0], [2.0, 3.0]])
     for pos in (points, torch.from_numpy(points).requires_grad_(), {1: (2, 3), 0: [0, 1]}):
-        np.testing.assert_array_equal(node_positions(PATH[:1], 2, pos), points)
+        np.testing.assert_array_equal(given_points(pos, 2), points)
 
 
 @pytest.mark.parametrize("size", [1.0, 100.0])

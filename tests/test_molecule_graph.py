@@ -10,14 +10,16 @@ import torch
 from torch_geometric.data import Data
 
 from benchmarks.datasets.molecules import load_mutagenicity
-from captum_goat.plot.molecule import bond_index, scored_molecule, with_hydrogens
-from captum_goat.plot.molecule_graph import (
+from captum_goat.plot.molecule import (
     MUTAGENICITY_ELEMENTS,
+    bond_index,
     bond_orders,
     build_molecule,
     molecule_of,
     one_hot_atoms,
+    scored_molecule,
     with_coordinates,
+    with_hydrogens,
 )
 
 Chem = pytest.importorskip("rdkit.Chem")
@@ -153,7 +155,7 @@ def methylamine(truth: list[int] | None = None) -> Any:
 def test_scores_are_sums_over_directions_and_self_loops_go_to_atoms() -> None:
     scored = methylamine([5])
     assert scored.bonds.tolist() == [10, 1, 2, 3, 4, 5]
-    assert scored.ground_truth.tolist() == [False] * 5 + [True]
+    assert scored.marked.tolist() == [False] * 5 + [True]
     molecule = build_molecule(["C", "O"], np.array([[0, 1]]))
     loops = scored_molecule(molecule, torch.tensor([1.0, 4.0, 2.0]), torch.tensor([[0, 1, 1], [1, 1, 0]]))
     assert (loops.bonds.tolist(), loops.atoms.tolist()) == ([3], [0, 4])
@@ -183,7 +185,7 @@ def test_hydrogens_leave_what_they_have_to_their_atoms(
 def test_hydrogens_of_the_ground_truth_stay() -> None:
     shown = with_hydrogens(methylamine([4]), "none")  # N - H, one of the two
     assert [atom.GetSymbol() for atom in shown.molecule.GetAtoms()] == ["C", "N", "H"]
-    assert (shown.bonds.tolist(), shown.ground_truth.tolist()) == ([10, 4], [False, True])
+    assert (shown.bonds.tolist(), shown.marked.tolist()) == ([10, 4], [False, True])
 
 
 def test_hydrogen_itself_and_bridges_stay() -> None:

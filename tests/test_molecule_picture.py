@@ -17,9 +17,9 @@ from torch_geometric.data import Data
 
 from captum_goat import undirected_feature_mask
 from captum_goat.plot import molecule as molecule_module
-from captum_goat.plot import visualize_molecule_attr, visualize_molecule_attr_multiple
-from captum_goat.plot.molecule import ALPHA
-from captum_goat.plot.style import NEGATIVE, NEUTRAL, POSITIVE, ColourScale, checked
+from captum_goat.plot import visualize_molecule_attr
+from captum_goat.plot.molecule import OPACITY
+from captum_goat.plot.style import NEGATIVE, NEUTRAL, POSITIVE, checked, colour_scale
 
 matplotlib.use("Agg")
 needs_rdkit = pytest.mark.usefixtures("rdkit")
@@ -38,7 +38,7 @@ TRUTH = torch.tensor([False, True, True, False, False, False] * 2)
 
 @pytest.fixture(autouse=True)
 def full_colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(molecule_module, "ALPHA", 1.0)
+    monkeypatch.setattr(molecule_module, "OPACITY", 1.0)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def bands(ax: Axes, scores: Any = SCORES) -> dict[int, str]:
 @needs_rdkit
 def test_every_bond_has_the_colour_of_its_attribution() -> None:
     colours = bands(picture())
-    expected = ColourScale.of(checked({"vmax": 4.0}), 1.0).colours(np.array(SCORES))
+    expected = colour_scale(checked({"vmax": 4.0}), []).to_rgba(np.array(SCORES))
     np.testing.assert_allclose([to_rgb(colours[bond]) for bond in range(6)], expected[:, :3], atol=0.01)
     assert (colours[1], colours[2]) == (NEGATIVE, NEUTRAL)
     assert bands(picture(vmax=2.0))[0] == POSITIVE  # the scale can be shared
@@ -103,8 +103,8 @@ def test_top_k_leaves_other_bonds_without_a_band() -> None:
 @needs_rdkit
 def test_colours_are_pale(monkeypatch: pytest.MonkeyPatch) -> None:
     strong = int(bands(picture())[1][3:5], 16)
-    monkeypatch.setattr(molecule_module, "ALPHA", ALPHA)
-    assert int(bands(picture())[1][3:5], 16) == pytest.approx(ALPHA * strong + (1 - ALPHA) * 255, abs=1)
+    monkeypatch.setattr(molecule_module, "OPACITY", OPACITY)
+    assert int(bands(picture())[1][3:5], 16) == pytest.approx(OPACITY * strong + (1 - OPACITY) * 255, abs=1)
 
 
 @needs_rdkit
@@ -185,20 +185,6 @@ def test_molecules_of_rdkit_and_smiles_have_bonds_in_their_order() -> None:
 def test_molecules_without_bonds(count: int) -> None:
     graph = Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=count)
     assert not bands(picture(torch.empty(0), graph, atoms=["C"] * count, show_colorbar=True), [])
-
-
-@needs_rdkit
-def test_several_methods_share_a_scale() -> None:
-    methods = {"one": ATTRIBUTIONS, "tenth": ATTRIBUTIONS / 10}
-    fig, axes = visualize_molecule_attr_multiple(methods, GRAPH, atoms=ATOMS, ground_truth=TRUTH, use_pyplot=False)
-    fig.draw_without_rendering()
-    assert [ax.get_title() for ax in axes] == ["one", "tenth"]
-    (bar,) = [panel for panel in fig.axes if panel.get_label() == "<colorbar>"]
-    assert bar.get_ylim() == (-4, 4)
-    assert [NEGATIVE in bands(ax).values() for ax in axes] == [True, False]
-    assert [text.get_text() for text in fig.legends[0].get_texts()] == ["ground truth"]
-    _, own = visualize_molecule_attr_multiple(methods, GRAPH, atoms=ATOMS, shared_scale=False, use_pyplot=False)
-    assert all(NEGATIVE in bands(ax).values() for ax in own)
 
 
 @needs_rdkit

@@ -285,7 +285,7 @@ def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.
         ({"only_top": True}, r"top_k, the number of edges to draw, with only_top=True \(got None\)"),
         ({"top_k": -1}, r"top_k of at least 0, or None for all edges \(got -1\)"),
         ({"vmax": -1.0}, r"vmax to be a magnitude, finite and at least 0 \(got -1.0\)"),
-        ({"node_colors": ["red", "blue"]}, r"one for each of 4 nodes \(got 2\)"),
+        ({"node_colors": ["red", "blue"]}, r"one for each of 4 nodes \(got \['red', 'blue'\]\)"),
         ({"node_colors": "no colour"}, r"matplotlib colours, .* \(got 'no colour'\)"),
         ({"layout": torch.zeros(4, 3)}, r"positions of shape \[4, 2\], one point per node \(got \[4, 3\]\)"),
         ({"sign": "both"}, "sign to be one of 'all', .* \\(got 'both'\\)"),

@@ -80,8 +80,8 @@ def test_data_stands_for_its_edges_nodes_and_points() -> None:
     assert len(nodes_of(draw(edge_index=graph)[1]).get_offsets()) == 5
     graph.pos = torch.cat([POS, torch.tensor([[4.0, 4.0]])])
     np.testing.assert_array_equal(nodes_of(draw(edge_index=graph)[1]).get_offsets(), graph.pos)
-    moved = nodes_of(draw(edge_index=graph, layout="spring")[1]).get_offsets()
-    assert not np.allclose(moved, graph.pos)
+    moved = nodes_of(draw(edge_index=graph, layout=2 * graph.pos)[1]).get_offsets()
+    np.testing.assert_array_equal(moved, 2 * graph.pos)
     graph.pos = torch.rand(5, 3)  # not points of the plane
     assert len(nodes_of(draw(edge_index=graph)[1]).get_offsets()) == 5
 
@@ -212,7 +212,7 @@ def test_colour_bar_points_on_where_attributions_are_cut_off(vmax: float, sign: 
     ("options", "message"),
     [
         ({"ground_truth": torch.ones(5)}, r"ground_truth of shape \[6\], one per edge \(got \[5\]\)"),
-        ({"layout": "circle"}, r"layout to be one of .* \(got 'circle'\)"),
+        ({"layout": "circle"}, r"layout to be the nodes' positions \(got 'circle'\)"),
         ({"layout": POS[:3]}, r"at least 4 .* \(got \[3\]\)"),
         ({"node_labels": "CNO"}, r"at least 4 .* \(got \[3\]\)"),
         ({"edge_index": HeteroData()}, r"Expected a tensor \[2, E\] or a Data \(got HeteroData\). Draw edge types one"),

@@ -5,8 +5,7 @@ Captum's own visualizers instead.
 """
 
 from captum_goat.plot.graph import visualize_graph_attr, visualize_graph_attr_multiple
-from captum_goat.plot.molecule import visualize_molecule_attr, visualize_molecule_attr_multiple
-from captum_goat.plot.molecule_graph import MUTAGENICITY_ELEMENTS, one_hot_atoms
+from captum_goat.plot.molecule import MUTAGENICITY_ELEMENTS, one_hot_atoms, visualize_molecule_attr
 from captum_goat.plot.style import PictureOptions
 
 __all__ = [
@@ -16,5 +15,4 @@ __all__ = [
     "visualize_graph_attr",
     "visualize_graph_attr_multiple",
     "visualize_molecule_attr",
-    "visualize_molecule_attr_multiple",
 ]

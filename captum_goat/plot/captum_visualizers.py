@@ -1,33 +1,33 @@
 """Graphs for Captum's visualizers of images and time series.
 
-The functions ``to_*`` return the inputs of Captum's visualizers. These fail on graphs without edges, on attributions
-that are all zero and, for time series, with matplotlib 3.11: the functions ``visualize_*`` draw the same pictures for
-all graphs, in the colours of :mod:`captum_goat.plot`.
+The functions ``to_*`` return the inputs of Captum's visualizers. These fail on graphs without edges and on attributions
+that are all zero, and that of time series with matplotlib 3.11. :func:`visualize_adjacency_attr` draws the image of any
+graph, in the colours of :mod:`captum_goat.plot`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
-from captum_goat.plot.edge_scores import edge_scores, node_count, plain_edges, with_sign
-from captum_goat.plot.style import INK, ColourScale, PictureOptions, checked, draw_pictures, drawn_edges
+from captum_goat.plot.edge_scores import edge_scores, node_count, plain_edges, strongest, with_sign
+from captum_goat.plot.style import INK, Picture, PictureOptions, checked, draw_pictures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
-__all__ = ["to_image_attr", "to_timeseries_attr", "visualize_adjacency_attr", "visualize_node_attr"]
+__all__ = ["to_image_attr", "to_timeseries_attr", "visualize_adjacency_attr"]
 
-CHANNELS = ("incoming", "outgoing")
-MATRIX_SIZE, LINE_SIZE = (6.0, 6.0), (4.2, 3.2)  # inches
+MATRIX_SIZE = (6.0, 6.0)  # inches
 FONT_SIZE, LABEL_ROOM = 10.0, 240.0  # points: of a label, and of all labels at a side of the matrix
-OVERLAY = 0.7  # how opaque colours over lines are, as in Captum
 
 
 def to_image_attr(attributions: Tensor, edge_index: Tensor, num_nodes: int | None = None) -> NDArray[Any]:
@@ -94,79 +94,32 @@ def visualize_adjacency_attr(
         [[None, 4.0], [-1.0, None]]
     """
     settings: PictureOptions = checked(options)
-    edges, scores, coloured, marked = drawn_edges(settings, attributions, edge_index, directed=True)
+    marks: dict[str, Any] = {"directed": True, "feature_mask": settings["feature_mask"]}
+    edges, scores, marked = edge_scores(attributions, edge_index, settings["ground_truth"], **marks)
+    scores = with_sign(scores, settings["sign"])
     count = node_count(edges, num_nodes, node_labels=node_labels)
     image = np.full((max(count, 1), max(count, 1)), np.nan)  # what is nan is not drawn
-    image[edges[:, 0], edges[:, 1]] = np.where(coloured, scores, 0.0)
-    picture = _Matrix(scores, image, edges[marked], node_labels)
+    image[edges[:, 0], edges[:, 1]] = np.where(strongest(scores, settings["top_k"]), scores, 0.0)
+    picture = Picture(scores, partial(_draw_matrix, image=image, dots=edges[marked], labels=node_labels))
     fig, (ax,) = draw_pictures({"": picture}, settings, MATRIX_SIZE)
     return fig, ax
 
 
-class _Matrix(NamedTuple):
-    scores: NDArray[Any]  # of the edges
-    image: NDArray[Any]  # [N, N]
-    marked: NDArray[Any]  # the edges of the ground truth, [marked, 2]
-    labels: Sequence[object] | None
-    alpha: float = 1.0
+def _draw_matrix(
+    ax: Axes, scale: ScalarMappable, image: NDArray[Any], dots: NDArray[Any], labels: Sequence[object] | None
+) -> None:
+    """Draw the matrix, with some of the nodes' indices, or all labels, at its sides."""
+    from matplotlib.ticker import MaxNLocator
 
-    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
-        """Draw the matrix, with some of the nodes' indices, or all labels, at its sides."""
-        from matplotlib.ticker import MaxNLocator
-
-        ax.set_axis_on()
-        ax.imshow(self.image, cmap=scale.cmap, norm=scale.norm)
-        if len(self.marked):
-            ax.plot(self.marked[:, 1], self.marked[:, 0], ".", color=INK, label="ground truth")
-        for axis, name in ((ax.xaxis, "target"), (ax.yaxis, "source")):
-            axis.set_label_text(name)
-            axis.set_major_locator(MaxNLocator(integer=True))
-            if self.labels is not None:
-                axis.set_ticks(range(len(self.labels)), labels=[str(label) for label in self.labels])
-                axis.set_tick_params(labelsize=min(FONT_SIZE, LABEL_ROOM / max(len(self.labels), 1)))
-        ax.xaxis.tick_top()
-        ax.xaxis.set_label_position("top")
-
-
-def visualize_node_attr(
-    attributions: Tensor, edge_index: Tensor, *, num_nodes: int | None = None, **options: Unpack[PictureOptions]
-) -> tuple[Figure, list[Axes]]:
-    """Draw the edges of nodes along the nodes, as Captum's ``visualize_timeseries_attr`` draws time series.
-
-    There are two panels, for incoming and for outgoing edges. A line shows how many edges the nodes have, over the
-    colours of their summed attributions; see :func:`to_timeseries_attr`. Of :class:`~captum_goat.plot.PictureOptions`,
-    ``top_k``, ``ground_truth`` and ``feature_mask`` are refused, as they concern single edges.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.plot.captum_visualizers import visualize_node_attr
-        >>> attributions, edge_index = torch.tensor([1.0, -2.0]), torch.tensor([[0, 1], [2, 2]])
-        >>> fig, (incoming, outgoing) = visualize_node_attr(attributions, edge_index, use_pyplot=False)
-        >>> incoming.lines[0].get_ydata().tolist()
-        [0.0, 0.0, 2.0]
-    """
-    settings: PictureOptions = checked(options)
-    refused = [name for name in ("top_k", "ground_truth", "feature_mask") if settings[name] is not None]
-    if refused:
-        raise ValueError(f"Expected options of nodes (got {refused[0]}, which concerns single edges).")
-    attr, data = to_timeseries_attr(attributions, edge_index, num_nodes)
-    pictures = {
-        channel: _NodeLine(with_sign(attr[:, number], settings["sign"]), data[:, number])
-        for number, channel in enumerate(CHANNELS)
-    }
-    return draw_pictures(pictures, settings, LINE_SIZE)
-
-
-class _NodeLine(NamedTuple):
-    scores: NDArray[Any]  # [N]
-    data: NDArray[Any]  # [N]
-    alpha: float = OVERLAY
-
-    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
-        """Draw a line over one coloured span per node."""
-        ax.set_axis_on()
-        ax.plot(self.data)
-        ax.set_xlabel("node")
-        for node, colour in enumerate(scale.colours(self.scores)):
-            ax.axvspan(node - 0.5, node + 0.5, facecolor=colour, edgecolor="none", zorder=0)
-        ax.set_xlim(-0.5, max(len(self.data), 1) - 0.5)
+    ax.set_axis_on()
+    ax.imshow(image, cmap=scale.cmap, clim=scale.get_clim())
+    if len(dots):
+        ax.plot(dots[:, 1], dots[:, 0], ".", color=INK, label="ground truth")
+    for axis, name in ((ax.xaxis, "target"), (ax.yaxis, "source")):
+        axis.set_label_text(name)
+        axis.set_major_locator(MaxNLocator(integer=True))
+        if labels is not None:
+            axis.set_ticks(range(len(labels)), labels=[str(label) for label in labels])
+            axis.set_tick_params(labelsize=min(FONT_SIZE, LABEL_ROOM / max(len(labels), 1)))
+    ax.xaxis.tick_top()
+    ax.xaxis.set_label_position("top")

@@ -34,8 +34,7 @@ def edge_scores(
     """
     edges = plain_edges(edge_index)
     scores = _one_per_edge("attributions", attributions, edges).double()
-    wrong = int((~scores.isfinite()).sum())
-    if wrong:
+    if wrong := int((~scores.isfinite()).sum()):
         got = f"{wrong} of {len(scores)} that are infinite or nan"
         raise ValueError(f"Expected finite attributions (got {got}). Check the model's output.")
     if feature_mask is not None and len(scores):
@@ -87,8 +86,7 @@ def _one_per_edge(name: str, values: Any, edges: Tensor) -> Tensor:
     tensor = as_tensor(values, name)
     tensor = tensor[0] if tensor.dim() == 2 and len(tensor) == 1 else tensor
     if tensor.shape != edges.shape[1:]:
-        advice = "" if tensor.dim() == 1 else " Draw one row at a time."
-        got = list(tensor.shape)
+        got, advice = list(tensor.shape), "" if tensor.dim() == 1 else " Draw one row at a time."
         raise ValueError(f"Expected {name} of shape [{edges.size(1)}], one per edge (got {got}).{advice}")
     return tensor
 
@@ -97,18 +95,14 @@ def with_sign(scores: NDArray[Any], sign: Sign) -> NDArray[Any]:
     """Return the scores of the chosen sign, as Captum does: zero in place of the others."""
     if sign not in get_args(Sign):
         raise ValueError(f"Expected sign to be one of {', '.join(map(repr, get_args(Sign)))} (got {sign!r}).")
-    if sign == "positive":
-        return scores.clip(min=0)
-    if sign == "negative":
-        return scores.clip(max=0)
-    return np.abs(scores) if sign == "absolute_value" else scores
+    signed: dict[str, NDArray[Any]]
+    signed = {"positive": scores.clip(min=0), "negative": scores.clip(max=0), "absolute_value": np.abs(scores)}
+    return signed.get(sign, scores)
 
 
 def strongest(scores: NDArray[Any], top_k: int | None) -> NDArray[Any]:
     """Return a mask of the ``top_k`` largest magnitudes (the first of equal ones); all True for ``None``."""
-    if top_k is None:
-        return np.ones(len(scores), dtype=bool)
-    if top_k < 0:
+    if top_k is not None and top_k < 0:
         raise ValueError(f"Expected top_k of at least 0, or None for all edges (got {top_k}).")
     mask = np.zeros(len(scores), dtype=bool)
     mask[np.argsort(-np.abs(scores), kind="stable")[:top_k]] = True
@@ -128,15 +122,12 @@ def magnitude_scale(scores: NDArray[Any], outlier_perc: float) -> float:
 
 def node_count(edges: NDArray[Any], num_nodes: int | None = None, **per_node: Sized | None) -> int:
     """Return the number of nodes on which ``num_nodes`` and the arguments with one entry per node agree."""
+    needed = int(edges.max(initial=-1)) + 1
     counts = {len(values) for values in per_node.values() if values is not None}
-    if num_nodes is not None:
-        counts.add(num_nodes)
-    needed = int(edges.max()) + 1 if len(edges) else 0
-    if len(counts) > 1 or (counts and min(counts) < needed):
-        names = ["num_nodes", *per_node]
-        listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    counts |= set() if num_nodes is None else {num_nodes}
+    if len(counts) > 1 or min(counts, default=needed) < needed:
         raise ValueError(
-            f"Expected {listed} to agree on one number of nodes, at least {needed} "
+            f"Expected {' and '.join(['num_nodes', *per_node])} to agree on one number of nodes, at least {needed} "
             f"for the nodes in edge_index (got {sorted(counts)})."
         )
     return counts.pop() if counts else needed

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
-from captum_goat.plot.edge_scores import as_tensor, is_directed, node_count
-from captum_goat.plot.layouts import ARROW, LayoutName, Positions, arrow_places, edge_lines, node_positions
+from captum_goat.plot.edge_scores import as_tensor, edge_scores, is_directed, node_count, strongest, with_sign
+from captum_goat.plot.layouts import ARROW, Positions, arrow_places, edge_lines, given_points, node_positions
 from captum_goat.plot.style import (
     INK,
     NEUTRAL,
-    ColourScale,
-    DrawnEdges,
+    Picture,
     PictureOptions,
     add_lines,
-    check_methods,
     checked,
     draw_ground_truth,
     draw_pictures,
-    drawn_edges,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
-FIGURE_SIZE, PANEL_SIZE = (6.0, 6.0), (4.2, 4.2)  # inches
+FIGURE_SIZE, PANEL_SIZE = 6.0, 4.2  # inches
 MIN_WIDTH, MAX_WIDTH = 1.0, 6.0  # of edges, in points
 NODE_SIZE, LABELLED_NODE_SIZE = 30.0, 260.0  # square points
 FONT_SIZE, LABEL_DISTANCE = 9.0, 4.0  # points
@@ -49,7 +48,7 @@ class GraphOptions(PictureOptions, total=False):
 
     directed: bool | None
     only_top: bool
-    layout: LayoutName | Positions | None
+    layout: Positions | None
     node_labels: Sequence[object] | Tensor | None
     node_colors: Any
 
@@ -70,9 +69,8 @@ def visualize_graph_attr(
 
     - ``directed``: Whether to draw the directions of an edge separately, as arrows; by default, if one has no reverse.
     - ``only_top``: Whether to draw only the ``top_k`` edges and, in grey, the other edges of their nodes.
-    - ``layout``: Where to place the nodes: ``"kamada_kawai"``, which keeps motifs in shape; ``"spring"``, for large
-      graphs; or the positions themselves, ``[N, 2]`` or a networkx dictionary. ``None`` for the ``pos`` of the
-      ``Data``, or else for one of the two, depending on the size.
+    - ``layout``: The positions of the nodes, ``[N, 2]`` or a dictionary such as networkx's layouts return. By default
+      the ``pos`` of the ``Data``, or else a layout that keeps motifs in shape (Kamada and Kawai; springs if large).
     - ``node_labels``: What to write on the nodes, or beside them if there is no room, one entry per node. Only nodes of
       coloured edges have labels with ``only_top``, where the default is their indices, and with ``top_k`` in graphs of
       more than 60 nodes.
@@ -87,10 +85,7 @@ def visualize_graph_attr(
         >>> [text.get_text() for text in ax.texts]
         ['C', 'N', 'O']
     """
-    settings: GraphOptions = checked(options, GraphOptions)
-    pictures = _graph_pictures({"": attributions}, edge_index, settings)
-    growth = min(MAX_GROWTH, 1 / _crowding(len(pictures[""].points)))
-    fig, (ax,) = draw_pictures(pictures, settings, (FIGURE_SIZE[0] * growth, FIGURE_SIZE[1] * growth))
+    fig, (ax,) = _draw_panels({"": attributions}, edge_index, options, FIGURE_SIZE)
     return fig, ax
 
 
@@ -116,112 +111,117 @@ def visualize_graph_attr_multiple(
         >>> [ax.get_title() for ax in axes]
         ['GOAt', 'gradients']
     """
-    check_methods(attributions)
-    settings: GraphOptions = checked({"show_colorbar": True} | options, GraphOptions)
-    pictures = _graph_pictures(attributions, edge_index, settings)
-    return draw_pictures(pictures, settings, PANEL_SIZE, shared_scale=shared_scale)
+    if not isinstance(attributions, Mapping) or not attributions:
+        got = "none" if isinstance(attributions, Mapping) else type(attributions).__name__
+        raise ValueError(f"Expected the attributions of one or more methods, {{name: [E], ...}} (got {got}).")
+    return _draw_panels(attributions, edge_index, {"show_colorbar": True} | options, PANEL_SIZE, shared_scale)
 
 
-def _graph_pictures(
-    attributions: Mapping[str, Tensor], graph: Tensor | Data, settings: GraphOptions
-) -> dict[str, GraphPicture]:
-    only_top, layout, node_labels = settings["only_top"], settings["layout"], settings["node_labels"]
-    if only_top and settings["top_k"] is None:
+def _draw_panels(
+    attributions: Mapping[str, Tensor],
+    graph: Tensor | Data,
+    options: Mapping[str, Any],
+    size: float,
+    shared_scale: bool = True,
+) -> tuple[Figure, list[Axes]]:
+    settings: Any = checked(options, GraphOptions)
+    only_top, top_k, layout, node_labels = (settings[name] for name in ("only_top", "top_k", "layout", "node_labels"))
+    if only_top and top_k is None:
         raise ValueError("Expected top_k, the number of edges to draw, with only_top=True (got None).")
     if isinstance(graph, BaseData) and not isinstance(graph, Data):
         got = type(graph).__name__
         raise ValueError(f"Expected a tensor [2, E] or a Data (got {got}). Draw edge types one by one.")
     if isinstance(graph, Data) and graph.edge_index is None:
         raise ValueError("Expected a Data with edge_index (got one without).")
-    edge_index = graph.edge_index if isinstance(graph, Data) else as_tensor(graph, "edge_index")
-    num_nodes = graph.num_nodes if isinstance(graph, Data) else None
+    num_nodes, edge_index = None, graph
+    if isinstance(graph, Data):
+        num_nodes, edge_index = graph.num_nodes, graph.edge_index
+        if layout is None and graph.pos is not None and graph.pos.shape[1:] == (2,):
+            layout = graph.pos
+    edge_index = as_tensor(edge_index, "edge_index")
     directed = is_directed(edge_index) if settings["directed"] is None else settings["directed"]
-    methods = {title: drawn_edges(settings, values, edge_index, directed) for title, values in attributions.items()}
-    edges = next(iter(methods.values())).edges
-    if isinstance(graph, Data) and layout is None and graph.pos is not None and graph.pos.shape[1:] == (2,):
-        layout = graph.pos
-    known: Any = None if isinstance(layout, str) else layout
-    count = node_count(edges, num_nodes, layout=known, node_labels=node_labels)
-    top_nodes = np.unique(edges[np.any([method.coloured for method in methods.values()], axis=0)])
-    shown_edges, shown_nodes = np.arange(len(edges)), np.arange(count)
+    merged: dict[str, Any] = {"directed": directed, "feature_mask": settings["feature_mask"]}
+    scored = [edge_scores(values, edge_index, settings["ground_truth"], **merged) for values in attributions.values()]
+    (edges, _, marked), scores = scored[0], [with_sign(values, settings["sign"]) for _, values, _ in scored]
+    coloured = [strongest(values, top_k) for values in scores]
+    count = node_count(edges, num_nodes, layout=layout, node_labels=node_labels)
+    top_nodes = np.unique(edges[np.any(coloured, axis=0)])
+    kept, nodes = np.arange(len(edges)), np.arange(count)
     if only_top:
-        shown_edges = np.flatnonzero(np.isin(edges, top_nodes).any(axis=1))
-        shown_nodes = np.unique(edges[shown_edges])
-    edges = np.searchsorted(shown_nodes, edges[shown_edges])
-    points = node_positions(edges, len(shown_nodes), layout) if known is None else node_positions(edges, count, known)
+        kept = np.flatnonzero(np.isin(edges, top_nodes).any(axis=1))
+        nodes = np.unique(edges[kept])
+    edges = np.searchsorted(nodes, edges[kept])
+    points = node_positions(edges, len(nodes)) if layout is None else given_points(layout, count)[nodes]
     labels = [""] * count
     if node_labels is not None or only_top:
         texts: Any = range(count) if node_labels is None else node_labels
-        few = only_top or (settings["top_k"] is not None and count > MANY_NODES)
+        few = only_top or (top_k is not None and count > MANY_NODES)
         for node in top_nodes if few else range(count):
             labels[node] = str(texts[node].item() if isinstance(texts, Tensor) else texts[node])
-    faces = None if settings["node_colors"] is None else _node_faces(settings["node_colors"], count)[shown_nodes]
-    points = points if known is None else points[shown_nodes]
-    shown_labels = [labels[node] for node in shown_nodes]
-    return {
-        title: GraphPicture(
-            points, shown_labels, faces, DrawnEdges(edges, *(values[shown_edges] for values in method[1:])), directed
-        )
-        for title, method in methods.items()
+    shown: dict[str, Any] = {"edges": edges, "marked": marked[kept], "points": points, "directed": directed}
+    shown["labels"] = [labels[node] for node in nodes]
+    shown["faces"] = None if settings["node_colors"] is None else _node_faces(settings["node_colors"], count)[nodes]
+    pictures = {
+        title: Picture(values[kept], partial(_draw_graph, scores=values[kept], coloured=chosen[kept], **shown))
+        for title, values, chosen in zip(attributions, scores, coloured, strict=True)
     }
-
-
-class GraphPicture(NamedTuple):
-    """A graph as it is drawn, without its colours."""
-
-    points: NDArray[Any]  # of nodes, [N, 2]
-    labels: list[str]  # of nodes, "" for none
-    faces: NDArray[Any] | None  # colours of nodes, [N, 4]
-    drawn: DrawnEdges
-    directed: bool
-    alpha: float = 1.0
-
-    @property
-    def scores(self) -> NDArray[Any]:
-        """All numbers that are coloured."""
-        return self.drawn.scores
-
-    def draw(self, fig: Figure, ax: Axes, scale: ColourScale) -> None:
-        """Draw, from below: the ground truth, the plain graph, the coloured edges (strongest last), the nodes."""
-        drawn, shares, shrink = self.drawn, scale.shares(self.scores), _crowding(len(self.points))
-        widths = shrink * MIN_WIDTH + shrink**0.5 * (MAX_WIDTH - MIN_WIDTH) * shares
-        lines = edge_lines(drawn.edges, self.points)
-        marked, grey = np.flatnonzero(drawn.marked), np.flatnonzero(~drawn.coloured)
-        order = np.argsort(np.abs(drawn.scores), kind="stable")
-        order = order[drawn.coloured[order]]
-        plain = min(MIN_WIDTH, widths.min(initial=MIN_WIDTH))
-        # Weak edges are faint in large graphs: many of them must not be a blot.
-        colours: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm, "array": drawn.scores[order]}
-        colours["alpha"] = np.minimum(1.0, shrink + 2 * shares[order]) if shrink < 1 else None
-        draw_ground_truth(ax, [lines[edge] for edge in marked], widths[marked], shrink)
-        add_lines(ax, lines, plain, colors=NEUTRAL, alpha=shrink, zorder=1.5)
-        add_lines(ax, [lines[edge] for edge in order], widths[order], zorder=2, **colours)
-        if self.directed:
-            heads = [lines[edge] for edge in grey]
-            _draw_heads(ax, heads, plain, shrink, facecolors=NEUTRAL, alpha=shrink, zorder=1.5)
-            _draw_heads(ax, [lines[edge] for edge in order], widths[order], shrink, zorder=2.5, **colours)
-        _draw_nodes(ax, self, shares * drawn.coloured)
-        ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
-        ax.margins(0.04)
+    size *= min(MAX_GROWTH, 1 / _crowding(len(points)))
+    return draw_pictures(pictures, settings, (size, size), shared_scale=shared_scale)
 
 
 def _node_faces(colours: Any, count: int) -> NDArray[Any]:
     from matplotlib.colors import to_rgba_array
 
     try:
-        faces = to_rgba_array(colours)
+        return np.broadcast_to(to_rgba_array(colours), (count, 4))
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"Expected node_colors as matplotlib colours, one or one per node (got {colours!r})."
-        ) from error
-    if len(faces) not in (1, count):
-        raise ValueError(f"Expected node_colors to be one colour, or one for each of {count} nodes (got {len(faces)}).")
-    return np.broadcast_to(faces, (count, 4))
+        expected = f"matplotlib colours, one or one for each of {count} nodes"
+        raise ValueError(f"Expected node_colors as {expected} (got {colours!r}).") from error
 
 
 def _crowding(count: int) -> float:
     """Return the factor by which lines and nodes are smaller than in a small graph."""
     return float(min(1.0, np.sqrt(MANY_NODES / max(count, 1))))
+
+
+def _draw_graph(
+    ax: Axes,
+    scale: ScalarMappable,
+    *,
+    edges: NDArray[Any],
+    scores: NDArray[Any],
+    coloured: NDArray[Any],
+    marked: NDArray[Any],
+    points: NDArray[Any],
+    labels: list[str],
+    faces: NDArray[Any] | None,
+    directed: bool,
+) -> None:
+    """Draw, from below: the ground truth, the plain graph, the coloured edges (strongest last), the nodes."""
+    shares = (np.abs(scores) / np.abs(np.array(scale.get_clim(), dtype=float)).max()).clip(max=1)
+    shrink = _crowding(len(points))
+    widths = shrink * MIN_WIDTH + shrink**0.5 * (MAX_WIDTH - MIN_WIDTH) * shares
+    lines = edge_lines(edges, points)
+    order = np.argsort(np.abs(scores), kind="stable")
+    order = order[coloured[order]]
+    plain = min(MIN_WIDTH, widths.min(initial=MIN_WIDTH))
+    # Weak edges are faint in large graphs: many of them must not be a blot.
+    colours: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm, "array": scores[order]}
+    colours["alpha"] = np.minimum(1.0, shrink + 2 * shares[order]) if shrink < 1 else None
+    draw_ground_truth(ax, [lines[edge] for edge in np.flatnonzero(marked)], widths[marked], shrink)
+    add_lines(ax, lines, plain, colors=NEUTRAL, alpha=shrink, zorder=1.5)
+    strong = [lines[edge] for edge in order]
+    add_lines(ax, strong, widths[order], zorder=2, **colours)
+    if directed:
+        grey = [lines[edge] for edge in np.flatnonzero(~coloured)]
+        _draw_heads(ax, grey, plain, shrink, facecolors=NEUTRAL, alpha=shrink, zorder=1.5)
+        _draw_heads(ax, strong, widths[order], shrink, zorder=2.5, **colours)
+    pushes = (points[edges[:, 0]] - points[edges[:, 1]]) * (WEAK_PUSH + shares * coloured)[:, None]
+    free_sides = np.zeros_like(points)  # of nodes: away from their strong edges
+    np.add.at(free_sides, edges, np.stack([pushes, -pushes], axis=1))
+    _draw_nodes(ax, points, labels, faces, free_sides)
+    ax.set_aspect("equal", adjustable="datalim")  # the axes keep their size: titles beside each other line up
+    ax.margins(0.04)
 
 
 def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, shrink: float, **options: Any) -> None:
@@ -243,32 +243,29 @@ def _draw_heads(ax: Axes, lines: list[NDArray[Any]], widths: Any, shrink: float,
     ax.add_collection(heads)
 
 
-def _draw_nodes(ax: Axes, picture: GraphPicture, strengths: NDArray[Any]) -> None:
-    """Draw the nodes with their labels: on them or, with a white rim, on the side away from their strong edges."""
+def _draw_nodes(
+    ax: Axes, points: NDArray[Any], labels: list[str], faces: NDArray[Any] | None, free_sides: NDArray[Any]
+) -> None:
+    """Draw the nodes with their labels: on them or, with a white rim, on their free side."""
     from matplotlib.patheffects import withStroke
 
-    points, labels, edges = picture.points, picture.labels, picture.drawn.edges
     shrink, has_label = _crowding(len(points)), np.array([bool(label) for label in labels], dtype=bool)
     inside = len(points) <= MANY_NODES and max(map(len, labels), default=0) <= MAX_INSIDE
     circles = has_label & inside
-    faces = picture.faces
     if faces is None:  # nodes without a label are grey beside others that have one
         dots = np.where(has_label | ~has_label.any(), INK, CONTEXT)
         faces = _node_faces(np.where(circles, "white", dots).tolist(), len(points))
     sizes = np.where(circles, LABELLED_NODE_SIZE, NODE_SIZE) * shrink**2
     ax.scatter(*points.T, s=sizes, facecolors=faces, edgecolors=INK, linewidths=shrink, zorder=3)  # type: ignore[misc]
-    pushes = (points[edges[:, 0]] - points[edges[:, 1]]) * (WEAK_PUSH + strengths[:, None])
-    free_side = np.zeros_like(points)
-    np.add.at(free_side, edges, np.stack([pushes, -pushes], axis=1))
     for node in np.flatnonzero(has_label):
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": INK}
-        offset = np.zeros(2)
+        x, y = (0.0, 0.0)
         if inside:
             is_bright = faces[node, :3] @ [0.299, 0.587, 0.114] > 0.5
             style["color"] = INK if is_bright else "white"
         else:
-            offset = free_side[node] / (np.linalg.norm(free_side[node]) or 1.0) * LABEL_DISTANCE
-            style |= {"ha": "left" if offset[0] >= 0 else "right", "va": "bottom" if offset[1] >= 0 else "top"}
+            x, y = free_sides[node] / (np.linalg.norm(free_sides[node]) or 1.0) * LABEL_DISTANCE
+            style |= {"ha": "left" if x >= 0 else "right", "va": "bottom" if y >= 0 else "top"}
             style |= {"fontsize": FONT_SIZE * max(shrink, 0.75)}
             style["path_effects"] = [withStroke(linewidth=2, foreground="white")]
-        ax.annotate(labels[node], points[node], (*offset,), textcoords="offset points", zorder=4, **style)
+        ax.annotate(labels[node], points[node], (x, y), textcoords="offset points", zorder=4, **style)

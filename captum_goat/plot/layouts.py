@@ -1,9 +1,9 @@
-"""Where nodes and edges are drawn: node layouts by name, and the lines of edges between the nodes."""
+"""Where nodes and edges are drawn: the layout of nodes, and the lines of edges between them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from torch import Tensor
@@ -11,7 +11,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-LayoutName = Literal["kamada_kawai", "spring"]
 Positions: TypeAlias = "Mapping[int, Sequence[float]] | Tensor | NDArray[Any]"
 
 SEED = 0  # of layouts that start at random: the same graph is drawn alike every time
@@ -27,22 +26,16 @@ ARROW_AT = 0.6  # share of a line
 ARROW = np.array([[0.6, 0.0], [-0.4, 0.45], [-0.4, -0.45]])  # a triangle that points to the right
 
 
-def node_positions(edges: NDArray[Any], num_nodes: int, layout: LayoutName | Positions | None = None) -> NDArray[Any]:
+def node_positions(edges: NDArray[Any], num_nodes: int) -> NDArray[Any]:
     """Return the points of the nodes, ``[N, 2]``; the same for the same graph every time.
 
     Connected components are laid out one by one, with a mean edge length of 1, and put side by side.
     """
-    if layout is not None and not isinstance(layout, str):
-        return _given_points(layout, num_nodes)
-    if layout is not None and layout not in get_args(LayoutName):
-        names = ", ".join(map(repr, get_args(LayoutName)))
-        raise ValueError(f"Expected layout to be one of {names}, or the nodes' positions (got {layout!r}).")
     networkx = networkx_module()
     graph = networkx.empty_graph(num_nodes)
     graph.add_edges_from((source, target) for source, target in edges.tolist() if source != target)
     components = sorted(map(sorted, networkx.connected_components(graph)), key=len, reverse=True)
-    if layout is None:
-        layout = "spring" if components and len(components[0]) > LARGE else "kamada_kawai"
+    uses_springs = bool(components) and len(components[0]) > LARGE
     points = np.zeros((num_nodes, 2))
     for component in components:
         index = {node: place for place, node in enumerate(component)}
@@ -50,7 +43,7 @@ def node_positions(edges: NDArray[Any], num_nodes: int, layout: LayoutName | Pos
         connected.add_edges_from(
             sorted(sorted((index[source], index[target])) for source, target in graph.edges(component))
         )
-        points[component] = _connected_points(connected, layout)
+        points[component] = _connected_points(connected, uses_springs)
     return side_by_side(points, components)
 
 
@@ -63,26 +56,24 @@ def networkx_module() -> Any:
     return networkx
 
 
-def _connected_points(graph: Any, layout: LayoutName) -> NDArray[Any]:
+def _connected_points(graph: Any, uses_springs: bool) -> NDArray[Any]:
     """Lay out a connected networkx graph, long side across, with edges of length 1 on average."""
-    import networkx
-
     try:
-        points = (
-            kamada_kawai(graph)
-            if layout == "kamada_kawai"
-            else np.array(list(networkx.spring_layout(graph, seed=SEED).values()))
-        )
+        springs = networkx_module().spring_layout(graph, seed=SEED) if uses_springs else {}
     except ImportError as error:
         raise ImportError(f"networkx needs SciPy to lay out {len(graph)} nodes: pip install scipy") from error
+    points = np.array([*springs.values()]) if uses_springs else kamada_kawai(graph)
     centred = points - points.mean(axis=0)
     turned: NDArray[Any] = centred @ np.linalg.eigh(centred.T @ centred)[1][:, ::-1]  # the short side comes first
     lengths = [np.linalg.norm(turned[source] - turned[target]) for source, target in graph.edges]
     return turned / np.mean(lengths) if any(lengths) else turned
 
 
-def _given_points(positions: Positions, num_nodes: int) -> NDArray[Any]:
+def given_points(positions: Positions, num_nodes: int) -> NDArray[Any]:
+    """Return given positions of the nodes, ``[N, 2]``, checked."""
     values: Any = positions.detach().cpu().numpy() if isinstance(positions, Tensor) else positions
+    if isinstance(values, str):
+        raise ValueError(f"Expected layout to be the nodes' positions (got {values!r}).")
     points = np.array([values[node] for node in range(num_nodes)], dtype=float)
     if num_nodes and points.shape != (num_nodes, 2):
         got = list(points.shape)
@@ -144,15 +135,19 @@ def edge_lines(edges: NDArray[Any], points: NDArray[Any]) -> list[NDArray[Any]]:
 
     An edge whose reverse exists is bent to its left. A self-loop is a circle that faces away from the graph.
     """
-    pairs = {(int(source), int(target)) for source, target in edges}
-    size = float(np.ptp(points, axis=0).max()) if len(points) else 0.0
-    radius = LOOP_RADIUS * (size or 1.0)
+    pairs = {*map(tuple, edges.tolist())}
+    radius = LOOP_RADIUS * (float(np.ptp(points, axis=0).max()) or 1.0) if len(points) else 0.0
+    share = np.linspace(0, 1, CURVE_POINTS)[:, None]
     lines = []
-    for source, target in edges:
+    for source, target in edges.tolist():
+        start, along = points[source], points[target] - points[source]
         if source == target:
-            lines.append(_loop(points[source], points.mean(axis=0), radius))
-        elif (int(target), int(source)) in pairs:
-            lines.append(_curve(points[source], points[target]))
+            outward = start - points.mean(axis=0)
+            angles = np.arctan2(*-(outward if outward.any() else np.array([0.0, 1.0]))[::-1]) + 2 * np.pi * share
+            circle = np.hstack([np.cos(angles), np.sin(angles)])
+            lines.append(start + radius * (circle - circle[0]))
+        elif (target, source) in pairs:  # a parabola, at its middle BEND / 2 of its length away from the straight line
+            lines.append(start + share * along + 2 * BEND * share * (1 - share) * [-along[1], along[0]])
         else:
             lines.append(points[[source, target]])
     return lines
@@ -167,20 +162,3 @@ def arrow_places(lines: Sequence[NDArray[Any]]) -> list[tuple[NDArray[Any], NDAr
         turn = np.array([step, [-step[1], step[0]]]) / (np.linalg.norm(step) or 1.0)
         places.append((line[int(index)] + rest * step, turn))
     return places
-
-
-def _loop(point: NDArray[Any], centre: NDArray[Any], radius: float) -> NDArray[Any]:
-    outward = point - centre if (point != centre).any() else np.array([0.0, 1.0])
-    start = np.arctan2(*-outward[::-1])
-    angles = start + np.linspace(0, 2 * np.pi, CURVE_POINTS)
-    circle: NDArray[Any] = np.stack([np.cos(angles), np.sin(angles)], axis=1) - [np.cos(start), np.sin(start)]
-    return point + radius * circle
-
-
-def _curve(start: NDArray[Any], end: NDArray[Any]) -> NDArray[Any]:
-    """Return a parabola to the left of the straight line, ``BEND / 2`` of its length away at the middle."""
-    along = end - start
-    left = np.array([-along[1], along[0]])
-    share = np.linspace(0, 1, CURVE_POINTS)[:, None]
-    curve: NDArray[Any] = start + share * along + 2 * BEND * share * (1 - share) * left
-    return curve

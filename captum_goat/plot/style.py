@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 from torch import Tensor
 
-from captum_goat.plot.edge_scores import Sign, edge_scores, magnitude_scale, strongest, with_sign
+from captum_goat.plot.edge_scores import Sign, magnitude_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap, Normalize
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
@@ -85,108 +86,72 @@ def checked(options: Mapping[str, Any], kind: Any = PictureOptions) -> Any:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError("matplotlib is needed to draw graphs: pip install captum-goat[plot]") from error
-    unknown = options.keys() - kind.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"Expected options of a picture, {', '.join(kind.__annotations__)} (got {', '.join(unknown)}).")
-    complete = (
-        dict.fromkeys(kind.__annotations__) | {"sign": "all", "outlier_perc": 2, "use_pyplot": True} | dict(options)
-    )
+    names = kind.__annotations__
+    if unknown := options.keys() - names.keys():
+        raise TypeError(f"Expected options of a picture, {', '.join(names)} (got {', '.join(unknown)}).")
+    complete = dict.fromkeys(names) | {"sign": "all", "outlier_perc": 2, "use_pyplot": True} | dict(options)
     vmax = complete["vmax"]
     if vmax is not None and not 0 <= vmax < np.inf:
         raise ValueError(f"Expected vmax to be a magnitude, finite and at least 0 (got {vmax}).")
     return complete
 
 
-def check_methods(attributions: Any) -> None:
-    """Raise ValueError unless attributions are given by method."""
-    if not isinstance(attributions, Mapping) or not attributions:
-        got = "none" if isinstance(attributions, Mapping) else type(attributions).__name__
-        raise ValueError(f"Expected the attributions of one or more methods, {{name: [E], ...}} (got {got}).")
+class Picture(NamedTuple):
+    """The content of a panel: all numbers that are coloured, and the function that draws them with a colour scale."""
+
+    scores: NDArray[Any]
+    draw: Callable[[Axes, ScalarMappable], None]
 
 
-class DrawnEdges(NamedTuple):
-    """Merged edges as they are drawn."""
+def colour_scale(options: PictureOptions, scores: Sequence[NDArray[Any]], opacity: float = 1.0) -> ScalarMappable:
+    """Return the map from attributions to colours, up to ``vmax`` or the largest magnitude of these scores.
 
-    edges: NDArray[Any]  # [M, 2]
-    scores: NDArray[Any]  # [M], attributions of the chosen sign
-    coloured: NDArray[Any]  # bool [M], the others are grey
-    marked: NDArray[Any]  # bool [M], the ground truth
+    Zero is in the middle, or at an end if one sign is shown. Colours of a lower opacity are paler.
+    """
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, ListedColormap, Normalize
 
-
-def drawn_edges(options: PictureOptions, attributions: Tensor, edge_index: Tensor, directed: bool) -> DrawnEdges:
-    """Merge edges, and choose which of them are coloured."""
-    edges, scores, marked = edge_scores(
-        attributions, edge_index, options["ground_truth"], directed=directed, feature_mask=options["feature_mask"]
-    )
-    scores = with_sign(scores, options["sign"])
-    return DrawnEdges(edges, scores, strongest(scores, options["top_k"]), marked)
-
-
-class ColourScale(NamedTuple):
-    """The map from attributions to colours, with zero in the middle (or at an end, if one sign is shown)."""
-
-    cmap: Colormap
-    norm: Normalize
-    sign: Sign
-    alpha: float
-
-    @classmethod
-    def of(cls, options: PictureOptions, alpha: float, *scores: NDArray[Any]) -> ColourScale:
-        """Return the colour scale up to ``vmax``, or up to the largest magnitude of these scores."""
-        from matplotlib import colormaps
-        from matplotlib.colors import LinearSegmentedColormap, Normalize
-
-        vmax, sign, cmap = options["vmax"], options["sign"], options["cmap"]
-        if vmax is None:
-            vmax = max(magnitude_scale(values, options["outlier_perc"]) for values in scores)
-        vmax = vmax or 1.0
-        norm = Normalize(-vmax if sign in ("all", "negative") else 0, vmax if sign != "negative" else 0)
-        if cmap is None:  # an odd number of colours, so that zero has the grey itself
-            cmap = LinearSegmentedColormap.from_list(f"goat_{sign}", CMAP_COLORS[sign], N=257)
-        return cls(colormaps.get_cmap(cmap), norm, sign, alpha)
-
-    def shares(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Return the magnitudes as shares of the one that has the full colour, at most 1."""
-        full = max(abs(self.norm.vmin or 0.0), abs(self.norm.vmax or 0.0))
-        shares: NDArray[Any] = (np.abs(scores) / full).clip(max=1)
-        return shares
-
-    def colours(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Return the colours, ``[..., 4]``."""
-        return np.asarray(self.cmap(self.norm(scores), alpha=self.alpha))
+    vmax, sign, cmap = options["vmax"], options["sign"], options["cmap"]
+    if vmax is None:
+        vmax = max(magnitude_scale(values, options["outlier_perc"]) for values in scores)
+    vmax = vmax or 1.0
+    norm = Normalize(-vmax if sign in ("all", "negative") else 0, vmax if sign != "negative" else 0)
+    if cmap is None:  # an odd number of colours, so that zero has the grey itself
+        cmap = LinearSegmentedColormap.from_list(f"goat_{sign}", CMAP_COLORS[sign], N=257)
+    cmap = colormaps.get_cmap(cmap)
+    if opacity < 1:  # on white, so that bands that overlap are not darker
+        cmap = ListedColormap(1 - opacity * (1 - cmap(np.arange(cmap.N))[:, :3]))
+    return ScalarMappable(norm, cmap)
 
 
 def draw_pictures(
-    pictures: Mapping[str, Any],
+    pictures: Mapping[str, Picture],
     options: PictureOptions,
     panel_size: tuple[float, float],
     *,
     shared_scale: bool = True,
+    opacity: float = 1.0,
 ) -> tuple[Figure, list[Axes]]:
-    """Draw pictures side by side, with their titles; return the figure and the axes of the panels.
-
-    A picture has ``scores``, all numbers that are coloured; ``alpha``, how opaque the colours are; and ``draw(fig, ax,
-    scale)``.
-    """
-    every_score = [picture.scores for picture in pictures.values()]
-    alpha = next(iter(pictures.values())).alpha
-    shared = shared_scale or options["vmax"] is not None
-    scales = [ColourScale.of(options, alpha, *(every_score if shared else [scores])) for scores in every_score]
+    """Draw pictures side by side, with their titles; return the figure and the axes of the panels."""
+    scores = [picture.scores for picture in pictures.values()]
+    is_shared, is_new = shared_scale or options["vmax"] is not None, options["plt_fig_axis"] is None
+    groups = [scores] * len(scores) if is_shared else [[values] for values in scores]
+    scales = [colour_scale(options, group, opacity) for group in groups]
     fig, axes = _panel_axes(len(pictures), options, panel_size)
-    if options["show_colorbar"] and shared:
-        _add_colour_bar(fig, axes, scales[0], np.concatenate(every_score))
-    for ax, scale, (title, picture) in zip(axes, scales, pictures.items(), strict=True):
-        if options["show_colorbar"] and not shared:
-            _add_colour_bar(fig, ax, scale, picture.scores)
+    if options["show_colorbar"]:
+        bars = [(axes, scales[0], np.concatenate(scores))] if is_shared else zip(axes, scales, scores, strict=True)
+        for beside, scale, shown in bars:
+            _add_colour_bar(fig, beside, scale, shown, options["sign"])
+    for ax, title in zip(axes, pictures, strict=True):
         ax.set_title(title)
         ax.set_axis_off()
     if options["title"] is not None:
         axes[0].set_title(options["title"]) if list(pictures) == [""] else fig.suptitle(options["title"])
-    is_new = options["plt_fig_axis"] is None
     if is_new:
         fig.draw_without_rendering()  # gives the axes their sizes, in which molecules are drawn
     for ax, scale, picture in zip(axes, scales, pictures.values(), strict=True):
-        picture.draw(fig, ax, scale)
+        picture.draw(ax, scale)
     handles, labels = axes[0].get_legend_handles_labels()
     if is_new and handles:
         fig.legend(handles, labels, frameon=False, ncols=len(handles), loc="outside lower center")
@@ -217,16 +182,12 @@ def _panel_axes(count: int, options: PictureOptions, panel_size: tuple[float, fl
     return fig, list(grid.flat[:count])
 
 
-def _add_colour_bar(fig: Figure, axes: Axes | Sequence[Axes], scale: ColourScale, scores: NDArray[Any]) -> None:
+def _add_colour_bar(fig: Figure, axes: Any, scale: ScalarMappable, scores: NDArray[Any], sign: Sign) -> None:
     """Draw a colour bar beside the axes; its ends are pointed where scores are cut off."""
-    from matplotlib.cm import ScalarMappable
-
-    low, high = scale.norm.vmin or 0.0, scale.norm.vmax or 0.0
-    over = high > 0 and np.max(scores, initial=0.0) > high * (1 + 1e-6)
-    under = low < 0 and np.min(scores, initial=0.0) < low * (1 + 1e-6)
+    low, high = (1 + 1e-6) * np.array(scale.get_clim(), dtype=float)
+    over, under = np.max(scores, initial=0.0) > high, np.min(scores, initial=0.0) < low
     extend = "both" if over and under else "max" if over else "min" if under else "neither"
-    mappable = ScalarMappable(scale.norm, scale.cmap)
-    fig.colorbar(mappable, ax=axes, label=BAR_LABELS[scale.sign], shrink=0.8, extend=extend, alpha=scale.alpha)
+    fig.colorbar(scale, ax=axes, label=BAR_LABELS[sign], shrink=0.8, extend=extend)
 
 
 def add_lines(ax: Axes, lines: Sequence[NDArray[Any]], widths: Any, **style: Any) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from captum_goat.plot.layouts import ARROW, arrow_places, edge_lines, node_positions
-from captum_goat.plot.molecule_graph import molecule_layout
+from captum_goat.plot.layouts import ARROW, arrow_places, edge_lines, given_points, node_positions
+from captum_goat.plot.molecule import molecule_layout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ def graph_svg(
 ) -> str:
     """Return a picture of a graph, or of a part of it: its edges ``[M, 2]`` have ``numbers``, as its ``nodes`` do."""
     num_nodes, texts = len(nodes), [*map(str, nodes)] if labels is None else labels
-    points = node_positions(edges, num_nodes, layout)
+    points = node_positions(edges, num_nodes) if layout is None else given_points(layout, num_nodes)
     points = _fitted(points, _scale(points, edges))
     inside = num_nodes <= MAX_LABELLED and max(map(len, labels or [""])) <= MAX_INSIDE
     marks = []

@@ -20,7 +20,7 @@ from captum_goat.metrics.counted_edges import CountedEdges
 from captum_goat.metrics.reduced_graphs import logits_of, of_two_classes, output_of
 from captum_goat.nodes.results import NodeExplanations
 from captum_goat.plot.edge_scores import edge_scores, is_directed, magnitude_scale, strongest
-from captum_goat.plot.molecule_graph import molecule_of
+from captum_goat.plot.molecule import molecule_of
 from captum_goat.report.drawing import graph_svg, molecule_svg
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import from_smiles
 
 from captum_goat.bulk.dataset import edge_method, explain_dataset, floating_tensor
-from captum_goat.plot.molecule import bond_index
-from captum_goat.plot.molecule_graph import molecule_of, rdkit_module
+from captum_goat.plot.molecule import bond_index, molecule_of, rdkit_module
 
 
 def explain_smiles(

@@ -35,7 +35,6 @@ from captum_goat.plot import (
     visualize_graph_attr,
     visualize_graph_attr_multiple,
     visualize_molecule_attr,
-    visualize_molecule_attr_multiple,
 )
 from captum_goat.plot.captum_visualizers import visualize_adjacency_attr
 from captum_goat.plot.layouts import node_positions
@@ -152,13 +151,9 @@ def hero(house: Example, mutagen: Example) -> Figure:
         shared_scale=False,
         plt_fig_axis=(upper, axes),
     )
-    visualize_molecule_attr_multiple(
-        with_sums(mutagen.attributions),
-        mutagen.graph,
-        shared_scale=False,
-        plt_fig_axis=(lower, lower.subplots(1, 2)),
-        **of_molecule(mutagen.graph),
-    )
+    for ax, (title, values) in zip(lower.subplots(1, 2), with_sums(mutagen.attributions).items(), strict=True):
+        options: dict[str, Any] = {"title": title, "show_colorbar": True, "plt_fig_axis": (lower, ax)}
+        visualize_molecule_attr(values, mutagen.graph, **options, **of_molecule(mutagen.graph))
     handles, _ = axes[0].get_legend_handles_labels()
     fig.legend(
         handles, ["what is known to decide (ground truth)"], loc="outside lower center", frameon=False, fontsize=11
