@@ -12,6 +12,11 @@ from benchmarks.explainers import EXPLAINERS
 from benchmarks.paper.csv_files import write_csv
 
 GNNS = ("gcn", "sage", "gin")
+TITLES = {
+    "white_box": "White-box truth",
+    "sanity": "Sanity checks",
+    "in_distribution": "In-distribution fidelity",
+}
 
 
 def add_explainers(parser: argparse.ArgumentParser, default: Sequence[str], help: str = "default: %(default)s") -> None:
@@ -30,17 +35,25 @@ def add_graph_dataset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="folder with the published data files (without: generated)")
 
 
-def write_results(folder: Path, name: str, text: str, rows: Iterable[Any], row_type: type, seconds: float) -> None:
+def write_results(
+    folder: Path, command: str, text: str, rows: Iterable[Any], row_type: type, seconds: float, *, subject: str = ""
+) -> None:
     """Write a page and all its numbers as CSV, and print the page.
 
     Args:
         folder: Where to write.
-        name: The name of both files, without their suffixes.
+        command: The benchmark's name on the command line, with which the names of both files begin.
         text: The page, in Markdown.
         rows: Dataclasses, one per line of the CSV.
         row_type: Their type.
         seconds: How long it took.
+        subject: The dataset and the model, which follow in the names of both files.
     """
+    name = f"{command}_{subject}" if subject else command
     write_csv(folder / f"{name}.csv", rows, row_type)
-    (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
-    print(f"{text}\n\n{seconds:.0f} s; {folder / name}.md, .csv")
+    note = (
+        f"Written by `python -m benchmarks {command}` in {seconds:.0f} s; all numbers are in [{name}.csv]({name}.csv)."
+    )
+    text = f"# {TITLES[command]}\n\n{note}\n\n{text}\n"
+    (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    print(text)

@@ -266,8 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{dataset.info.title}, {given.gnn}, {len(graphs)} graphs ({len(graphs) // 10} of them in each test set), "
         f"{given.seeds} seeds, test accuracy {fmean(accuracies):.2f}:\n\n{table(rows)}"
     )
-    name = f"in_distribution_{given.dataset}_{given.gnn}"
-    write_results(given.out, name, text, rows, Measured, time.perf_counter() - start)
+    subject, seconds = f"{given.dataset}_{given.gnn}", time.perf_counter() - start
+    write_results(given.out, "in_distribution", text, rows, Measured, seconds, subject=subject)
 
 
 if __name__ == "__main__":

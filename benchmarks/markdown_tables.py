@@ -19,7 +19,7 @@ def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     lines = list(lines)
 
     def is_number(cell: str) -> bool:
-        return cell.strip("*")[:1] in "+-0123456789"
+        return cell.lstrip("*[")[:1] in "+-0123456789"
 
     right = [all(map(is_number, column)) for column in zip(*lines, strict=True)] or [False] * len(header)
     rule = "|" + "".join("--:|" if is_right else "---|" for is_right in right)

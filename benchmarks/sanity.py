@@ -305,8 +305,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{dataset.info.title}, {given.gnn}, test accuracy {result.test_accuracy:.2f}, {len(held_out)} graphs:\n\n"
         f"{table(rows)}"
     )
-    name = f"sanity_{given.dataset}_{given.gnn}"
-    write_results(given.out, name, text, rows, Checked, time.perf_counter() - start)
+    subject, seconds = f"{given.dataset}_{given.gnn}", time.perf_counter() - start
+    write_results(given.out, "sanity", text, rows, Checked, seconds, subject=subject)
 
 
 if __name__ == "__main__":

@@ -210,10 +210,11 @@ def test_verdicts() -> None:
 def test_matrix_has_criteria_with_figures_only(tmp_path: Path) -> None:
     rows = [row_of("goat", 0.0), row_of("occlusion", 0.3), row_of("occlusion", -0.3, dataset="mutagenicity")]
     plain = verdict_matrix(Results(rows), tmp_path).splitlines()
-    assert plain[0] == "| explainer | [fidelity](benchmark/fidelity.md) |"
-    assert plain[2:] == ["| **`goat`** | - |", "| `occlusion` | 1 / 0 / 1 |"]
+    assert plain[0] == "| explainer | fidelity |"
+    assert plain[2:] == ["| **`goat`** | - |", "| `occlusion` | [1 / 0 / 1](benchmark/fidelity.md) |"]
     rows.append(row_of("occlusion", 0.2, metric="ground_truth_auc", nodes="", selection=""))
     rows.append(row_of("goat", 1e-6, metric="largest_completeness_error", nodes="", selection=""))
+    rows.append(replace(row_of("goat", 0.25, metric="top1_coverage", nodes="leave", label="0"), protocol="correct"))
     (tmp_path / "white_box.csv").write_text(
         "case,explainer,auc\na,goat,1.0\nb,goat,0.5\nb,goat,0.5\na,occlusion,0.25\n"
     )
@@ -221,17 +222,27 @@ def test_matrix_has_criteria_with_figures_only(tmp_path: Path) -> None:
         "explainer,seed,metric,share,value\ngoat,0,edge_rank,,0.25\ngoat,1,edge_rank,,0.5\ngoat,0,ginx,0.1,9\n"
     )
     header = "explainer,weights,last_layer,target,labels,null,node_order,ignored_features,runs,noise"
-    (tmp_path / "sanity_nci1_gin.csv").write_text(f"{header}\ngoat,0.1,0.9,0,0,0,0,0,1,1\nrandom,1,1,1,1,1,1,1,0,0\n")
-    lines = verdict_matrix(Results(rows), tmp_path).splitlines()
-    assert lines[0].split(" | ")[2:] == [
-        "[ground truth, AUC](benchmark/truth.md)",
-        "[completeness error](benchmark/times.md)",
-        "[white-box AUC](white_box.md)",
-        "[sanity, nci1 gin](sanity_nci1_gin.md)",
-        "[EdgeRank, ba_2motifs gin](in_distribution_ba_2motifs_gin.md) |",
-    ]
-    assert lines[2] == "| **`goat`** | - | - | 5e-01 | 0.75 | 8 of 9 | 0.38 |"
-    assert lines[3] == "| `occlusion` | 1 / 0 / 1 | 1 / 0 / 0 | - | 0.25 | - | - |"
+    (tmp_path / "benchmark").mkdir()
+    for name in ("nci1_gin", "ba_2motifs_gin"):
+        (tmp_path / "benchmark" / f"sanity_{name}.csv").write_text(
+            f"{header}\ngoat,0.1,0.9,0,0,0,0,0,1,1\nrandom,1,1,1,1,1,1,1,0,0\n"
+        )
+    lines = [line.strip("| ").split(" | ") for line in verdict_matrix(Results(rows), tmp_path).splitlines()]
+    goat, occlusion = (dict(zip(lines[0], cells, strict=True)) for cells in lines[2:])
+    assert goat == {
+        "explainer": "**`goat`**",
+        "fidelity": "-",
+        "motif AUC": "-",
+        "white-box AUC": "[0.75](white_box.md)",
+        "sanity, ba_2motifs gin": "[8 of 9](benchmark/sanity_ba_2motifs_gin.md)",
+        "sanity, nci1 gin": "[8 of 9](benchmark/sanity_nci1_gin.md)",
+        "EdgeRank": "[0.38](in_distribution_ba_2motifs_gin.md)",
+        "stability": "[75 %](benchmark/stability.md)",
+        "adds up to": "[5e-01](benchmark/times.md)",
+    }
+    assert occlusion["fidelity"] == "[1 / 0 / 1](benchmark/fidelity.md)"
+    assert occlusion["motif AUC"] == "[1 / 0 / 0](benchmark/truth.md)"
+    assert occlusion["sanity, nci1 gin"] == "-"
 
 
 def test_order_has_classes_in_turn_and_nothing_without_edges() -> None:

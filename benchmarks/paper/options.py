@@ -48,6 +48,7 @@ class Options:
         keep_going: Whether an explainer that fails is reported, and the run goes on.
         progress: Whether to show progress bars.
         device: The device of models and graphs: training, explaining and measuring.
+        only_report: Whether to explain nothing, and to report what is in the cache.
         other_explainers: Names of explainers for models that are not the paper's; ``None`` for the same.
     """
 
@@ -67,6 +68,7 @@ class Options:
     progress: bool = True
     device: str = "cpu"
     other_explainers: tuple[str, ...] | None = None
+    only_report: bool = False
 
     def explainers_of(self, gnn: str) -> tuple[str, ...]:
         """Return the names of the explainers of a model."""
@@ -125,6 +127,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         keep_going=given.keep_going,
         device=given.device,
         other_explainers=None if given.other_explainers is None else tuple(given.other_explainers),
+        only_report=given.only_report,
     )
 
 
@@ -167,5 +170,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--epochs", type=int, help="epochs of training (default: those of each model)")
     add("--device", type=available_device, default="cpu", help="such as cuda or cuda:1 (default: cpu)")
+    add("--only-report", action="store_true", help="explain nothing: report what is in the cache")
     add("--keep-going", action="store_true", help="report explainers that fail, and go on")
     return parser

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.paper.csv_files import write_csv
+from benchmarks.paper.duels import Duel, all_duels
 from benchmarks.paper.explainer_order import of_main_tables
 from benchmarks.paper.options import GNNS, Options
 from benchmarks.paper.pages.costs import times_page
+from benchmarks.paper.pages.duels import duels_page
 from benchmarks.paper.pages.fidelity import fidelity_page, search_page
 from benchmarks.paper.pages.interpretation import discriminability_page, stability_page, truth_page
 from benchmarks.paper.pages.page import joined
@@ -19,7 +21,7 @@ from benchmarks.paper.recipes import Area
 from benchmarks.paper.results import Row, rows_of
 from benchmarks.paper.study import Results, Study
 
-FOLDER, TABLE, RECIPE_TABLE = "benchmark", "results.csv.gz", "recipes.csv"
+FOLDER, TABLE, RECIPE_TABLE, DUEL_TABLE = "benchmark", "results.csv.gz", "recipes.csv", "duels.csv"
 WRITTEN_BY = "Written by `python -m benchmarks paper`; nothing on this page is written by hand."
 
 # Each page's title, and what the first page says of it.
@@ -31,6 +33,7 @@ PAGES = {
     "discriminability": ("Discriminability", "how far explanations of different classes are apart, with pictures"),
     "stability": ("Stability", "how many graphs of a class have the same explanation, and what it looks like"),
     "times": ("Time and completeness", "seconds per graph of every method, and how far scores are from adding up"),
+    "duels": ("Duels", "guided Shapley values and the search for edge sets, against others on every pair"),
     "recipes": ("Recipes", "ways to put the library's parts together, against occlusion and plain GOAt"),
 }
 
@@ -55,6 +58,8 @@ def write_report(options: Options, studies: Sequence[Study]) -> Path:
     areas = [area for trial in all_trials(studies) for area in (trial.plus, trial.minus)]
     if areas:
         write_csv(folder / RECIPE_TABLE, areas, Area)
+    if duels := all_duels(studies):
+        write_csv(folder / DUEL_TABLE, duels, Duel)
     own = [study for study in studies if study.task.gnn in GNNS] or studies
     names, recipes = {study.task.gnn for study in own}, recipes_page(studies, RECIPE_TABLE)
     rows = [row for row in everything.rows if row.gnn in names]
@@ -67,6 +72,7 @@ def write_report(options: Options, studies: Sequence[Study]) -> Path:
         "discriminability": discriminability_page(results, own, folder, options.seed),
         "stability": stability_page(results, own, folder),
         "times": times_page(results, everything, folder),
+        "duels": duels_page(studies, DUEL_TABLE),
         "recipes": recipes,
     }
     links = [f"- [results.csv]({FOLDER}/{TABLE}): every number, one per line, also of what has no table"]

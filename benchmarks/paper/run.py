@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.explainers import EXPLAINERS, SLOW, ExplainerSkippedError
-from benchmarks.paper.explaining import Explanations, TimeLimitError, explain_task
+from benchmarks.paper.explaining import Explanations, TimeLimitError, explain_task, time_limit
 from benchmarks.paper.measurements import Measurements, measure
 from benchmarks.paper.options import Options, parse
 from benchmarks.paper.progress import bar
@@ -20,6 +21,8 @@ from benchmarks.paper.result_cache import Cell, Store
 from benchmarks.paper.study import Study
 from benchmarks.paper.tasks import Task, load_task
 from captum_goat.compare.explainers import make_explainer
+
+SECONDS_TO_ASK = 3.0  # an explainer whether it applies
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -90,6 +93,8 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
     try:
         wanted = min(len(task.graphs), options.slow_limit) if name in SLOW else len(task.graphs)
         explanation = store.read_explanation(name, wanted)
+        if explanation is None and options.only_report:
+            return Cell(name, None, Measurements(), why_missing(task, name))
         if explanation is None:
             explanation = _explained(task, name, wanted, options)
             store.write_explanation(name, explanation, wanted)
@@ -108,6 +113,15 @@ def run_cell(task: Task, name: str, store: Store, options: Options) -> Cell:
             raise
         message = " ".join(str(error).split())[:300]
         return Cell(name, None, Measurements(), f"failed: {type(error).__name__}: {message}")
+
+
+def why_missing(task: Task, name: str) -> str:
+    """Return why an explainer has no results, which takes one graph at most: it does not apply, or was not run."""
+    explainer = EXPLAINERS[name]()
+    if not explainer.trained:
+        with suppress(TimeLimitError), time_limit(SECONDS_TO_ASK):
+            explainer(task.model, task.graphs[0], task.predicted[:1].to(task.device))
+    return "not run"
 
 
 def _explained(task: Task, name: str, wanted: int, options: Options) -> Explanations:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.markdown_tables import markdown
 from benchmarks.paper import verdicts
-from benchmarks.paper.matrix import verdict_matrix
+from benchmarks.paper.matrix import EXPLANATION, verdict_matrix
 from benchmarks.paper.measurements import PAPER_SPARSITY
 from benchmarks.paper.pages.page import joined, of_graphs
 from benchmarks.paper.published import (
@@ -67,9 +67,7 @@ def _matrix(results: Results, folder: Path) -> str:
     return joined(
         [
             "## Explainers by criteria",
-            "Counts are pairs of dataset and model on which a method is better than GOAt / alike / worse, after Holm's "
-            "correction for all comparisons of a column; nodes without edges stay. Columns of other benchmarks are "
-            "there if they were run into the same folder.",
+            EXPLANATION,
             verdict_matrix(results, folder),
         ]
     )
