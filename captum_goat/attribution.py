@@ -18,7 +18,7 @@ from captum_goat.inputs.graph_inputs import Selector, tensor_output
 from captum_goat.inputs.request import flattened, restored
 from captum_goat.inputs.targets import Choice
 from captum_goat.method.explain import recorded_explanations
-from captum_goat.method.known_models import KnownModel
+from captum_goat.method.record import KnownModel
 from captum_goat.tracking.program import ProgramStore
 from captum_goat.wrapped_model import ExplainedModel
 

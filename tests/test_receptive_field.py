@@ -30,7 +30,7 @@ from captum_goat.fields.receptive_field import ReceptiveFields
 from captum_goat.fields.small_fields import SmallFields, find_owners
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.method.replay import ActivationPattern
-from captum_goat.rules.recorded_calls import Factors
+from captum_goat.rules.registry import Factors
 from captum_goat.tracking import Block, RowGraph
 
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1])

@@ -7,7 +7,7 @@ from torch import nn
 from benchmarks.compat.graphs import Example
 from captum_goat.inputs.targets import Choice
 from captum_goat.method.explain import recorded_explanations
-from captum_goat.rules.recorded_calls import Factors
+from captum_goat.rules.registry import Factors
 from captum_goat.wrapped_model import ExplainedModel
 
 

@@ -40,7 +40,6 @@ class Place(NamedTuple):
 
 PLACES = (
     Place("the recorded pass", "captum_goat.method.explain", "record"),
-    Place("the recorded pass", "captum_goat.method.explain", "record_by_program"),
     Place("the pass without edges", "captum_goat.method.replay:ActivationPattern", "at_zero"),
     Place("replays, forward", "captum_goat.method.replay:ActivationPattern", "replay"),
     Place("replays, forward", "captum_goat.method.explain", "share_in_replicas"),

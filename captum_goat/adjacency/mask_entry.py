@@ -20,7 +20,6 @@ from captum_goat.adjacency.presence import SUMMING, EdgeSums, Gathering, Presenc
 from captum_goat.hooks.interception import OnCall, check_context, intercepted, unchanged
 from captum_goat.inputs.copied_edges import CopiedEdges
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
-from captum_goat.rules.frozen_calls import changed_steps
 from captum_goat.tracking import EdgeTracker, Messages, RowTracker, UnsupportedModelError
 from captum_goat.tracking.program import (
     GivenRows,
@@ -48,6 +47,14 @@ class Watcher(Protocol):
 
     def after_presence(self, factor: Tensor, edges: Tensor) -> None:
         """Note which edges a factor of summands is the presence of."""
+
+
+def changed_steps(what: str) -> UnsupportedModelError:
+    """Return the error for a model that does something else than when it was recorded."""
+    return UnsupportedModelError(
+        f"The model computed {what} when it was run again than when it was recorded. GOAt needs a model that does the "
+        f"same operations in every call, whatever the values of its edges and of earlier calls."
+    )
 
 
 @dataclass(frozen=True)

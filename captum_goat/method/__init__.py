@@ -46,8 +46,7 @@ inside (a function is called by the one above it that is indented less)::
     method/replay.py                       ActivationPattern.replay
     method/replay.py                         ActivationPattern.run
     tracking/tape.py                           Tape.run
-    rules/frozen_calls.py                        ReplayedCalls.replay
-    rules/activations.py                           FrozenGates.forward
+    rules/activations.py                         relu
     method/spread.py                     Spreading.__call__
     fields/receptive_field.py              ReceptiveFields.spread
     method/spread.py                       sums
@@ -70,16 +69,17 @@ them::
 
 And a model is followed once. What its calls do to rows is its *program*; on the next graph the calls are compared with
 it, and only the graph's own index tensors go through the rules. If a small graph comes again, up to its features, its
-rows are known as well (:mod:`~captum_goat.method.known_models`)::
+rows are known as well::
 
     attribution.py                   GOAtAttribution.attribute
     method/explain.py                  GraphExplanation.record
-    method/known_models.py               record_by_program
-    tracking/program.py                    LastGraph.find
-    hooks/interception.py                  intercepted
-    tracking/program.py                      ProgramRun.note
-    tracking/program.py                      ProgramRun.made
-    tracking/tape.py                           with_constants
+    method/record.py                     record
+    method/record.py                       record_by_program
+    tracking/program.py                      LastGraph.find
+    hooks/interception.py                    intercepted
+    tracking/program.py                        ProgramRun.note
+    tracking/program.py                        ProgramRun.made
+    tracking/tape.py                             with_constants
     fields/small_fields.py               SmallFields.__init__
     method/explain.py                  GraphExplanation.attribute
     method/spread.py                     Spreading.__call__

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -18,12 +17,10 @@ from captum_goat.inputs.copies import copies_agree, fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.request import Request
 from captum_goat.inputs.targets import Choice, Target, find_target
-from captum_goat.method.known_models import KnownModel, record_by_program
-from captum_goat.method.record import record
+from captum_goat.method.record import KnownModel, record
 from captum_goat.method.replay import ActivationPattern, Subject
 from captum_goat.method.share import (
     EXACT_POINTS,
-    FAILURES,
     Contributions,
     Shares,
     contributions,
@@ -32,31 +29,15 @@ from captum_goat.method.share import (
     share_in_replicas,
 )
 from captum_goat.method.spread import Attributions, Fields, SharedEdgesError, Spreading, find_fields, owners_of, sums
-from captum_goat.rules.registry import version as rules_version
 from captum_goat.tracking import UnsupportedModelError
-from captum_goat.tracking.program import OtherProgramError, ProgramStore
-
-_logger = logging.getLogger(__name__)
+from captum_goat.tracking.program import ProgramStore
 
 # The numbers of points that are tried, if the replay is not a polynomial, until the attributions add up.
 SMOOTH_POINTS = (8, 16, 32, 64, 128)
 
 
 class GraphExplanation:
-    """The explanation of one or several outputs per graph. Call :meth:`record` first.
-
-    Args:
-        graph: The graph or batch of graphs, or inputs without a graph.
-        choice: Returns the targets, given the model's output.
-        mask: The edge mask, ``[E]``; ``None`` if edges are not attributed.
-        features: The first arguments of the model, if they are attributed.
-        finish: Applied to the model's output.
-        copies: The number of copies of one graph in ``graph``; ``None`` if it is the user's graph.
-        repeated: Whether receptive fields list an edge once per hop.
-        proportional: Whether gates are shared in proportion to the own shares of edges and features, else equally.
-        entry: How the mask enters.
-        programs: The known programs of the model.
-    """
+    """The explanation of one or several outputs per graph. Call :meth:`record` first."""
 
     pattern: ActivationPattern
     targets: list[Target]  # each selects one number per graph
@@ -64,17 +45,17 @@ class GraphExplanation:
 
     def __init__(
         self,
-        graph: GraphInputs,
-        choice: Callable[[Tensor], Sequence[Any]],
+        graph: GraphInputs,  # the graph or batch of graphs, or inputs without a graph
+        choice: Callable[[Tensor], Sequence[Any]],  # returns the targets, given the model's output
         *,
-        mask: Tensor | None = None,
-        features: Sequence[Tensor] = (),
-        finish: Callable[[Any], Any] | None = None,
-        copies: int | None = None,
-        repeated: bool = False,
-        proportional: bool = False,
-        entry: Entry = AtMessages,
-        programs: ProgramStore[KnownModel] | None = None,
+        mask: Tensor | None = None,  # ``[E]``; ``None`` if edges are not attributed
+        features: Sequence[Tensor] = (),  # the first arguments of the model, if they are attributed
+        finish: Callable[[Any], Any] | None = None,  # applied to the model's output
+        copies: int | None = None,  # the number of copies of one graph in ``graph``; ``None`` if it is the user's graph
+        repeated: bool = False,  # whether receptive fields list an edge once per hop
+        proportional: bool = False,  # whether gates are shared in proportion to own shares, else equally
+        entry: Entry = AtMessages,  # how the mask enters
+        programs: ProgramStore[KnownModel] | None = None,  # the known programs of the model
     ) -> None:
         edge_sets = () if mask is None else graph.edge_sets
         mask = features[0].new_empty(0) if mask is None else mask
@@ -89,22 +70,22 @@ class GraphExplanation:
         self._start: tuple[ActivationPattern, Fields] | None = None  # the pattern without edges, if it has its own rows
 
     def record(self) -> GraphExplanation:
-        """Run the model, and find the targets and the edges and gates that reach them.
-
-        Raises:
-            SharedEdgesError: If an edge reaches several of the explained outputs.
-        """
-        self.pattern = self._record()
-        self.targets = self._choose(self.output)
-        rows: list[Owners | None] = []
+        """Run the model, and find the targets and the edges and gates that reach them."""
+        graph = self._graph if self._subject.entry.can_batch else None
+        self.pattern = record(self._subject, graph, self._programs)
+        if self._copies is not None and self.output.size(0) % self._copies:
+            rows = self.output.size(0)
+            raise SharedEdgesError(f"Expected {self._copies} times the rows of one graph (got {rows} rows).")
+        self.targets = [find_target(self.output, target, self._copies) for target in self._choice(self.output)]
+        of_rows: list[Owners | None] = []
         for number, target in enumerate(self.targets):
             if number == 0 or not torch.equal(self.targets[number - 1].rows, target.rows):
-                owner, of_rows = self._find_owners(target)
-                rows.append(of_rows)
+                owner, owners = self._find_owners(target)
+                of_rows.append(owners)
             self._owners.append(owner)
-        self._fields = self._find_fields(rows[0] if len(rows) == 1 else None)
+        self._fields = self._find_fields(of_rows[0] if len(of_rows) == 1 else None)
         if self._subject.features:
-            self._freeze_constants()
+            self.pattern = self.pattern.with_constants(self._fields.row_weights(self.pattern.gate_blocks))
         return self
 
     @property
@@ -121,11 +102,7 @@ class GraphExplanation:
         return sums(self._owners[0], self.targets[0], edges, features)
 
     def attribute(self) -> list[Attributions]:
-        """Return the attributions for each target, with the completeness error of each graph.
-
-        Raises:
-            UnsupportedModelError: If the attributions do not add up.
-        """
+        """Return the attributions for each target, with the completeness error of each graph."""
         if self.pattern.tape is not None:
             with suppress(UnsupportedModelError):  # a tape may lack what torch does not see: then the model runs again
                 return self._attribute()
@@ -133,24 +110,34 @@ class GraphExplanation:
         return self._attribute()
 
     def _attribute(self) -> list[Attributions]:
+        """Share and spread, with as many points as are exact, or as it takes until the attributions add up."""
+        pattern, polynomial = self.pattern, self.pattern.sites.is_polynomial
         self.points = 0
-        if not self.pattern.sites.is_polynomial or not is_exact(self.pattern.rows):
-            return self._attribute_smoothly()
-        self.points = self._count_points()
-        return self._spread(share_in_replicas(self.pattern, self.targets) or self._share())
+        if polynomial and is_exact(pattern.rows):
+            self._count_points(EXACT_POINTS, None)
+            return self._spread(share_in_replicas(pattern, self.targets) or self._share(pattern, self._base()))
+        base, pattern = self._base(), pattern if polynomial else pattern.with_starts()
+        for count in SMOOTH_POINTS:
+            smooth = None if polynomial else count
+            self._count_points(count, smooth)
+            shares = self._share(pattern, base, most=count, smooth=smooth)
+            with suppress(UnsupportedModelError):
+                return self._spread(shares, strictness=0.75)
+        return self._spread(shares)
 
-    def _share(self) -> Shares:
+    def _share(self, pattern: ActivationPattern, base: ActivationPattern, **points: Any) -> Shares:
         """Return the shares by one replay after the other."""
-        base = self._base()
-        own, calibrations = contributions(self.pattern, self.targets), contributions(base, self.targets, inputs=False)
-        return Shares(self.output, base.output, self.targets, own, calibrations)
+        own = contributions(pattern, self.targets, **points)
+        calibrations = contributions(base, self.targets, inputs=False, **points | {"smooth": None})
+        return Shares(self.output, base.output, own, [shares.rows for shares in calibrations])
+
+    def _count_points(self, most: int, smooth: int | None) -> None:
+        if (rows := self.pattern.rows) is not None:
+            self.points += len(quadrature(rows, inputs=True, smooth=smooth, most=most))
+            self.points += len(quadrature(rows, inputs=False, most=most))
 
     def attribute_steps(self) -> list[Tensor]:
-        """Return the attributions for each target by message passing step, ``[steps, E]``.
-
-        Raises:
-            UnsupportedModelError: If the model selects rows, or if the shares of steps do not add up.
-        """
+        """Return the attributions for each target by message passing step, ``[steps, E]``."""
         pattern, base, whole = self.pattern, self._base(), self.attribute()
         if self._start is not None:
             raise UnsupportedModelError(
@@ -163,41 +150,20 @@ class GraphExplanation:
         apart = pattern.subject._replace(mask=mask.repeat(len(sites)))
         pattern = replace(pattern, subject=apart, sites=replace(pattern.sites, sites=sites))
         most = EXACT_POINTS if is_exact(pattern.rows) else SMOOTH_POINTS[-1]
-        own = contributions(pattern, self.targets, most=most)
-        calibrations = contributions(base, self.targets, inputs=False, most=most)
+        _, _, own, calibrations = self._share(pattern, base, most=most)
         return [self._steps(*parts) for parts in zip(own, calibrations, whole, strict=True)]
 
-    def _steps(self, shares: Contributions, calibration: Contributions, whole: Attributions) -> Tensor:
+    def _steps(self, shares: Contributions, calibration: Tensor, whole: Attributions) -> Tensor:
         """Return the attributions of one target by step."""
         steps, weights = shares.edges.view(-1, whole.edges.numel()), torch.ones_like(whole.edges)
         if self._proportional:
             weights = steps.sum(dim=0).abs() + math.sqrt(torch.finfo(shares.rows.dtype).tiny)
-        rows = (shares.rows - calibration.rows).to(torch.float64)
+        rows = (shares.rows - calibration).to(torch.float64)
         steps = steps + spread_by_step(self.pattern.graph, rows, weights.to(torch.float64)).to(steps.dtype)
         near = self.pattern.eps**0.5 * float(whole.edges.abs().sum())
         if not torch.allclose(steps.sum(dim=0), whole.edges, rtol=0.0, atol=near):
             raise UnsupportedModelError("The shares of steps do not add up to the attributions.")
         return steps
-
-    def _attribute_smoothly(self) -> list[Attributions]:
-        """Attribute with as many points as it takes until the attributions add up."""
-        base, polynomial = self._base(), self.pattern.sites.is_polynomial
-        pattern = self.pattern if polynomial else self.pattern.with_starts()
-        for count in SMOOTH_POINTS:
-            calibrations = contributions(base, self.targets, inputs=False, most=count)
-            own = contributions(pattern, self.targets, smooth=None if polynomial else count, most=count)
-            shares = Shares(self.output, base.output, self.targets, own, calibrations)
-            self.points += self._count_points(None if polynomial else count, count)
-            with suppress(UnsupportedModelError):
-                return self._spread(shares, strictness=0.75)
-        return self._spread(shares)
-
-    def _count_points(self, smooth: int | None = None, most: int = EXACT_POINTS) -> int:
-        """Return the number of points of the integrals with and without edges."""
-        if (rows := self.pattern.rows) is None:
-            return 0
-        own, base = quadrature(rows, inputs=True, smooth=smooth, most=most), quadrature(rows, inputs=False, most=most)
-        return len(own) + len(base)
 
     def _spread(self, shares: Shares, strictness: float = 0.5) -> list[Attributions]:
         """Give the gates' shares, minus their shares without edges, to edges and features."""
@@ -208,11 +174,7 @@ class GraphExplanation:
         return [spread(*part, shares.base, strictness) for part in parts]
 
     def _base(self) -> ActivationPattern:
-        """Return the pattern without edges.
-
-        Raises:
-            UnsupportedModelError: If masks count in degrees, and the output is not that of the graph without edges.
-        """
+        """Return the pattern without edges, after a check that it is that of the graph without edges."""
         base = self._recorded_at_zero() if self.pattern.chooses else self.pattern.at_zero()
         subject = base.subject._replace(features=(), edge_sets=())
 
@@ -238,16 +200,9 @@ class GraphExplanation:
             # Edges may change what is chosen where none of them reaches what is: then all of the graph's share that.
             self._owners[number] = reached.where((owner < 0) | torch.isin(owner, reached), owner)
         if features:
-            weights = fields.row_weights(base.gate_blocks)
-            base = base.with_variable(lambda gates: gates.variable & (weights[gates.rows.ids] > 0))
+            base = base.with_constants(fields.row_weights(base.gate_blocks))
         self._start = base, fields
         return base
-
-    def _choose(self, output: Tensor) -> list[Target]:
-        copies = self._copies
-        if copies is not None and output.size(0) % copies:
-            raise SharedEdgesError(f"Expected {copies} times the rows of one graph (got {output.size(0)} rows).")
-        return [find_target(output, target, copies) for target in self._choice(output)]
 
     def _find_fields(self, owners: Owners | None) -> Fields:
         known = {} if self.pattern.known is None or owners is not None else self.pattern.known
@@ -258,36 +213,6 @@ class GraphExplanation:
 
     def _find_owners(self, target: Target) -> tuple[Tensor, Owners | None]:
         return owners_of(self.pattern, target, self._copies)
-
-    def _freeze_constants(self) -> None:
-        """Make gates constants if their field has no edge and no feature that is not zero."""
-        weights = self._fields.row_weights(self.pattern.gate_blocks)
-        self.pattern = self.pattern.with_variable(lambda gates: gates.variable & (weights[gates.rows.ids] > 0))
-
-    @property
-    def _key(self) -> Hashable:
-        """What graphs must have in common to follow the same program."""
-        return rules_version(), self._graph.kinds, self._subject.mask.dtype
-
-    def _record(self) -> ActivationPattern:
-        """Record the pattern by a program of the model if one fits, else the pattern and the model's program."""
-        if not self._subject.entry.can_batch:
-            return record(self._subject)
-        arguments = self._graph.tensors
-        if self._programs is None:
-            return record(self._subject, arguments)
-        for known in self._programs.of(self._key):
-            try:
-                pattern = record_by_program(known, self._subject, arguments)
-            except (OtherProgramError, *FAILURES) as error:  # an error of the model itself is raised again below
-                _logger.debug("A program of %s did not fit: %r", type(self._subject.model).__name__, error)
-                continue
-            _logger.debug("A program of %s was followed", type(self._subject.model).__name__)
-            self._programs.hit()
-            return pattern
-        pattern = record(self._subject, arguments)
-        self._programs.add(self._key, KnownModel.of(pattern))
-        return pattern
 
 
 def recorded_explanations(

@@ -1,33 +1,71 @@
-"""One forward pass: the model's gates and other frozen values, with the rows that reach them."""
+"""One forward pass: the model's gates and other frozen values, with the rows that reach them.
+
+A pass that makes the calls of a known program needs only the index tensors of its graph to find its rows.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from captum_goat.adjacency.deletion import nearly_equal
 from captum_goat.adjacency.mask_entry import MessageSites
 from captum_goat.hooks.interception import check_context, intercepted
-from captum_goat.inputs.graph_inputs import tensor_output
-from captum_goat.method.replay import ActivationPattern, Subject
-from captum_goat.rules.frozen_calls import FrozenCall
-from captum_goat.rules.operations import input_of, operation_name
-from captum_goat.rules.recorded_calls import Chosen, Factors, Kept, RecordedCall
-from captum_goat.rules.registry import Rewrite, Rule
-from captum_goat.tracking import NoPolynomialError, Rows, RowTracker, Unsupported, UnsupportedModelError, unseen
-from captum_goat.tracking.program import Program, ProgramRecorder
-from captum_goat.tracking.tape import Tape
+from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
+from captum_goat.method.replay import FAILURES, ActivationPattern, Subject
+from captum_goat.rules.activations import relu_as
+from captum_goat.rules.operations import Arguments, Keywords, input_of, operation_name
+from captum_goat.rules.registry import Chosen, Factors, FrozenCall, Kept, RecordedCall, Rewrite, Rule
+from captum_goat.rules.registry import version as rules_version
+from captum_goat.tracking import NoPolynomialError, RowGraph, Rows, RowTracker, Unsupported, UnsupportedModelError
+from captum_goat.tracking.program import (
+    GivenRows,
+    LastGraph,
+    OtherProgramError,
+    ProgramRecorder,
+    ProgramRun,
+    ProgramStore,
+)
+from captum_goat.tracking.unseen import without_sums
+
+_logger = logging.getLogger(__name__)
+
+_MOST_REMEMBERED = 2**15  # entries of the arguments of a graph that is remembered
 
 
 @torch.no_grad()
-def record(subject: Subject, arguments: Sequence[Tensor] | None = None) -> ActivationPattern:
-    """Run the model once and record its activation pattern.
+def record(
+    subject: Subject, graph: GraphInputs | None = None, programs: ProgramStore[KnownModel] | None = None
+) -> ActivationPattern:
+    """Run the model once and record its activation pattern, by one of its known programs if one fits.
 
-    Raises:
-        UnsupportedModelError: If the model does something that cannot be explained exactly.
+    Without the ``graph`` that the model is called with, the pattern has no tape.
     """
+    arguments = None if graph is None else graph.tensors
+    if graph is None or arguments is None or programs is None:
+        return _record_anew(subject, arguments)
+    key = rules_version(), graph.kinds, subject.mask.dtype
+    for known in programs.of(key):
+        try:
+            pattern = record_by_program(known, subject, arguments)
+        except (OtherProgramError, *FAILURES) as error:  # an error of the model itself is raised again below
+            _logger.debug("A program of %s did not fit: %r", type(subject.model).__name__, error)
+            continue
+        _logger.debug("A program of %s was followed", type(subject.model).__name__)
+        programs.hit()
+        return pattern
+    pattern = _record_anew(subject, arguments)
+    programs.add(key, KnownModel.of(pattern))
+    return pattern
+
+
+def _record_anew(subject: Subject, arguments: Sequence[Tensor] | None) -> ActivationPattern:
     values: frozenset[int] = frozenset()
     while True:
         try:
@@ -59,14 +97,11 @@ class _Recorder:
     ) -> None:
         self.subject = subject
         self.values = values  # calls of roots and powers whose results are values, not factors of others
-        self.no_relus: set[int] = set()  # calls of operations other than ReLU at which values are frozen
         self.left_out = left_out
         self.tracker = RowTracker(subject.model)
         self.arguments, self.features = arguments, [feature.clone() for feature in subject.features]
         self.steps = None if arguments is None else ProgramRecorder(arguments, self.tracker, self.features)
-        self.masks = None
-        if subject.edge_sets:
-            self.masks = subject.masks(self.tracker)
+        self.masks = subject.masks(self.tracker) if subject.edge_sets else None
         self.calls: list[FrozenCall | None] = []
         self.kept: list[Kept] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
@@ -78,22 +113,27 @@ class _Recorder:
     def record(self) -> ActivationPattern:
         """Run the model."""
         subject, tracker = self.subject, self.tracker
-        self.track_features()
-        own: dict[str, Any] = {"on_call": self.on_call, "around_propagate": tracker.around_propagate}
-        hooks = own if self.masks is None else own | self.masks.hooks()
+        first = subject.mask.numel()
+        for feature in self.features:  # each entry along dimension 0 is a row of its own
+            elements = torch.arange(first, first + len(feature), device=feature.device)
+            tracker.set(feature, tracker.graph.inputs(elements, feature.dim()))
+            first += len(feature)
+        hooks = {"around_propagate": tracker.around_propagate} if self.masks is None else self.masks.hooks()
 
         def run() -> tuple[Tensor, int | None]:
             output = result = tensor_output(subject.forward(self.features))
             last = tracker.squashed(output)
-            if last is not None and (logits := self.logits_of(last, output)) is not None:
-                self.left_out, self.calls[last], output = last, None, logits
+            if last is not None:
+                logits, squashed, version, _ = self.squashes[last]
+                if output is squashed and logits._version == version:
+                    self.left_out, self.calls[last], output = last, None, logits
             if subject.finish is not None:
                 output = result = tensor_output(subject.finish(output))
             if self.steps is not None:
                 self.steps.end(result)  # before a last softmax is left out: the tape leaves it out, too
             return output, last
 
-        output, last = intercepted(run, subject.model, steps=self.steps, tracker=tracker, **hooks)
+        output, last = intercepted(run, subject.model, on_call=self.on_call, steps=self.steps, tracker=tracker, **hooks)
         if last is not None and self.left_out is None:  # the output is a part of the result of that call
             return _Recorder(subject, self.arguments, left_out=last, values=self.values).record()
         tracker.check_by_layers(output)
@@ -104,37 +144,27 @@ class _Recorder:
                 "The output depends on edges by frozen values only, as after a softmax that other operations follow, "
                 "so no edge has a share of its own. Make the softmax the last step of the model, or return logits."
             )
-        tape = self.tape()
-        seen = output, rows, tracker.graph, tuple(self.suspects), self.program(tape), tape
-        return ActivationPattern(subject, sites, self.calls, self.left_out, *seen)
+        pattern = ActivationPattern(subject, sites, self.calls, self.left_out, output, rows, tracker.graph)
+        return self.with_tape(replace(pattern, suspects=tuple(self.suspects)))
 
-    def tape(self) -> Tape | None:
-        """Return the tape of the pass; ``None`` if the model's own code has seen numbers that depend on edges."""
+    def with_tape(self, pattern: ActivationPattern) -> ActivationPattern:
+        """Return the pattern with the tape of the pass, unless the model's own code has seen values that edges reach.
+
+        Other passes can follow its program if only gates of ReLUs are frozen.
+        """
         if self.steps is None or self.tracker.leaked or self.suspects:
-            return None
-        return self.steps.tape.tape(self.steps.output, [number for number, call in enumerate(self.calls) if call])
-
-    def program(self, tape: Tape | None) -> Program | None:
-        """Return the program of the pass, if another pass can follow it: if only gates of ReLUs are frozen."""
-        if self.steps is None or tape is None or self.no_relus - {self.left_out} or self.subject.finish is not None:
-            return None
-        if self.left_out is not None and self.left_out not in self.squashes:
-            return None
-        return self.steps.program(None if self.left_out is None else self.squashes[self.left_out].step, tape)
-
-    def logits_of(self, last: int, output: Tensor) -> Tensor | None:
-        """Return the input of a softmax or sigmoid whose result is the output, if it is unchanged."""
-        squash = self.squashes[last]
-        same = output is squash.result and squash.input._version == squash.version
-        return squash.input if same else None
-
-    def track_features(self) -> None:
-        """Make each entry of the attributed inputs along dimension 0 a row of its own."""
-        first = self.subject.mask.numel()
-        for feature in self.features:
-            elements = torch.arange(first, first + feature.size(0), device=feature.device)
-            self.tracker.set(feature, self.tracker.graph.inputs(elements, feature.dim()))
-            first += feature.size(0)
+            return pattern
+        tape = self.steps.tape.tape(self.steps.output, [number for number, call in enumerate(self.calls) if call])
+        last = None if self.left_out is None else self.squashes.get(self.left_out)
+        only_relus = all(call.rule.is_relu for call in self.calls if call is not None)
+        if (
+            tape is None
+            or not only_relus
+            or self.subject.finish is not None
+            or (self.left_out is None) != (last is None)
+        ):
+            return replace(pattern, tape=tape)
+        return replace(pattern, tape=tape, program=self.steps.program(last and last.step, tape))
 
     def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let a rule rewrite a call, if it must, and note the values that it freezes."""
@@ -144,8 +174,8 @@ class _Recorder:
             self.steps.tape.rewrite(number, func)
         if number == self.left_out:
             return input_of(args, kwargs).clone()
-        as_value = number in self.values
-        call = RecordedCall(func, args, kwargs, self.tracker, over_edges, self.suspects, number, as_value)
+        seen = self.tracker, over_edges, self.suspects, number, number in self.values
+        call = RecordedCall(func, args, kwargs, *seen)
         rewrite = rule.rewrite_for(call)
         if rewrite is None:
             out = func(*args, **kwargs)
@@ -161,8 +191,6 @@ class _Recorder:
             self.squashes[number] = _Squash(value, out, value._version, step)
         kept = tuple(rule.settle(call, out, self.kept))
         if kept and rewrite is not None:
-            if not rule.is_relu:
-                self.no_relus.add(number)
             check_context(self.subject.mask.device.type)
             self.calls[number] = FrozenCall(operation_name(func), rule, rewrite, kept)
             self.kept = []
@@ -207,24 +235,150 @@ class _Recorder:
         rows = tracker.rows(followed) if isinstance(trace, Unsupported) else trace
         with tracker.paused():
             frozen = computed.clone()
-            if not isinstance(rows, Rows) or not (rows.ids >= 0).any():
-                self.kept.append(None)
-                return frozen
-            variable = rows.ids >= 0
-            everywhere = -1 if variable.all() and not self.zero_rows else 0
-            rows = rows._replace(degree=int(gate), gates=int(gate), frozen=everywhere if gate else 1, broken=None)
-            rows = rows if gate else rows._replace(marks=unseen.without_sums(rows.marks))  # as in a normalisation
-            self.kept.append(Factors(frozen, rows, variable, gate))
-        tracker.set(frozen, rows)
+            factors = None
+            if isinstance(rows, Rows):
+                factors = _factors(frozen, rows, tracker.graph, gate=gate, zero_rows=self.zero_rows)
+        self.kept.append(factors)
+        if factors is not None:
+            tracker.set(frozen, factors.rows)
         return frozen
+
+
+def _factors(values: Tensor, rows: Rows, graph: RowGraph, *, gate: bool, zero_rows: bool = False) -> Factors | None:
+    """Return frozen values with their rows; ``None`` if no variable reaches them."""
+    variable = rows.ids >= 0
+    everywhere = graph.is_full(rows.ids) or bool(variable.all())
+    if not variable.numel() or not (everywhere or variable.any()):
+        return None
+    if gate:
+        rows = rows._replace(degree=1, gates=1, frozen=-1 if everywhere and not zero_rows else 0, broken=None)
+    else:  # as in a normalisation
+        rows = rows._replace(degree=0, gates=0, frozen=1, broken=None, marks=without_sums(rows.marks))
+    return Factors(values, rows, variable, gate)
 
 
 def _same(result: Any, expected: Any) -> bool:
     """Return whether results agree up to rounding."""
     if isinstance(result, tuple):
         return isinstance(expected, tuple) and all(_same(*pair) for pair in zip(result, expected, strict=True))
-    if not result.is_floating_point() or result.numel() == 0:
-        return torch.equal(result, expected)
-    near = torch.finfo(result.dtype).eps ** 0.5
-    largest = float(expected.nan_to_num().abs().max())
-    return torch.allclose(result, expected, rtol=near, atol=near * largest, equal_nan=True)
+    return nearly_equal(expected, result) if result.is_floating_point() else torch.equal(result, expected)
+
+
+class KnownModel(NamedTuple):
+    """What is known about a model after one pass, for passes on other graphs."""
+
+    pattern: ActivationPattern  # without what belongs to the graph
+    last: LastGraph[GraphRows]  # the graph of the last pass
+
+    @classmethod
+    def of(cls, pattern: ActivationPattern) -> KnownModel | None:
+        """Return what is known after a pass; ``None`` if other passes cannot follow its program."""
+        if pattern.program is None or pattern.rows is None:
+            return None
+        calls = [call and call._replace(kept=()) for call in pattern.calls]
+        rows = pattern.rows._replace(ids=pattern.rows.ids.new_empty(0))
+        bare = replace(_without_values(pattern), calls=calls, rows=rows, sites=MessageSites(), graph=RowGraph())
+        return cls(bare, LastGraph())
+
+
+class GraphRows(NamedTuple):
+    """What a pass over a graph has told of its rows, for the next pass over the same graph."""
+
+    deciding: list[list[Any]]  # what has decided rows, see :class:`ProgramRun`
+    pattern: ActivationPattern  # without values
+
+
+def _nothing(_: Sequence[Tensor]) -> None:
+    """Stand for a model that is not called any more."""
+
+
+def _without_values(pattern: ActivationPattern) -> ActivationPattern:
+    """Return a pattern without the values of its pass."""
+    empty = pattern.output.new_empty(0)
+
+    def bare(kept: Kept) -> Kept:
+        return kept._replace(values=empty) if isinstance(kept, Factors) else kept
+
+    subject = pattern.subject._replace(forward=_nothing, features=(), edge_sets=(), mask=empty)
+    calls = [call and call._replace(kept=tuple(map(bare, call.kept))) for call in pattern.calls]
+    return replace(pattern, subject=subject, calls=calls, output=empty, tape=None)
+
+
+def record_by_program(known: KnownModel, subject: Subject, arguments: Sequence[Tensor]) -> ActivationPattern:
+    """Record the pattern in a pass that makes the calls that are known, or raise OtherProgramError."""
+    small = sum(argument.numel() for argument in arguments) <= _MOST_REMEMBERED
+    again, rows = known.last.find(arguments) if small else (False, None)
+    if rows is not None:
+        with suppress(OtherProgramError):  # an index depends on features or on the model
+            return _follow(known.pattern, subject, arguments, same=rows)
+    if not again:
+        return _follow(known.pattern, subject, arguments)
+    deciding: list[list[Any]] = []
+    pattern = replace(_follow(known.pattern, subject, arguments, deciding), known={})
+    known.last.keep(arguments, GraphRows(deciding, _without_values(pattern)))
+    return pattern
+
+
+def _follow(
+    known: ActivationPattern,
+    subject: Subject,
+    arguments: Sequence[Tensor],
+    deciding: list[list[Any]] | None = None,
+    same: GraphRows | None = None,
+) -> ActivationPattern:
+    """Record the pattern in a pass that follows a program; ``same`` has the rows if they are known."""
+    tracker, calls = GivenRows(subject.model), list[FrozenCall | None]()
+    assert known.program is not None
+    assert known.rows is not None
+    steps = ProgramRun(known.program, arguments, tracker, None if same is None else same.deciding)
+    steps.deciding = deciding
+    if same is None:
+        masks = subject.masks(tracker)
+        hooks = masks.hooks()
+    else:
+        sites, device = same.pattern.sites, subject.mask.device.type
+        hooks, check_masks = sites.replayed(sites.factors(subject.mask), lambda: check_context(device))
+
+    def on_call(rule: Rule, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
+        calls.append(None)
+        number = len(calls) - 1
+        call = (known if same is None else same.pattern).calls[number]
+        if call is None and number != known.left_out:
+            return func(*args, **kwargs)
+        value = input_of(args, kwargs)
+        rows = tracker.get(value)
+        if not isinstance(rows, Rows) and same is None:
+            steps.fail()
+        if call is None:
+            out = value.clone()
+        else:  # a ReLU: nothing else is frozen in a program
+            values = (value > 0).to(value.dtype)
+            if isinstance(rows, Rows):
+                gates = _factors(values, rows, tracker.graph, gate=True)
+                rows = rows if gates is None else tracker.graph.merge([rows, gates.rows], multiply=True)
+            else:
+                gates = call.kept[0]._replace(values=values) if isinstance(call.kept[0], Factors) else None
+            calls[number] = call._replace(kept=(gates,))
+            out = relu_as(lambda value: value * values, func, args, kwargs)
+        if rows is not None:
+            tracker.set(out, rows)
+        return out
+
+    def run() -> Tensor:
+        output = tensor_output(subject.forward(()))
+        steps.end(output)
+        return output
+
+    output = intercepted(run, subject.model, on_call=on_call, steps=steps, **hooks)
+    steps.check_done()
+    if same is not None:
+        check_masks()
+        return replace(same.pattern, subject=subject, calls=calls, output=output, tape=steps.tape())
+    rows = tracker.rows(output)
+    if rows is None or len(calls) != len(known.calls) or output.dtype != known.output.dtype:
+        steps.fail()
+    if (rows.degree, rows.gates) != (known.rows.degree, known.rows.gates):
+        steps.fail()
+    return ActivationPattern(
+        subject, masks.sites(), calls, known.left_out, output, rows, tracker.graph, tape=steps.tape()
+    )

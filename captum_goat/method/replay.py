@@ -10,21 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.adjacency.mask_entry import AtMessages, Entry, MessageSites, RowWatcher
+from captum_goat.adjacency.deletion import nearly_equal
+from captum_goat.adjacency.mask_entry import AtMessages, Entry, MessageSites, RowWatcher, changed_steps
 from captum_goat.hooks.interception import check_context, intercepted
 from captum_goat.inputs.graph_inputs import tensor_output
-from captum_goat.rules.activations import FrozenGates
-from captum_goat.rules.frozen_calls import FrozenCall, OnGate, OnKeep, ReplayedCalls
-from captum_goat.rules.recorded_calls import Chosen, Factors
+from captum_goat.rules.operations import Arguments, Keywords, input_of
+from captum_goat.rules.registry import Chosen, Factors, FrozenCall, Kept, Rule
 from captum_goat.tracking import RowGraph, Rows, RowTracker
 from captum_goat.tracking.program import Program
 from captum_goat.tracking.tape import Step, Tape
+
+# What a call for replicas, or of a program, may raise where the model itself does not.
+FAILURES = (RuntimeError, TypeError, ValueError, IndexError)
+# Called with frozen values of the recorded pass (``None``: constants) and what computes them anew.
+OnKeep = Callable[[Factors | None, Callable[[], Tensor]], Tensor]
 
 
 class Replay(NamedTuple):
@@ -128,18 +134,15 @@ class ActivationPattern:
         """Return the sum of the products without variables and without frozen factors."""
         return self.replay(0.0, inputs=False, frozen=0.0).output.detach()
 
-    def with_variable(self, variable: Callable[[Factors], Tensor]) -> ActivationPattern:
-        """Return the pattern with other rows as variables."""
+    def with_constants(self, weights: Tensor) -> ActivationPattern:
+        """Return the pattern with rows whose weight, by row id, is 0 as constants."""
 
-        def changed(factors: Factors) -> Factors:
-            rows = factors.rows._replace(frozen=max(factors.rows.frozen, 0))
-            return factors._replace(variable=variable(factors), rows=rows)
+        def changed(kept: Kept) -> Kept:
+            if not isinstance(kept, Factors):
+                return kept
+            return kept._replace(variable=kept.variable & (weights[kept.rows.ids] > 0))
 
-        calls = [
-            call and call._replace(kept=tuple(changed(one) if isinstance(one, Factors) else one for one in call.kept))
-            for call in self.calls
-        ]
-        return replace(self, calls=calls)
+        return replace(self, calls=[call and call._replace(kept=tuple(map(changed, call.kept))) for call in self.calls])
 
     @torch.no_grad()
     def with_starts(self) -> ActivationPattern:
@@ -150,8 +153,7 @@ class ActivationPattern:
         """
         without = replace(self, sites=self.sites.without_starts())
         first, second = (pattern.replay(0.0, inputs=False).output for pattern in (self, without))
-        near, largest = torch.finfo(first.dtype).eps ** 0.5, float(first.nan_to_num().abs().max())
-        return self if torch.allclose(first, second, rtol=near, atol=near * largest) else without
+        return self if nearly_equal(first, second) else without
 
     def replay(self, t: float, *, inputs: bool, frozen: float | None = None) -> Replay:
         """Run the model with the pattern frozen and all variables scaled by t."""
@@ -164,51 +166,63 @@ class ActivationPattern:
                 return values()
             if known.gates != (frozen is None):
                 return known.values * known.scale(t) if known.gates else known.values
-            return known.values * scale_of(known)
-
-        def scale_of(known: Factors) -> Tensor:
             scale = known.scale(t if frozen is None else frozen).requires_grad_()
             scaled.append((known, scale))
-            return scale
+            return known.values * scale
 
-        def gate(known: Factors, value: Tensor) -> Tensor:
-            arguments = value, scale_of(known), known.values, t, known.everywhere
-            result: Tensor = FrozenGates.apply(*arguments)  # type: ignore[no-untyped-call]
-            return result
-
-        output = self.run(keep, masks, features, gate=gate if frozen is None and t != 0.0 else None)
-        return Replay(output, masks, features, scaled)
+        return Replay(self.run(keep, masks, features), masks, features, scaled)
 
     def run(
-        self,
-        keep: OnKeep,
-        masks: Sequence[Tensor],
-        features: Sequence[Tensor],
-        gate: OnGate | None = None,
-        seen: dict[int, Tensor] | None = None,
+        self, keep: OnKeep, masks: Sequence[Tensor], features: Sequence[Tensor], seen: dict[int, Tensor] | None = None
     ) -> Tensor:
         """Make the calls of the tape again, or run the model if there is none; results in ``seen`` are updated."""
-        subject = self.subject
-        calls = ReplayedCalls(self.calls, self.left_out, keep, gate)
 
-        def call(step: Step, values: Mapping[int, Tensor]) -> Any:
+        def on_step(step: Step, values: Mapping[int, Tensor]) -> Any:
             args, kwargs = step.arguments(values.__getitem__)
             if step.masks:
                 return args[0] * masks[step.number or 0]
             if step.number is not None:
-                return calls.replay(step.number, step.function, args, kwargs)
+                return self._call_again(step.number, keep, step.function, args, kwargs)
             return step.function(*args, **kwargs)
 
         if self.tape is not None:
-            return self.tape.run(features, call, seen)
-        hooks, check_masks = self.sites.replayed(masks, lambda: check_context(subject.mask.device.type))
+            return self.tape.run(features, on_step, seen)
+        numbers, subject = count(), self.subject
+
+        def on_call(rule: Rule, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
+            number = next(numbers)
+            if number >= len(self.calls):
+                raise changed_steps("more operations")
+            call = self.calls[number]
+            if call is not None and rule is not call.rule:
+                raise changed_steps("other operations")
+            return self._call_again(number, keep, func, args, kwargs)
 
         def run() -> Tensor:
             # A model may change its inputs in place, which torch forbids for leaf tensors, so it gets copies.
             output = tensor_output(subject.forward([feature.clone() for feature in features]))
             return output if subject.finish is None else tensor_output(subject.finish(output))
 
-        output = intercepted(run, subject.model, on_call=calls.on_call, **hooks)
-        calls.check_done()
+        hooks, check_masks = self.sites.replayed(masks, lambda: check_context(subject.mask.device.type))
+        output = intercepted(run, subject.model, on_call=on_call, **hooks)
+        if next(numbers) != len(self.calls):
+            raise changed_steps("fewer operations")
         check_masks()
         return output
+
+    def _call_again(
+        self, number: int, keep: OnKeep, func: Callable[..., Any], args: Arguments, kwargs: Keywords
+    ) -> Any:
+        """Do what the rule of a call says, with what was kept at it in the recorded pass."""
+        if number == self.left_out:
+            return input_of(args, kwargs).clone()  # which may still be written to
+        call = self.calls[number]
+        if call is None:
+            return func(*args, **kwargs)
+        remaining = iter(call.kept)
+
+        def frozen(values: Callable[[], Tensor], **_: Any) -> Tensor:
+            known = next(remaining)
+            return known.values if isinstance(known, Chosen) else keep(known, values)
+
+        return call.rewrite(frozen, func, args, kwargs)

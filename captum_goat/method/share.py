@@ -34,10 +34,10 @@ from torch import Tensor
 
 from captum_goat.adjacency.deletion import nearly_equal
 from captum_goat.inputs.targets import Target
-from captum_goat.method.replay import ActivationPattern, Replay, Subject
+from captum_goat.method.replay import FAILURES, ActivationPattern
 from captum_goat.rules.operations import input_of
-from captum_goat.rules.recorded_calls import Factors
-from captum_goat.rules.replicas import Plan, Replicas, places_of
+from captum_goat.rules.registry import Factors
+from captum_goat.rules.replicas import Plan, Replicas
 from captum_goat.tracking import Messages, Rows
 from captum_goat.tracking.replicated_calls import ReplicatedCalls
 from captum_goat.tracking.tape import Step
@@ -47,9 +47,6 @@ _logger = logging.getLogger(__name__)
 MOST_NUMBERS = 2**15  # entries in the largest frozen tensor of all replicas; with more, single points are faster
 
 EXACT_POINTS = 16  # with more points, for recurrent networks, they are doubled until the shares add up
-
-# What a call for replicas may raise where the call for one of them does not.
-FAILURES = (RuntimeError, TypeError, ValueError, IndexError)
 
 
 class Point(NamedTuple):
@@ -114,9 +111,8 @@ class Shares(NamedTuple):
 
     output: Tensor  # the model's output
     base: Tensor  # its output without edges
-    targets: list[Target]  # the explained outputs
     contributions: list[Contributions]  # the shares of edges, features and gates in each target
-    calibrations: list[Contributions]  # the same without edges
+    calibrations: list[Tensor]  # the shares of gates without edges, by row id
 
 
 @torch.enable_grad()
@@ -134,38 +130,26 @@ def contributions(
         return totals
     for point in quadrature(pattern.rows, inputs=inputs, smooth=smooth, most=most):
         replay = pattern.replay(point.t, inputs=inputs and point.frozen is None, frozen=point.frozen)
-        _add_point(pattern, selects, replay, point.weight, to=totals)
+        scales = [scale for _, scale in replay.factors]
+        leaves = [leaf for leaf in (*replay.masks, *replay.features) if leaf.requires_grad]
+        if not (scales or leaves) or not replay.output.requires_grad:
+            continue
+        for number, (select, total) in enumerate(zip(selects, totals, strict=True)):
+            explained, more = select(replay.output).sum(), number + 1 < len(selects)
+            gradients = torch.autograd.grad(explained, scales + leaves, allow_unused=True, retain_graph=more)
+            remaining = iter(gradients)
+            for factors, _ in replay.factors:
+                ids = factors.rows.ids.masked_fill(~factors.variable, -1)
+                _scatter(next(remaining), ids, point.weight, total.rows)
+            for site in pattern.sites.sites if leaves else ():
+                _scatter(site.along_path(next(remaining)), site.edges, point.weight, total.edges)
+            for share, gradient in zip(total.features, remaining, strict=False):
+                if gradient is not None:
+                    share.add_(gradient, alpha=point.weight)
     for total in totals:
         for share, feature in zip(total.features, pattern.subject.features, strict=True):
             share *= feature
     return [total._replace(edges=total.edges * pattern.subject.mask) for total in totals]
-
-
-def _add_point(
-    pattern: ActivationPattern,
-    selects: Sequence[Callable[[Tensor], Tensor]],
-    replay: Replay,
-    weight: float,
-    *,
-    to: Sequence[Contributions],
-) -> None:
-    """Add one point of the integral; the sums for edges and features are multiplied by their values later."""
-    scales = [scale for _, scale in replay.factors]
-    inputs = [leaf for leaf in (*replay.masks, *replay.features) if leaf.requires_grad]
-    if not (scales or inputs) or not replay.output.requires_grad:
-        return
-    for number, (select, total) in enumerate(zip(selects, to, strict=True)):
-        explained, more = select(replay.output).sum(), number + 1 < len(selects)
-        gradients = torch.autograd.grad(explained, scales + inputs, allow_unused=True, retain_graph=more)
-        remaining = iter(gradients)
-        for factors, _ in replay.factors:
-            ids = factors.rows.ids if factors.everywhere else factors.rows.ids.masked_fill(~factors.variable, -1)
-            _scatter(next(remaining), ids, weight, total.rows)
-        for site in pattern.sites.sites if inputs else ():
-            _scatter(site.along_path(next(remaining)), site.edges, weight, total.edges)
-        for share, gradient in zip(total.features, remaining, strict=False):
-            if gradient is not None:
-                share.add_(gradient, alpha=weight)
 
 
 def _scatter(gradient: Tensor | None, ids: Tensor, weight: float, to: Tensor) -> None:
@@ -192,19 +176,8 @@ def _plan(degree: int, gates: int, frozen: int, dtype: torch.dtype, device: torc
     over_frozen = torch.tensor([point.frozen is not None for point in points], device=device)
     which = torch.tensor(numbers, device=device)
     of_pattern = which == torch.arange(2, device=device).view(2, 1)
-    of_points = weights * of_pattern * ~over_frozen, weights * of_pattern * over_frozen
-    return Plan(numbers, which, t, s, t * of_pattern[0], of_points)
-
-
-def _total(gradient: Tensor, weights: Tensor) -> Tensor:
-    """Return weighted sums over replicas, one row of sums for each row of weights."""
-    return weights @ gradient.reshape(weights.size(-1), -1).to(weights.dtype)
-
-
-def _add_totals(gradient: Tensor | None, weights: Tensor, places: Tensor, to: Tensor) -> None:
-    """Add weighted sums of gradients to places; the last place collects those of constants."""
-    if gradient is not None:
-        to.index_add_(1, places, _total(gradient, weights))
+    own, others = weights * of_pattern * ~over_frozen, weights * of_pattern * over_frozen
+    return Plan(numbers, which, t, s, t * of_pattern[0], (own, others, own / t.where(t != 0, 1)))
 
 
 def fits_replicas(pattern: ActivationPattern) -> bool:
@@ -225,7 +198,7 @@ def share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shar
     subject = pattern.subject
     rows, device = pattern.rows, subject.mask.device
     plan = _plan(rows.degree, rows.gates, max(rows.frozen, 0), pattern.sum_dtype, device)
-    replicas = Replicas(plan, subject.mask)
+    replicas = Replicas(plan, subject.mask, sum(map(Tensor.numel, subject.features)), pattern.graph.num_rows)
     sites = [replicas.add_site(site) for site in pattern.sites.sites if isinstance(site, Messages)]
     features = [replicas.add_feature(feature) for feature in subject.features]
     calls = ReplicatedCalls(replicas.count)
@@ -253,39 +226,15 @@ def share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shar
     if not nearly_equal(outputs[0].detach(), pattern.output):
         _logger.debug("The first replica of %s is not the model itself.", type(subject.model).__name__)
         return None
-    return _share(replicas, pattern, outputs, targets)
-
-
-def _share(replicas: Replicas, pattern: ActivationPattern, outputs: Tensor, targets: list[Target]) -> Shares:
-    """Return the shares in the outputs of all replicas."""
-    output, base, none = outputs[0].detach(), outputs[1].detach(), Contributions.zeros(pattern)
-    totals = []
+    own, calibrations = list[Contributions](), list[Tensor]()
     for number, target in enumerate(targets):
-        explained, more = target(outputs.movedim(0, -1)).sum(), number + 1 < len(targets)
-        gradients = torch.autograd.grad(explained, replicas.leaves, allow_unused=True, retain_graph=more)
-        by_leaf = {id(leaf): gradient for leaf, gradient in zip(replicas.leaves, gradients, strict=True)}
-        totals.append(_totals(replicas, pattern.subject, by_leaf, none))
-    return Shares(output, base, targets, *map(list, zip(*totals, strict=True)))
-
-
-def _totals(
-    replicas: Replicas, subject: Subject, gradients: Mapping[int, Tensor | None], none: Contributions
-) -> tuple[Contributions, Contributions]:
-    """Return the weighted sums of the gradients of each pattern's replicas."""
-    weights, t = replicas.plan.weights, replicas.plan.t
-    edges, rows = none.edges.new_zeros(2, none.edges.numel() + 1), none.rows.new_zeros(2, none.rows.numel() + 1)
-    for scale, places in replicas.edges:
-        _add_totals(gradients[id(scale)], weights[0], places, edges)
-    features = []
-    for scale, feature, zeros in zip(replicas.features, subject.features, none.features, strict=True):
-        gradient = gradients[id(scale)]
-        total = zeros if gradient is None else zeros + _total(gradient, weights[0][0]).view_as(zeros)
-        features.append(total * feature)
-    for scale, ids, gates in replicas.rows:
-        _add_totals(gradients[id(scale)], weights[0 if gates else 1], places_of(ids, none.rows.numel()), rows)
-    for out, shape, ids in replicas.gates:
-        if (gradient := gradients[id(out)]) is not None:
-            moved = (gradient * out.detach()).sum_to_size(shape)
-            _add_totals(moved, weights[0] / t.where(t != 0, 1), places_of(ids, none.rows.numel()), rows)
-    own = Contributions(edges[0, :-1] * subject.mask, features, rows[0, :-1])
-    return own, none._replace(rows=rows[1, :-1])
+        explained, leaves = target(outputs.movedim(0, -1)).sum(), [leaf.values for leaf in replicas.leaves]
+        more = number + 1 < len(targets)
+        gradients = torch.autograd.grad(explained, leaves, allow_unused=True, retain_graph=more)
+        own_total, base_total = replicas.totals(gradients)
+        sizes = [subject.mask.numel(), *(feature.numel() for feature in subject.features), pattern.graph.num_rows]
+        edges, *features, of_rows = own_total.split(sizes)
+        features = [share.view_as(value) * value for share, value in zip(features, subject.features, strict=True)]
+        own.append(Contributions(edges * subject.mask, features, of_rows))
+        calibrations.append(base_total[-sizes[-1] :])
+    return Shares(outputs[0].detach(), outputs[1].detach(), own, calibrations)

@@ -40,11 +40,7 @@ class Attributions(NamedTuple):
 
 
 def find_fields(pattern: ActivationPattern, owners: Owners | None = None, *, repeated: bool) -> Fields:
-    """Return the receptive fields of gates; ``owners`` may say which of several explained numbers each row reaches.
-
-    Raises:
-        UnsupportedModelError: If it is not known which node a gate belongs to.
-    """
+    """Return the receptive fields of gates; ``owners`` may say which of several explained numbers each row reaches."""
     subject, rows = pattern.subject, pattern.rows
     counts = (_row_sums(feature != 0) for feature in subject.features)
     elements = Elements(subject.mask.numel(), torch.cat([torch.ones_like(subject.mask, dtype=torch.long), *counts]))
@@ -66,9 +62,6 @@ def owners_of(
     """Return the explained number, by position, of each edge and input row (-1: none), and of rows if it is not one.
 
     A single number, or that of a copy, is also that of edges that do not reach it, unless ``reaching``.
-
-    Raises:
-        SharedEdgesError: If some edge reaches several of the explained numbers.
     """
     rows, subject = pattern.rows, pattern.subject
     sizes = [*map(num_edges, subject.edge_sets), *(len(feature) for feature in subject.features)]
@@ -109,15 +102,11 @@ class Spreading:
         target: Target,
         owner: Tensor,
         shares: Contributions,
-        calibration: Contributions,
+        calibration: Tensor,
         base: Tensor,
         strictness: float = 0.5,
     ) -> Attributions:
-        """Return the attributions for one target, after a check of their sums.
-
-        Raises:
-            UnsupportedModelError: If the attributions do not add up.
-        """
+        """Return the attributions for one target, after a check of their sums."""
         pairs = zip(self.pattern.subject.features, shares.features, strict=True)
         sizes = [(feature != 0).to(share.dtype) for feature, share in pairs]
         weights, num_edges = None, shares.edges.numel()
@@ -126,18 +115,18 @@ class Spreading:
             sizes = [share.abs() + least * size for share, size in zip(shares.features, sizes, strict=True)]
             weights = torch.cat([shares.edges.abs() + least, *map(_row_sums, sizes)]).to(shares.rows.dtype)
         if self.start is None:
-            spread = self.fields.spread(shares.rows - calibration.rows, self.pattern.gate_blocks, weights)
+            spread = self.fields.spread(shares.rows - calibration, self.pattern.gate_blocks, weights)
         else:
             pattern, fields = self.start
             spread = self.fields.spread(shares.rows, self.pattern.gate_blocks, weights)
-            spread = spread - fields.spread(calibration.rows, pattern.gate_blocks, weights)
+            spread = spread - fields.spread(calibration, pattern.gate_blocks, weights)
             spread = spread + self._of_constants(target, owner, pattern, sizes, num_edges)
         edges = shares.edges + spread[:num_edges].to(shares.edges.dtype)
         features = _with_gates(shares.features, sizes, spread[num_edges:])
         value, start = (target(output).to(edges.dtype) for output in (self.pattern.output, base))
         delta = sums(owner, target, edges, features) - (value - start)
         magnitude = sums(owner, target, edges.abs(), [feature.abs() for feature in features])
-        rounding = shares.rows.abs().sum() + calibration.rows.abs().sum()
+        rounding = shares.rows.abs().sum() + calibration.abs().sum()
         eps = self.pattern.eps
         # Sums over many rows are imprecise in the model itself, over a million rows by 1e-3 in single precision. In
         # half precision the same formula would allow any error, though shares are summed more precisely: hence a limit.

@@ -125,36 +125,6 @@ def relu_as(gate: Callable[[Tensor], Tensor], func: Callable[..., Any], args: Ar
     return gate(value)
 
 
-class FrozenGates(torch.autograd.Function):
-    """A ReLU with frozen gates as one operation: ``value * gates * scale``, with gradients for value and scale.
-
-    One operation makes fewer passes over memory than two multiplications, which are much of the cost of an explanation.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, scale: Tensor, gates: Tensor, t: float, everywhere: bool) -> Tensor:
-        """Return the input where the gates are 1, scaled.
-
-        The scale of each row, nowhere 0, is 1 for rows that are constants and t for others (``everywhere``: for all).
-        """
-        factor, number = (gates, t) if everywhere else (gates * scale, 1.0)
-        ctx.save_for_backward(value, factor, scale)
-        ctx.number = number
-        return _scaled(value, factor, number)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, Tensor | None, None, None, None]:
-        """Return the gradients for the value and for the scale (meaningless for rows that are constants)."""
-        value, factor, scale = ctx.saved_tensors
-        passed = _scaled(gradients[0], factor, ctx.number)
-        of_scale = (passed * value).sum_to_size(scale.shape) / scale if ctx.needs_input_grad[1] else None
-        return passed, of_scale, None, None, None
-
-
-def _scaled(value: Tensor, factor: Tensor, number: float) -> Tensor:
-    return value * factor if number == 1.0 else torch.addcmul(value.new_zeros(()), value, factor, value=number)
-
-
 def _clamp(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
     low = args[1] if len(args) > 1 else kwargs.get("min")
     high = args[2] if len(args) > 2 else kwargs.get("max")

@@ -16,8 +16,7 @@ from torch_geometric.utils import softmax
 
 from captum_goat.rules.operations import Arguments, Keywords, spellings
 from captum_goat.rules.products import PRODUCTS
-from captum_goat.rules.recorded_calls import Factors, Kept, RecordedCall
-from captum_goat.rules.registry import Keep, Rewrite, Rule, find, register, rule
+from captum_goat.rules.registry import Factors, Keep, Kept, RecordedCall, Rewrite, Rule, find, register, rule
 from captum_goat.tracking import Broken, Rows, Unsupported
 
 

@@ -10,8 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from captum_goat.rules.operations import Arguments, Keywords, bind, input_of, is_inplace, ratio, spellings
-from captum_goat.rules.recorded_calls import Kept, RecordedCall
-from captum_goat.rules.registry import Keep, Rewrite, Rule, register, rule
+from captum_goat.rules.registry import Keep, Kept, RecordedCall, Rewrite, Rule, register, rule
 from captum_goat.tracking import Broken, Edges, Rows, UnsupportedModelError
 
 

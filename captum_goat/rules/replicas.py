@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from captum_goat.rules.frozen_calls import FrozenCall
-from captum_goat.rules.recorded_calls import Factors
+from captum_goat.rules.registry import Factors, FrozenCall
 from captum_goat.tracking import Messages
 
 
@@ -21,84 +20,95 @@ class Plan(NamedTuple):
     t: Tensor  # the scale of gates
     s: Tensor  # the scale of frozen factors that are not gates
     own: Tensor  # the scale of edges and features
-    weights: tuple[Tensor, Tensor]  # for both patterns, of points over gates, edges and features, and over others
+    # for both patterns, of points over gates, edges and features; of points over others; of the first ones by t
+    weights: tuple[Tensor, Tensor, Tensor]
+
+
+class Leaf(NamedTuple):
+    """A tensor of the pass whose gradient is a share."""
+
+    values: Tensor  # scales, or the result of a ReLU, with the replicas as first dimension
+    weights: Tensor  # of the replicas for both patterns, ``[2, replicas]``
+    places: Tensor  # where each entry of a replica's gradient is added to
+    scales: torch.Size | None = None  # of the scales of a ReLU's gates, for which its result stands
 
 
 class Replicas:
     """Replicas of a model in one pass: the model itself (0), the model without edges (1), and the points of integrals.
 
-    The scales of edges, features and frozen values in the replicas are leaves of the pass, made one by one.
+    The scales of edges, features and frozen values in the replicas are leaves of the pass, made one by one. Their
+    shares are those of edges, features and rows one after the other.
     """
 
-    def __init__(self, plan: Plan, mask: Tensor) -> None:
+    def __init__(self, plan: Plan, mask: Tensor, num_features: int, num_rows: int) -> None:
         self.count, self.plan, self._mask = len(plan.patterns), plan, mask
         self._masks: dict[torch.dtype, Tensor] = {}  # the mask in every replica, with a 1 for constants behind it
-        # By the id() of `Factors.variable`, which is kept alive beside the scales and ids of its rows.
+        # By the id() of the ids of rows, which are kept alive beside their scales and places.
         self._scales: dict[tuple[int, torch.dtype, bool], tuple[Tensor, Tensor, Tensor]] = {}
-        self.leaves: list[Tensor] = []  # all scales, with the replicas as their first dimension
-        self.edges: list[tuple[Tensor, Tensor]] = []  # scales of masks, and their edges
-        self.features: list[Tensor] = []
-        self.rows: list[tuple[Tensor, Tensor, bool]] = []  # scales of frozen values, their rows, whether gates
-        self.gates: list[tuple[Tensor, torch.Size, Tensor]] = []  # results of ReLUs, the shape of scales, their rows
+        self._next_feature, self._first_row = mask.numel(), mask.numel() + num_features
+        self._end = self._first_row + num_rows  # the place for constants
+        self.leaves: list[Leaf] = []
+
+    def _leaf(self, values: Tensor, places: Tensor, *, frozen: bool = False) -> Tensor:
+        self.leaves.append(Leaf(values.detach().requires_grad_(), self.plan.weights[frozen], places))
+        return self.leaves[-1].values
 
     def add_site(self, site: Messages) -> Tensor:
         """Return the factors of the mask at a site."""
-        places = places_of(site.edges, self._mask.numel())
-        dtype = site.mask_dtype(self._mask)
+        edges, dtype = site.edges.reshape(-1), site.mask_dtype(self._mask)
         if dtype not in self._masks:
             scaled = torch.outer(self.plan.own.to(dtype), self._mask.to(dtype))
             self._masks[dtype] = torch.cat([scaled, scaled.new_ones(len(scaled), 1)], dim=1)
-        scale = self._leaf(self._masks[dtype].index_select(1, places).view(self.count, *site.shape))
-        self.edges.append((scale, places))
-        return scale
+        factors = self._masks[dtype].index_select(1, edges.where(edges >= 0, self._mask.numel()))
+        return self._leaf(factors.view(self.count, *site.shape), edges.where(edges >= 0, self._end))
 
     def add_feature(self, feature: Tensor) -> Tensor:
         """Return the scaled values of an attributed input."""
-        scale = self._leaf(_between(torch.zeros_like(feature), feature, self.plan.own))
-        self.features.append(scale)
-        return scale
-
-    def add_factors(self, factors: Factors) -> Tensor:
-        """Return the scales of the rows of frozen values, as variables."""
-        between, ids = self._scales_of(factors)
-        scale = self._leaf(between)
-        self.rows.append((scale, ids, factors.gates))
-        return scale
+        first, self._next_feature = self._next_feature, self._next_feature + feature.numel()
+        places = torch.arange(first, self._next_feature, device=feature.device)
+        return self._leaf(_between(torch.zeros_like(feature), feature, self.plan.own), places)
 
     def _scales_of(self, factors: Factors) -> tuple[Tensor, Tensor]:
-        """Return the scales of the rows of frozen values, and their rows."""
-        kind = id(factors.variable), factors.values.dtype, factors.gates
+        """Return the scales of the rows of frozen values, and their places."""
+        kind = id(factors.rows.ids), factors.values.dtype, factors.gates
         if kind not in self._scales:
             scales = self.plan.t if factors.gates else self.plan.s
             between = _between(factors.scale(0.0), factors.scale(1.0), scales)
-            ids = factors.rows.ids.where(factors.variable, -1).reshape(-1)
-            self._scales[kind] = factors.variable, between, ids
+            places = torch.where(factors.variable, factors.rows.ids + self._first_row, self._end).reshape(-1)
+            self._scales[kind] = factors.rows.ids, between, places
         return self._scales[kind][1:]
-
-    def _leaf(self, values: Tensor) -> Tensor:
-        self.leaves.append(values.detach().requires_grad_())
-        return self.leaves[-1]
 
     def gated(self, factors: Factors, values: Tensor) -> Tensor:
         """Return for every replica the output of a ReLU with the gates of the first or the second replica.
 
         The derivative with respect to the scale of a row is that with respect to the output, times the output, by t.
         """
-        scales, ids = self._scales_of(factors)
+        scales, places = self._scales_of(factors)
         scales = scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
         with torch.no_grad():
             gates = (values[:2] > 0).to(values.dtype).index_select(0, self.plan.which).mul_(scales)
         out = values * gates
         if out.requires_grad:
-            self.leaves.append(out)
-            self.gates.append((out, scales.shape, ids))
+            self.leaves.append(Leaf(out, self.plan.weights[2], places, scales.shape))
         return out
+
+    def totals(self, gradients: Sequence[Tensor | None]) -> Tensor:
+        """Return the weighted sums of the gradients of the leaves for both patterns, ``[2, variables]``."""
+        totals = self.plan.t.new_zeros(2, self._end + 1)
+        for (values, weights, places, scales), gradient in zip(self.leaves, gradients, strict=True):
+            if gradient is not None:
+                moved = gradient if scales is None else (gradient * values.detach()).sum_to_size(scales)
+                totals.index_add_(1, places, weights @ moved.reshape(self.count, -1).to(weights.dtype))
+        return totals[:, :-1]
 
     def rewritten(
         self, call: FrozenCall, func: Callable[..., Any]
     ) -> Callable[[tuple[Any, ...], dict[str, Any], int], Any]:
         """Return what makes a rewritten call for one replica after the other."""
-        scales = [self.add_factors(kept) if isinstance(kept, Factors) else None for kept in call.kept]
+        scales = [
+            self._leaf(*self._scales_of(kept), frozen=not kept.gates) if isinstance(kept, Factors) else None
+            for kept in call.kept
+        ]
         kept: dict[tuple[int, int], Tensor] = {}  # by the number of the pattern, and which of the values
 
         def rewrite(args: tuple[Any, ...], kwargs: dict[str, Any], replica: int) -> Any:
@@ -121,9 +131,3 @@ class Replicas:
 def _between(zero: Tensor, one: Tensor, scales: Tensor) -> Tensor:
     """Interpolate linearly for each replica: ``zero`` at scale 0 and ``one`` at scale 1."""
     return zero + scales.to(zero.dtype).view(-1, *[1] * zero.dim()) * (one - zero)
-
-
-def places_of(ids: Tensor, count: int) -> Tensor:
-    """Return ids as places in a list of ``count`` entries, and the place behind it for -1."""
-    flat = ids.reshape(-1)
-    return flat.where(flat >= 0, count)

@@ -17,8 +17,7 @@ from torch_geometric.utils import to_dense_batch
 
 from captum_goat.rules.maxima import extreme
 from captum_goat.rules.operations import Arguments, Keywords, bind, input_of, operation_name, spellings
-from captum_goat.rules.recorded_calls import RecordedCall
-from captum_goat.rules.registry import Keep, Rewrite, Rule, register, rule
+from captum_goat.rules.registry import Keep, RecordedCall, Rewrite, Rule, register, rule
 from captum_goat.tracking import Rows, UnsupportedModelError
 
 
