@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -12,13 +11,10 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from captum_goat.hooks.global_state import outside_inference_mode, restores_state
 from captum_goat.inputs.request import restored
 from captum_goat.inputs.targets import Choice
-from captum_goat.runs.progress import progress_bar
 from captum_goat.search.swaps import SwapSearch
-from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least
-from captum_goat.shapley.guides import check_guides, own_guides, path_gradients
+from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least, check_guides
 from captum_goat.shapley.players import Players
 from captum_goat.shapley.values import EdgeValues
 
@@ -37,15 +33,6 @@ class EdgeSets(NamedTuple):
     sizes: Tensor
     sufficient: Tensor
     necessary: Tensor
-
-
-class SearchExplanation(NamedTuple):
-    """Orders of edges and what was measured of their first ones."""
-
-    attributions: list[tuple[Tensor, ...]]  # the scores, one tensor per edge mask, for each target
-    deltas: list[Tensor]  # nan for each graph or mask, for each target: places do not add up to an output
-    output: Tensor  # the model's output
-    sets: list[EdgeSets]
 
 
 class EdgeSetSearch(EdgeAttribution):
@@ -91,6 +78,8 @@ class EdgeSetSearch(EdgeAttribution):
     """
 
     measures_probabilities: ClassVar[bool] = True  # of what it is handed: logits of classes, or log-odds
+    _option_names: ClassVar[tuple[str, ...]] = ("n_passes", "shares", "starts", "at")
+    _guides, _passes = "starts", "n_passes"
     _search: ClassVar[type[SwapSearch]] = SwapSearch
 
     def __init__(
@@ -142,38 +131,14 @@ class EdgeSetSearch(EdgeAttribution):
         choice = Choice([target])
         explanation = self._explain(inputs, choice, additional_forward_args, feature_mask, show_progress=show_progress)
         result = restored(inputs, explanation.attributions[0])
-        return (result, explanation.sets[0]) if return_sets else result
+        return (result, explanation.details[0]) if return_sets else result
 
-    @restores_state
-    def _explain(
-        self,
-        inputs: Any,
-        choice: Choice,
-        arguments: Any,
-        feature_mask: Any = None,
-        *,
-        games: Tensor | None = None,
-        show_progress: bool = False,
-    ) -> SearchExplanation:
-        """Search for the chosen targets, given the game of each edge if the arguments do not tell it."""
-        with outside_inference_mode():
-            first, players = self._games(inputs, choice, arguments, feature_mask, margin=None, games=games)
-            attributions, sets, targets = [], [], choice(first.output)
-            with progress_bar(self.n_passes * len(targets), "pass", show_progress, "searching") as advance:
-                for number, target in enumerate(targets):
-                    values = first.of_target(target) if number else first
-                    places, measured = self._find(values, players, inputs, arguments, advance)
-                    attributions.append(players.per_mask(places, first.request.masks, shared=False))
-                    sets.append(measured)
-        deltas = [attributions[0][0].new_full((players.num_games,), math.nan) for _ in targets]
-        return SearchExplanation(attributions, deltas, first.output, sets)
-
-    def _find(
-        self, values: EdgeValues, players: Players, inputs: Any, arguments: Any, advance: Callable[[int], object]
+    def _scores(
+        self, values: EdgeValues, players: Players, guides: Tensor, advance: Callable[[int], object]
     ) -> tuple[Tensor, EdgeSets]:
         """Return the places of players, ``[P]``, and what was measured."""
-        path = path_gradients(values, _PATH_POINTS)
-        orders = torch.cat([path.gradients, own_guides(self.starts, values, inputs, arguments)])
+        gradients, at, deletes = values.path_gradients(_PATH_POINTS)
+        orders = torch.cat([gradients, guides])
         advance(_PATH_POINTS)
         passes = _PATH_POINTS
 
@@ -181,9 +146,9 @@ class EdgeSetSearch(EdgeAttribution):
             nonlocal passes
             passes += len(kept)
             columns = players.per_column(kept.to(values.mask.dtype))
-            odds, gradients = values.with_gradients(columns, path.at)
+            odds, gradients = values.with_gradients(columns, at)
             advance(len(kept))
-            return odds if path.deletes else values(columns > 0), players.totals(gradients.t()).t()
+            return odds if deletes else values(columns > 0), players.totals(gradients.t()).t()
 
         search = self._search(players.game, players.num_games, self.shares, measure)
         if len(players.game):
@@ -192,17 +157,3 @@ class EdgeSetSearch(EdgeAttribution):
         counts, dtype = search.counts[players.game], values.mask.dtype
         places = (counts - search.place).to(torch.promote_types(dtype, torch.float32)) / counts
         return places, EdgeSets(*(part.t() for part in (search.sizes, *search.probabilities.to(dtype))))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options that decide the scores, by name."""
-        return {name: getattr(self, name) for name in ("n_passes", "shares", "starts", "at")}
-
-    def has_convergence_delta(self) -> bool:
-        """Return whether there is a completeness error to return: an order has none."""
-        return False
-
-    @classmethod
-    def get_name(cls) -> str:
-        """Return the method's name."""
-        return "Edge Set Search"

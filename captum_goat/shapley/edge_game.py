@@ -68,8 +68,7 @@ class EdgeGame:
         margin: bool = False,
         normalize: bool = True,
     ) -> None:
-        arguments = data if isinstance(data, tuple) else (data,)
-        self._values, self.players = self._start(EdgeAttribution(model, at), arguments, target, feature_mask, margin)
+        self._values, self.players = self._start(EdgeAttribution(model, at), data, target, feature_mask, margin)
         self.n_players = int(self.players.max()) + 1 if self.players.numel() else 0
         self.normalization_value = float(self._values.empty) if normalize else 0.0
         self.empty_coalition = np.zeros(self.n_players, dtype=bool)
@@ -77,19 +76,17 @@ class EdgeGame:
 
     @staticmethod
     @restores_state
-    def _start(
-        method: EdgeAttribution, arguments: tuple[Any, ...], target: Any, groups: Any, margin: bool
-    ) -> tuple[EdgeValues, Tensor]:
+    def _start(method: EdgeAttribution, data: Any, target: Any, groups: Any, margin: bool) -> tuple[EdgeValues, Tensor]:
+        arguments = data if isinstance(data, tuple) else (data,)
         edges = GraphInputs.of(method.model, arguments).edge_sets
         if len(edges) != 1:
             raise ValueError(f"Expected a graph with one set of edges (got {len(edges)} sets).")
         weights = (tensor for tensor in method.model.parameters() if tensor.is_floating_point())
         like = next(weights, torch.empty(0, device=edges[0].device))
         mask = torch.ones(edges[0].size(1), dtype=like.dtype, device=edges[0].device)
+        method.margin = margin
         with outside_inference_mode():
-            values, players = method._games(
-                mask, Choice([target]), arguments, groups, margin=margin, games=torch.zeros_like(edges[0][0])
-            )
+            values, players = method._games(mask, Choice([target]), arguments, groups, torch.zeros_like(edges[0][0]))
         if values.num_games != 1:
             raise ValueError(
                 f"Expected a target that selects one number (got {values.num_games}). Pass one graph, and for a "

@@ -1,97 +1,136 @@
-"""All games of a call: their coalitions are evaluated together, and games of the same size are solved together."""
+r"""Games of edges: who plays in which order, which coalitions are drawn, and the regression that solves them.
+
+A pair of coalitions, S and its complement, tells by :math:`u_S = (v(S) - v(\bar S) + v(N) - v(\emptyset)) / 2` what the
+players in S have together; what is left out, :math:`v(S) + v(\bar S)`, does not depend on Shapley values. The
+regression looks for values :math:`\varphi = r + F a`, F being the guides, with the smallest
+
+.. math:: \sum_S 2 w_S \big(u_S - \sum_{i \in S} \varphi_i\big)^2 + \lambda \, |r|^2 + \frac{\lambda}{100} \, |a|^2
+
+subject to :math:`\sum_i \varphi_i = v(N) - v(\emptyset)`. It is solved as what it is to a Bayesian: the mean of
+:math:`\varphi` given the :math:`u_S`, if :math:`\varphi` has the covariance :math:`C = I + 100\,F F^T` before, and the
+sum as given beforehand. The equations are as many as pairs, however many players there are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from captum_goat.metrics.counted_edges import numbered_by_first
-from captum_goat.shapley.coalitions import Coalitions, draw_coalitions
 from captum_goat.shapley.players import Players, mixed
-from captum_goat.shapley.regression import exact_values, guided_values
 from captum_goat.shapley.values import EdgeValues
 
 _MOST_PLAYERS, _GROUPS = 1000, 256  # of a game, before players are put into groups; and how many groups then
 _SAME_SCORE = 0.01  # guides that differ by less, relative to their norm, do not order edges that are alike
+_GUIDE_VARIANCE = 100.0  # of the coefficients of guides, relative to that of a player's own part
+_CANDIDATES = 16  # random sets among which each coalition is chosen
+_MANY_PLAYERS = 2000  # beyond, random sets are nearly orthogonal anyway
 
 
-class Ordered(NamedTuple):
-    """The players of games whose coalitions are drawn, in an order that does not depend on how they are numbered."""
+class Coalitions(NamedTuple):
+    """Pairs of coalitions of M players: a set and its complement, neither of them empty."""
 
-    players: Players
-    groups: Tensor  # which of them each edge, or group of the feature mask, is part of, ``[P]``
-    position: Tensor  # in its game, ``[groups]``
+    members: Tensor  # who is in the set, bool ``[pairs, M]``; the others are in its complement
+    weights: Tensor  # the weight of each pair in the regression, with mean 1, ``[pairs]``
+    is_complete: bool  # whether these are all coalitions, each once
 
-    @classmethod
-    def of(cls, players: Players, guides: Tensor, structure: Tensor) -> Ordered:
-        """Order players; those of very large games are put into groups of neighbours in the order of their guides.
 
-        Args:
-            players: The players.
-            guides: What guides say of them, ``[P, K]``.
-            structure: Where they are in the graph, integers ``[P]``.
-        """
-        counts, game = players.counts, players.game
-        norms = guides.new_zeros(players.num_games, guides.size(1)).index_add_(0, game, guides.square()).sqrt()
-        scores = torch.where(norms[game] > 0, guides / norms[game], 0.0).sum(dim=1)
-        scores = -(scores / _SAME_SCORE).round()
-        by_guides, by_structure = players.ranks(scores, structure), players.ranks(structure, scores)
-        size = counts[game]
-        number = torch.where(size > _MOST_PLAYERS, by_guides * _GROUPS // size, by_structure)
-        groups, first = numbered_by_first(game * (int(counts.max()) + 1 if len(counts) else 1) + number)
-        columns = torch.cat([groups, groups.new_full((1,), -1)])[players.number]
-        # Games with as many players have the same coalitions, so players are shuffled, by the structure of the game.
-        signatures = torch.zeros_like(counts).index_add_(0, game, structure)[game[first]]
-        grouped = Players(columns, game[first], players.num_games)
-        return cls(grouped, groups, grouped.ranks(mixed(signatures + mixed(number[first] + 1))))
+@lru_cache(maxsize=256)
+def draw_coalitions(num_players: int, num_pairs: int, seed: int) -> Coalitions:
+    """Return all pairs of coalitions if there are at most ``num_pairs``, else as many at random.
+
+    The sizes of the sets are spread evenly over 1 to M - 1. A set of s players then stands for what the Shapley kernel
+    gives to its size, so its weight is proportional to 1 / (s (M - s)). Each set is the one of several random sets of
+    its size that has the least in common with those drawn before: nearly orthogonal rows tell players apart best.
+    """
+    if num_players < 2:
+        return Coalitions(torch.zeros(0, num_players, dtype=torch.bool), torch.ones(0, dtype=torch.double), True)
+    if num_players <= 31 and 2 ** (num_players - 1) - 1 <= num_pairs:
+        codes = torch.arange(1, 2 ** (num_players - 1)).unsqueeze(1)
+        members = (codes >> torch.arange(num_players)) % 2 == 1
+        return Coalitions(members, torch.ones(len(members), dtype=torch.double), True)
+    random = np.random.default_rng(seed)
+    strata = (np.arange(num_pairs) + random.random(num_pairs)) / num_pairs
+    sizes = 1 + (strata * (num_players - 1)).astype(np.int64)
+    sizes = random.permutation(np.minimum(sizes, num_players - sizes))
+    weights = 1.0 / (sizes * (num_players - sizes))
+    chosen = np.zeros((num_pairs, num_players), dtype=bool)
+    rows = np.zeros((num_pairs, num_players))  # the sets, centred and scaled to norm 1
+    candidates = _CANDIDATES if num_players <= _MANY_PLAYERS else 1
+    for number, size in enumerate(sizes):
+        order = np.argpartition(random.random((candidates, num_players)), size - 1, axis=1)[:, :size]
+        sets = np.zeros((candidates, num_players), dtype=bool)
+        np.put_along_axis(sets, order, True, axis=1)
+        centred = (sets - size / num_players) / np.sqrt(size * (1 - size / num_players))
+        best = int(np.square(centred @ rows[:number].T).sum(axis=1).argmin())
+        chosen[number], rows[number] = sets[best], centred[best]
+    return Coalitions(torch.from_numpy(chosen), torch.from_numpy(weights / weights.mean()), False)
 
 
 class Games:
-    """The coalitions of all games. Games with as many players have the same ones, with players in other orders."""
+    """The coalitions of all games. Games with as many players have the same ones, with players in other orders.
 
-    def __init__(self, ordered: Ordered, n_samples: int, seed: int) -> None:
-        self._groups, self._players = ordered.groups, ordered.players
-        players = ordered.players
+    The order depends on where players are in the graph and on their guides, not on their numbers. In very large games,
+    groups of players that are neighbours in the order of their guides play in their place.
+
+    Args:
+        players: The players.
+        guides: What guides say of them, ``[P, K]``.
+        structure: Where they are in the graph, integers ``[P]``.
+        n_samples: The number of coalitions of each game.
+        seed: The seed of the coalitions.
+    """
+
+    def __init__(self, players: Players, guides: Tensor, structure: Tensor, n_samples: int, seed: int) -> None:
+        counts, game, self._guides = players.counts, players.game, guides
+        norms = guides.new_zeros(players.num_games, guides.size(1)).index_add_(0, game, guides.square()).sqrt()
+        scores = torch.where(norms[game] > 0, guides / norms[game], 0.0).sum(dim=1)
+        scores, size = -(scores / _SAME_SCORE).round(), counts[game]
+        by_guides, by_structure = players.ranks(scores, structure), players.ranks(structure, scores)
+        number = torch.where(size > _MOST_PLAYERS, by_guides * _GROUPS // size, by_structure)
+        self._groups, first = numbered_by_first(game * (int(counts.max()) + 1 if len(counts) else 1) + number)
+        columns = torch.cat([self._groups, self._groups.new_full((1,), -1)])[players.number]
+        self._players = players = Players(columns, game[first], players.num_games)
+        signatures = torch.zeros_like(counts).index_add_(0, game, structure)[players.game]
+        position = players.ranks(mixed(signatures + mixed(number[first] + 1)))
         counts = players.counts
         self._drawn: list[tuple[Coalitions, Tensor, Tensor]] = []  # with the games, and their players [games, M]
         for count in counts.unique().tolist():
             games = (counts == count).nonzero().view(-1)
             mine = (counts == count)[players.game].nonzero().view(-1)
-            place = players.game[mine] * max(count, 1) + ordered.position[mine]
+            place = players.game[mine] * max(count, 1) + position[mine]
             drawn = draw_coalitions(count, n_samples // 2, seed)
             self._drawn.append((drawn, games, mine[place.argsort()].view(len(games), count)))
-        self.num_pairs = max((len(drawn.members) for drawn, _, _ in self._drawn), default=0)
 
     def differences(self, values: EdgeValues, advance: Callable[[int], object]) -> Tensor:
         """Evaluate all coalitions; return what each is worth more than its complement, ``[pairs, G]``."""
-        players = self._players
-        device = players.number.device
+        number, device = self._players.number, self._players.number.device
+        num_pairs = max((len(drawn.members) for drawn, _, _ in self._drawn), default=0)
+        if not num_pairs:
+            return values.whole.new_zeros(0, len(values.whole))
         # A game with fewer pairs than others repeats the one of no players; the last column is for absent edges.
-        members = torch.zeros(self.num_pairs, len(players.game) + 1, dtype=torch.bool, device=device)
+        members = torch.zeros(num_pairs, len(self._players.game) + 1, dtype=torch.bool, device=device)
         for drawn, _, mine in self._drawn:
             rows = torch.arange(len(drawn.members), device=device)
             members[rows.view(-1, 1, 1), mine] = drawn.members.to(device).unsqueeze(1)
-        kept = members[:, players.number]
-        pairs = torch.stack([kept, ~kept & (players.number >= 0)], dim=1)
-        if not self.num_pairs:
-            return values.whole.new_zeros(0, len(values.whole))
-        return -values(pairs.flatten(0, 1), advance).view(self.num_pairs, 2, -1).diff(dim=1).squeeze(1)
+        kept = members[:, number]
+        pairs = torch.stack([kept, ~kept & (number >= 0)], dim=1)
+        return -values(pairs.flatten(0, 1), advance).view(num_pairs, 2, -1).diff(dim=1).squeeze(1)
 
-    def solve(
-        self, differences: Tensor, totals: Tensor, guides: Tensor, regularization: float
-    ) -> tuple[Tensor, Tensor]:
-        """Return the values of all members of groups and their standard errors, ``[P]``.
+    def solve(self, differences: Tensor, totals: Tensor, regularization: float) -> tuple[Tensor, Tensor]:
+        """Return the values of all players and their standard errors, ``[P]``.
 
-        The groups are the players here. What guides ``[P, K]`` do not explain of a group's value is shared equally.
+        What guides do not explain of a group's value is shared equally in it.
         """
-        groups, count = self._groups, len(self._players.game)
+        count, guides, groups = len(self._players.game), self._guides, self._groups
         of_groups = guides.new_zeros(count, guides.size(1)).index_add_(0, groups, guides)
-        sizes = groups.bincount(minlength=count)
         own, errors = totals.new_zeros(count), totals.new_zeros(count)
-        scaled = torch.zeros_like(of_groups)  # what a guide has to be multiplied with, for each group
+        factors = torch.zeros_like(of_groups)  # what a guide has to be multiplied with, for each group
         for drawn, games, mine in self._drawn:
             if not mine.numel():
                 continue
@@ -101,8 +140,52 @@ class Games:
                 continue
             norms = of_groups[mine].norm(dim=1, keepdim=True)
             normed = torch.where(norms > 0, of_groups[mine] / norms, 0.0)
-            solution = guided_values(drawn, measured, totals[games], normed, regularization)
-            own[mine], errors[mine] = solution.own, solution.errors
-            factors = torch.where(norms > 0, solution.coefficients.unsqueeze(1) / norms, 0.0)
-            scaled[mine] = factors.expand(-1, mine.size(1), -1)
-        return (guides * scaled[groups]).sum(dim=1) + (own / sizes)[groups], (errors / sizes)[groups]
+            values, errors[mine] = guided_values(drawn, measured, totals[games], normed, regularization)
+            # The coefficients of guides, given the values: those of a ridge regression.
+            ridge = torch.eye(guides.size(1)).to(normed) / _GUIDE_VARIANCE
+            coefficients = torch.linalg.solve(normed.mT @ normed + ridge, normed.mT @ values.unsqueeze(2))
+            own[mine] = values - (normed @ coefficients).squeeze(2)
+            factors[mine] = torch.where(norms > 0, coefficients.mT / norms, 0.0).expand_as(normed)
+        sizes = groups.bincount(minlength=count)
+        return (guides * factors[groups]).sum(dim=1) + (own / sizes)[groups], (errors / sizes)[groups]
+
+
+def exact_values(coalitions: Coalitions, differences: Tensor, totals: Tensor) -> Tensor:
+    """Return the Shapley values ``[G, M]``, given all coalitions; the other arguments as in :func:`guided_values`."""
+    members, num_players = coalitions.members.to(differences.device), coalitions.members.size(1)
+    sizes = members.sum(dim=1, keepdim=True).double()
+    others = torch.where(members, sizes - 1, sizes)  # in a set that the player joins
+    last = torch.tensor(float(num_players), dtype=torch.double, device=members.device)
+    weights = torch.exp(torch.lgamma(others + 1) + torch.lgamma(last - others) - torch.lgamma(last + 1))
+    return differences @ torch.where(members, weights, -weights) + (totals / num_players).unsqueeze(1)
+
+
+def guided_values(
+    coalitions: Coalitions, differences: Tensor, totals: Tensor, guides: Tensor, regularization: float
+) -> tuple[Tensor, Tensor]:
+    """Return estimated Shapley values of G games and their standard errors, ``[G, M]``, from some coalitions.
+
+    Args:
+        coalitions: The pairs of coalitions.
+        differences: v(S) minus v of the complement, ``[G, pairs]``.
+        totals: v(all players) minus v(no players), ``[G]``.
+        guides: The guides, each of norm 1 or 0, ``[G, M, K]``.
+        regularization: Lambda.
+    """
+    members, weights = coalitions.members.to(differences), coalitions.weights.to(differences)
+    # The covariance of each value with the total, [G, M].
+    to_total = 1.0 + _GUIDE_VARIANCE * (guides * guides.sum(dim=1, keepdim=True)).sum(dim=2)
+    share = to_total / to_total.sum(dim=1, keepdim=True)
+    prior = share * totals.unsqueeze(1)
+    to_pairs = members.t() + _GUIDE_VARIANCE * guides @ (members @ guides).mT  # with each u_S, [G, M, pairs]
+    to_pairs = to_pairs - share.unsqueeze(2) * to_pairs.sum(dim=1, keepdim=True)  # given the total
+    root = torch.linalg.cholesky(members @ to_pairs + torch.diag(regularization / (2.0 * weights)))
+    surprise = (differences + totals.unsqueeze(1)) / 2.0 - prior @ members.t()
+    solved = torch.cholesky_solve(surprise.unsqueeze(2), root)  # [G, pairs, 1]
+    values = prior + (to_pairs @ solved).squeeze(2)
+    values = values + (totals - values.sum(dim=1)).unsqueeze(1) / values.size(1)  # rounding
+    free = max(1, members.size(0) - guides.size(2))  # the coefficients of guides are nearly unpenalised
+    scale = (surprise * solved.squeeze(2)).sum(dim=1, keepdim=True) / free
+    before = 1.0 + _GUIDE_VARIANCE * guides.square().sum(dim=2) - share * to_total
+    known = torch.linalg.solve_triangular(root, to_pairs.mT, upper=False).square().sum(dim=1)
+    return values, (scale * (before - known)).clamp(min=0.0).sqrt()

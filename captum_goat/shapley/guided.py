@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any, ClassVar, Literal
 
 import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from captum_goat.hooks.global_state import outside_inference_mode, restores_state
 from captum_goat.inputs.request import restored
 from captum_goat.inputs.targets import Choice
-from captum_goat.runs.progress import progress_bar
-from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least
-from captum_goat.shapley.games import Games, Ordered
-from captum_goat.shapley.guides import check_guides, own_guides, path_gradients
+from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least, check_guides
+from captum_goat.shapley.games import Games
 from captum_goat.shapley.players import Players, structure_of_columns
 from captum_goat.shapley.values import EdgeValues
 from captum_goat.tracking import UnsupportedModelError
@@ -26,15 +24,6 @@ from captum_goat.tracking import UnsupportedModelError
 _logger = logging.getLogger(__name__)
 
 _PATH_POINTS = 5
-
-
-class ShapleyExplanation(NamedTuple):
-    """Shapley values and what is known about them."""
-
-    attributions: list[tuple[Tensor, ...]]  # the values, one tensor per edge mask, for each target
-    deltas: list[Tensor]  # the completeness error of each graph or mask, for each target
-    output: Tensor  # the model's output
-    errors: list[tuple[Tensor, ...]]  # the standard errors of the values, in the form of the values
 
 
 class GuidedShapley(EdgeAttribution):
@@ -93,6 +82,16 @@ class GuidedShapley(EdgeAttribution):
         (True, True, tensor([0., 0., 0., 0.]))
     """
 
+    _option_names: ClassVar[tuple[str, ...]] = (
+        "guides",
+        "n_samples",
+        "regularization",
+        "at",
+        "margin",
+        "random_state",
+    )
+    _guides, _passes = "guides", "n_samples"
+
     def __init__(
         self,
         forward_func: Any,
@@ -150,72 +149,38 @@ class GuidedShapley(EdgeAttribution):
             ValueError: If the model is in training mode or the arguments do not fit together.
             UnsupportedModelError: If the model's edges can neither be deleted nor masked.
         """
-        explanation = self._explain(
-            inputs, Choice([target]), additional_forward_args, feature_mask, n_samples, show_progress=show_progress
+        method = self
+        if n_samples is not None:
+            check_at_least(2, n_samples=n_samples)
+            method = copy(self)
+            method.n_samples = n_samples
+        explanation = method._explain(
+            inputs, Choice([target]), additional_forward_args, feature_mask, show_progress=show_progress
         )
         results = [restored(inputs, explanation.attributions[0])]
         results += explanation.deltas if return_convergence_delta else []
-        results += [restored(inputs, explanation.errors[0])] if return_standard_errors else []
+        results += [restored(inputs, explanation.details[0])] if return_standard_errors else []
         return tuple(results) if len(results) > 1 else results[0]
 
-    @restores_state
-    def _explain(
-        self,
-        inputs: Any,
-        choice: Choice,
-        arguments: Any,
-        feature_mask: Any = None,
-        n_samples: int | None = None,
-        *,
-        games: Tensor | None = None,
-        show_progress: bool = False,
-    ) -> ShapleyExplanation:
-        """Explain the chosen targets, given the game of each edge if the arguments do not tell it."""
-        samples = self.n_samples if n_samples is None else n_samples
-        check_at_least(2, n_samples=samples)
-        with outside_inference_mode():
-            first, players = self._games(inputs, choice, arguments, feature_mask, margin=self.margin, games=games)
-            masks = first.request.masks
-            structure = players.totals(structure_of_columns(first.request.graph, len(first.mask)))
-            attributions, deltas, errors, targets = [], [], [], choice(first.output)
-            with progress_bar(samples * len(targets), "coalition", show_progress) as advance:
-                for number, target in enumerate(targets):
-                    values = first.of_target(target) if number else first
-                    guides = self._guides(values, players, inputs, arguments)
-                    drawn = Games(Ordered.of(players, guides, structure), samples, self.random_state)
-                    differences = drawn.differences(values, advance)
-                    totals = values.whole - values.empty
-                    estimates, uncertain = drawn.solve(differences, totals, guides, self.regularization)
-                    estimates, uncertain = estimates.to(masks[0].dtype), uncertain.to(masks[0].dtype)
-                    attributions.append(players.per_mask(estimates, masks, shared=feature_mask is None))
-                    deltas.append((players.of_games(estimates.double()) - totals).to(estimates.dtype))
-                    errors.append(players.per_mask(uncertain, masks, shared=feature_mask is None))
-        return ShapleyExplanation(attributions, deltas, first.output, errors)
-
-    def _guides(self, values: EdgeValues, players: Players, inputs: Any, arguments: Any) -> Tensor:
-        """Return what guides say of players, ``[P, K]``."""
-        if self.guides is not None:
-            columns = own_guides(self.guides, values, inputs, arguments)
-            return players.totals(columns.t().double())
-        constant = torch.ones(len(players.game), 1, dtype=torch.double, device=values.mask.device)
-        try:
-            columns = path_gradients(values, _PATH_POINTS).gradients
-        except UnsupportedModelError as error:
-            _logger.info("No gradients guide: %s", error)
-            return constant
-        return torch.cat([constant, players.totals(columns.t().double())], dim=1)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options that decide the attributions, by name."""
-        names = ("guides", "n_samples", "regularization", "at", "margin", "random_state")
-        return {name: getattr(self, name) for name in names}
+    def _scores(
+        self, values: EdgeValues, players: Players, guides: Tensor, advance: Callable[[int], object]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the values of players ``[P]``, and the standard errors in the form of the masks."""
+        of_players = players.totals(guides.t().double())
+        if self.guides is None:
+            of_players = of_players.new_ones(len(players.game), 1)
+            try:
+                gradients, *_ = values.path_gradients(_PATH_POINTS)
+                of_players = torch.cat([of_players, players.totals(gradients.t().double())], dim=1)
+            except UnsupportedModelError as error:
+                _logger.info("No gradients guide: %s", error)
+        structure = players.totals(structure_of_columns(values.request.graph, len(values.mask)))
+        games = Games(players, of_players, structure, self.n_samples, self.random_state)
+        differences = games.differences(values, advance)
+        estimates, errors = games.solve(differences, values.whole - values.empty, self.regularization)
+        masks = values.request.masks
+        return estimates.to(masks[0].dtype), players.per_mask(errors.to(masks[0].dtype), masks)
 
     def has_convergence_delta(self) -> bool:
         """Return whether there is a completeness error to return: there is."""
         return True
-
-    @classmethod
-    def get_name(cls) -> str:
-        """Return the method's name."""
-        return "Guided Shapley"

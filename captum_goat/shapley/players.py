@@ -25,14 +25,15 @@ class Players:
     number: Tensor  # the player of each column, ``[columns]``; -1 for edges that are masked to 0, which do not play
     game: Tensor  # the game of each player, ``[P]``
     num_games: int  # G
+    shared: bool = False  # whether the columns of a player share its value, or each has it
 
     @classmethod
-    def of(cls, keys: Tensor, games: Tensor, num_games: int, plays: Tensor) -> Players:
+    def of(cls, keys: Tensor, games: Tensor, num_games: int, plays: Tensor, shared: bool) -> Players:
         """Make the columns that play, and have the same game and the same key (from 0 on), one player."""
         number = torch.full_like(keys, -1)
         pairs = games[plays] * (int(keys.max()) + 1 if keys.numel() else 1) + keys[plays]
         number[plays], first = numbered_by_first(pairs)
-        return cls(number, games[plays][first], num_games)
+        return cls(number, games[plays][first], num_games, shared)
 
     @property
     def counts(self) -> Tensor:
@@ -53,7 +54,7 @@ class Players:
         totals = values.new_zeros(len(self.game), *values.shape[1:])
         return totals.index_add_(0, self.number[plays], values[plays])
 
-    def of_games(self, values: Tensor) -> Tensor:
+    def sums(self, values: Tensor) -> Tensor:
         """Return the sums over the players of each game, ``[G]`` from ``[P]``."""
         return values.new_zeros(self.num_games).index_add_(0, self.game, values)
 
@@ -62,9 +63,9 @@ class Players:
         padded = torch.cat([values, values.new_zeros(*values.shape[:-1], 1)], dim=-1)  # the player -1 is the last entry
         return padded[..., self.number]
 
-    def per_mask(self, values: Tensor, masks: Sequence[Tensor], *, shared: bool) -> tuple[Tensor, ...]:
-        """Return values ``[P]`` in the shapes of the masks; whether columns share their player's, or all have it."""
-        values = values / self.totals(torch.ones_like(self.number)).clamp(min=1) if shared else values
+    def per_mask(self, values: Tensor, masks: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return values ``[P]`` in the shapes of the masks."""
+        values = values / self.totals(torch.ones_like(self.number)).clamp(min=1) if self.shared else values
         columns = self.per_column(values).view(len(torch.atleast_2d(masks[0])), -1)
         parts = columns.split([mask.size(-1) for mask in masks], dim=1)
         return tuple(part.reshape(mask.shape) for part, mask in zip(parts, masks, strict=True))
@@ -86,13 +87,10 @@ def structure_of_columns(graph: GraphInputs, num_masks: int) -> Tensor:
     columns = []
     for number, edges in enumerate(graph.edge_sets):
         source, target = (nodes.unique(return_inverse=True)[1] for nodes in edges)
-        sources, targets = (torch.ones_like(nodes) for nodes in (source, target))
+        sources, targets = torch.ones_like(source), torch.ones_like(target)
         for _ in range(_ROUNDS):
-            before = mixed(sources + number), mixed(targets)
-            sources, targets = (
-                sources.index_add(0, source, before[1][target]),
-                targets.index_add(0, target, before[0][source]),
-            )
+            to_targets, to_sources = mixed(sources + number)[source], mixed(targets)[target]
+            sources, targets = sources.index_add(0, source, to_sources), targets.index_add(0, target, to_targets)
         columns.append(mixed(mixed(sources)[source] + 3 * mixed(targets)[target] + number))
     return torch.cat(columns).repeat(num_masks)
 
@@ -103,20 +101,19 @@ def games_of_columns(graph: GraphInputs, num_masks: int | None, num_games: int) 
     Raises:
         ValueError: If there are several games, and it is not known which edges belong to which.
     """
-    sizes, device = [edges.size(1) for edges in graph.edge_sets], graph.edge_sets[0].device
-    if num_masks is not None:
-        return torch.arange(num_masks, device=device).repeat_interleave(sum(sizes))
-    if num_games == 1:
-        return torch.zeros(sum(sizes), dtype=torch.long, device=device)
-    graphs = [_graph_of_nodes(graph, number) for number in range(len(sizes))]
-    if any(batch is None or (batch.numel() and int(batch.max()) >= num_games) for batch in graphs):
-        raise ValueError(
-            f"Expected one explained number for each graph of a batch, and an argument 'batch' with the graph of each "
-            f"node (got {num_games} numbers). Choose one row of the output with a target such as (node, class)."
-        )
-    return torch.cat(
-        [batch[edges[0]] for batch, edges in zip(graphs, graph.edge_sets, strict=True) if batch is not None]
-    )
+    columns, device = sum(edges.size(1) for edges in graph.edge_sets), graph.edge_sets[0].device
+    if num_masks is not None or num_games == 1:
+        return torch.arange(num_masks or 1, device=device).repeat_interleave(columns)
+    games = []
+    for number, edges in enumerate(graph.edge_sets):
+        batch = _graph_of_nodes(graph, number)
+        if batch is None or (batch.numel() and int(batch.max()) >= num_games):
+            raise ValueError(
+                f"Expected one explained number for each graph of a batch, and an argument 'batch' with the graph of "
+                f"each node (got {num_games} numbers). Choose one row of the output by a target such as (node, class)."
+            )
+        games.append(batch[edges[0]])
+    return torch.cat(games)
 
 
 def edge_keys(graph: GraphInputs, num_masks: int) -> Tensor:
@@ -156,11 +153,8 @@ def group_keys(feature_masks: Sequence[Any], masks: Sequence[Tensor]) -> Tensor:
     """Return the group of each column, given feature masks; raise ValueError if they do not fit the edge masks."""
     if len(feature_masks) != len(masks):
         raise ValueError(f"Expected one feature mask per edge mask (got {len(feature_masks)} for {len(masks)} masks).")
+    columns = []
     for groups, mask in zip(feature_masks, masks, strict=True):
         check_feature_mask(groups, mask)
-    pairs = zip(feature_masks, masks, strict=True)
-    return (
-        torch.cat([torch.atleast_2d(groups.to(mask.device).expand(mask.shape)) for groups, mask in pairs], dim=1)
-        .view(-1)
-        .long()
-    )
+        columns.append(torch.atleast_2d(groups.to(mask.device).expand(mask.shape)))
+    return torch.cat(columns, dim=1).view(-1).long()

@@ -35,38 +35,26 @@ _EDGES_PER_CALL_ELSEWHERE = 2**21
 
 
 class EdgeValues:
-    """The explained numbers of a model as a function of the edges that are kept.
+    """The explained numbers of a model, ``[G]``, as a function of the edges that are kept.
 
-    A softmax or sigmoid that is the model's last step is left out, as GOAt does.
+    There is one number per mask ``[B, E]``, or, for a single mask, one per graph of the batch. A softmax or sigmoid
+    that is the model's last step is left out, as GOAt does.
 
     Args:
-        request: The model, its arguments and the edge masks: one mask of a graph or of a batch of graphs, or several
-            masks of one graph.
+        request: The model, its arguments and the edge masks.
         choice: What is explained, given the model's output; one target.
         at: ``"adjacency"``: edges that are not kept are deleted; ``"message"``: their messages are masked to 0;
             ``None`` for the first where the model runs without edges.
-        margin: Whether the margin of a class is explained, its log-odds, instead of its logit; ``None`` if there are
-            several classes.
+        margin: Whether the log-odds of a class are explained instead of its logit; ``None`` if there are several
+            classes.
         programs: The known programs of the model.
-
-    Attributes:
-        output: The model's output with all edges.
-        mask: The masks, ``[B, E]``; B is 1 for one mask.
-        whole: The explained numbers with all edges, ``[G]``; one per mask, or else one per graph of the batch.
-        empty: Those without edges.
-
-    Raises:
-        UnsupportedModelError: If the model does not run without edges, and ``at`` is ``"adjacency"``.
     """
 
+    empty: Tensor  # the numbers without edges
+    whole: Tensor  # those with all edges
+
     def __init__(
-        self,
-        request: Request,
-        choice: Choice,
-        at: str | None = None,
-        *,
-        margin: bool | None = False,
-        programs: ProgramStore[Program] | None = None,
+        self, request: Request, choice: Choice, at: str | None, margin: bool | None, programs: ProgramStore[Program]
     ) -> None:
         self.request, self._graph, self._finish, self._programs = request, request.graph, request.finish, programs
         self._per_mask = request.count is not None
@@ -86,24 +74,24 @@ class EdgeValues:
         try:
             if not self._is_binary:
                 ENTRIES[self.at].check_deletion(self._graph)
-            self.empty, self.whole = self._at_ends()
+            self._evaluate_ends()
         except UnsupportedModelError as error:
             if at is not None:
                 raise
             _logger.info("Edges cannot be deleted, so their messages are masked to 0: %s", error)
             self.at = "message"
-            self.empty, self.whole = self._at_ends()
+            self._evaluate_ends()
         self._at_once = self._find_number_of_copies()
 
-    def _at_ends(self) -> tuple[Tensor, ...]:
-        """Return the explained numbers without edges, and with all of them."""
-        return self(torch.tensor([[False], [True]], device=self.mask.device).expand(2, self.mask.numel())).unbind()
+    def _evaluate_ends(self) -> None:
+        ends = torch.tensor([[False], [True]], device=self.mask.device).expand(2, self.mask.numel())
+        self.empty, self.whole = self(ends).unbind()
 
     def of_target(self, target: Any) -> EdgeValues:
         """Return the numbers of another target."""
         other = copy(self)
         other.target, other._index = target, self._find_index(self.output, target)
-        other.empty, other.whole = other._at_ends()
+        other._evaluate_ends()
         return other
 
     @property
@@ -112,12 +100,7 @@ class EdgeValues:
         return len(self._index[0])
 
     def __call__(self, kept: Tensor, advance: Callable[[int], object] = lambda number: None) -> Tensor:
-        """Return the explained numbers in double precision for K selections of edges, ``[K, G]``.
-
-        Args:
-            kept: The edges that are kept, bool ``[K, B * E]``.
-            advance: Called with the number of selections that have been evaluated.
-        """
+        """Return the explained numbers in double precision, ``[K, G]``, with some of the edges, bool ``[K, B * E]``."""
         rows = kept.reshape(len(kept) * len(self.mask), self.mask.size(1))
         masks = torch.arange(len(rows), device=rows.device) % len(self.mask)
         values = []
@@ -130,12 +113,7 @@ class EdgeValues:
     def with_gradients(self, factors: Tensor, at: str) -> tuple[Tensor, Tensor]:
         """Return the explained numbers in double precision ``[K, G]``, and their derivatives by factors of the masks.
 
-        Args:
-            factors: What the masks are multiplied with, ``[K, B * E]``, as are the derivatives.
-            at: Where the masks enter.
-
-        Raises:
-            UnsupportedModelError: If masks cannot enter there.
+        Factors and derivatives are ``[K, B * E]``. Raise UnsupportedModelError if masks cannot enter there.
         """
         rows = factors.to(self.mask.dtype).reshape(len(factors) * len(self.mask), self.mask.size(1))
         number = torch.arange(len(rows), device=rows.device) % len(self.mask)
@@ -156,6 +134,25 @@ class EdgeValues:
         some = (torch.arange(self.mask.numel(), device=self.mask.device) % 3 == 0).unsqueeze(0)
         masked, _ = self.with_gradients(some, "message")
         return nearly_equal(masked.to(self.mask.dtype), self(some).to(self.mask.dtype))
+
+    def path_gradients(self, points: int) -> tuple[Tensor, str, bool]:
+        """Return the gradients in the middles of equal parts of the path of integrated gradients, times the masks.
+
+        Returns:
+            One row per point ``[points, columns]``; where masks entered, at the adjacency if the model allows that; and
+            whether a mask of zeros and ones there is the same as the removal of edges.
+        """
+        scales = (torch.arange(points, device=self.mask.device) + 0.5) / points
+        factors, at = scales.view(-1, 1).expand(-1, self.mask.numel()), "adjacency"
+        with suppress(UnsupportedModelError):
+            at = "message" if self.masking_deletes() else at
+        try:
+            return self.with_gradients(factors, at)[1], at, True
+        except UnsupportedModelError as error:
+            if at == "message":
+                raise
+            _logger.info("No gradients at the adjacency: %s", error)
+            return self.with_gradients(factors, "message")[1], "message", False
 
     def _run(self, kept: Tensor, number: Tensor) -> Tensor:
         """Return the outputs ``[K, rows, ...]`` with some of the edges of masks, given the number of each mask."""
