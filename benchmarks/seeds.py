@@ -23,7 +23,7 @@ from benchmarks.paper.tables import title
 from benchmarks.paper.tasks import load_task
 from benchmarks.paper_models import PAPER_ACCURACIES
 from benchmarks.training import TrainingResult
-from captum_goat.cli.options import positive
+from captum_goat.cli.main import positive
 from captum_goat.compare.comparison import EMPTY
 
 DATASET, GNN, LABEL = STABLE_EXAMPLE

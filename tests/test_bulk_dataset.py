@@ -16,7 +16,6 @@ from captum.attr import IntegratedGradients
 from conftest import make_gnn
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.loader import DataLoader
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, average_features, undirected_feature_mask
 from captum_goat.bulk import explain_dataset
@@ -96,7 +95,6 @@ def test_random_numbers_are_left_alone(graphs: list[Data], tmp_path: Path) -> No
     before = state()
     explain_dataset(model, graphs, batch_size=4, show_progress=False)
     explain_dataset(model, graphs, batch_size=4, show_progress=False, out=tmp_path / "attributions.pt")
-    explain_dataset(model, DataLoader(graphs, batch_size=4, num_workers=1), show_progress=False)
     assert state() == before
 
 

@@ -19,7 +19,7 @@ from torch_geometric.nn import GraphConv, global_add_pool
 from captum_goat.bulk import explain_dataset
 
 
-@pytest.mark.parametrize("kind", ["dataset", "subset", "loader", "workers"])
+@pytest.mark.parametrize("kind", ["dataset", "subset", "loader"])
 def test_kinds_of_data_sets(kind: str, graphs: list[Data]) -> None:
     model, dataset = watched_model(), InMemoryDataset()
     dataset.data, dataset.slices = InMemoryDataset.collate(graphs)
@@ -27,7 +27,6 @@ def test_kinds_of_data_sets(kind: str, graphs: list[Data]) -> None:
         "dataset": dataset,
         "subset": Subset(graphs, range(NUM_GRAPHS)),  # type: ignore[arg-type]
         "loader": DataLoader(graphs, batch_size=3),
-        "workers": DataLoader(dataset, batch_size=6, num_workers=1),
     }[kind]
     found = explain_dataset(model, given, show_progress=False)
     expected = explain_dataset(model, graphs, batch_size=4, show_progress=False)

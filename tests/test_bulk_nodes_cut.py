@@ -16,7 +16,7 @@ from benchmarks.datasets import ba_shapes
 from captum_goat import GOAtAttribution, UnsupportedModelError
 from captum_goat.compare import computation_graphs
 from captum_goat.nodes import NodeExplainer
-from captum_goat.nodes.checked_cuts import CheckedCuts, GraphData
+from captum_goat.nodes.checked_cuts import CheckedCuts
 from captum_goat.nodes.cut_graphs import Direction, NeighborIndex, cut_graphs
 
 
@@ -134,7 +134,7 @@ WAYS = {
 @pytest.mark.parametrize("name", WAYS)
 def test_models_are_cut_as_they_need(name: str, check: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cut_check, "MOST_COMPARED", 1000)
-    cuts = CheckedCuts(GraphData(model(name), sparse_graph(2000)), check=check)
+    cuts = CheckedCuts(model(name), sparse_graph(2000), check=check)
     cuts.cut(torch.arange(64))
     assert cuts.options[:3] == WAYS[name]
 

@@ -40,7 +40,7 @@ def test_files_have_what_lists_have(target: Any, graphs: list[Data], tmp_path: P
     assert content["ptr"].tolist() == [0, *torch.tensor([graph.num_edges for graph in graphs]).cumsum(0).tolist()]
     assert content["meta"]["edges"] == sum(graph.num_edges for graph in graphs)
     assert content["meta"]["largest_error"] == max(float(each.delta.abs().max()) for each in found)
-    assert repr(saved) == f"TensorFile(11 graphs, {content['meta']['edges']} edges)"
+    assert repr(saved) == f"SavedAttributions(11 graphs, {content['meta']['edges']} edges)"
 
 
 def test_files_of_graphs_without_any_edges(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.datasets import DATASETS
 from benchmarks.explainers import EXPLAINERS
-from captum_goat.cli.options import positive
+from captum_goat.cli.main import positive
 
 GNNS = ("gcn", "sage", "gin")  # the paper's; gcn is the authors' variant
 OTHER_GNNS = ("gcn_textbook",)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,13 +18,12 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.explain import Explanation
 
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk.files import file_format, load_attributions, merge
-from captum_goat.bulk.part_folder import PartFolder
-from captum_goat.bulk.ranks import Ranks
-from captum_goat.bulk.tables import joined_table, labels_of, names_of_graph, plain_attributes
-from captum_goat.bulk.targets import TargetOption, Targets
+from captum_goat.bulk.files import check_format, load_attributions, merge
+from captum_goat.bulk.part_folder import PartFolder, Ranks
+from captum_goat.bulk.tables import joined_table, plain_attributes
 from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
+from captum_goat.inputs.targets import Choice
 from captum_goat.runs.digests import digest_of
 from captum_goat.runs.progress import progress_bar
 from captum_goat.search import EdgeSetSearch
@@ -31,8 +31,11 @@ from captum_goat.shapley import GuidedShapley
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.wrapped_model import ExplainedModel
 
-FORMAT = 5  # of parts; raised when they change, so that older ones are not used
+FORMAT = 6  # of parts; raised when they change, so that older ones are not used
 EdgeMethod: TypeAlias = GOAtAttribution | GuidedShapley | EdgeSetSearch
+# A name, a class, one class per graph or node, or None for a model that returns one number per graph or node.
+TargetOption: TypeAlias = Literal["predicted", "label", "all"] | int | Sequence[int] | Tensor | None
+NAMES = ("predicted", "label", "all")
 BATCH_SIZE = 128  # where neither the caller nor a DataLoader says otherwise
 
 
@@ -53,11 +56,11 @@ class DatasetExplanations(list[Explanation]):
 
     def to_table(self, *, node_names: Sequence[Sequence[Any]] | None = None, **options: Any) -> Any:
         """Return the attributions of all graphs as a table, as :class:`~captum_goat.bulk.SavedAttributions` do."""
-        parts = []
-        for number, graph in enumerate(self):
-            labels = labels_of("graph", number, graph.get("target"), plain_attributes(graph, self.columns))
-            parts.append((labels, graph.edge_mask, graph, names_of_graph(node_names, number)))
-        return joined_table(parts, **options)
+        rows = (
+            (number, graph.get("target"), plain_attributes(graph, self.columns), graph.edge_mask, graph)
+            for number, graph in enumerate(self)
+        )
+        return joined_table("graph", rows, node_names, **options)
 
 
 def explain_dataset(
@@ -120,24 +123,23 @@ def explain_dataset(
         (20, True)
     """
     source, ranks = GraphSource(dataset, batch_size), Ranks.current()
-    targets = Targets.of(target, len(source.graphs), "graph")
-    explainer = _BatchExplainer(edge_method(method), targets, undirected, arguments, tuple(columns), device)
+    classes = read_target(target, len(source.graphs), "graph")
+    explainer = _BatchExplainer(edge_method(method), classes, undirected, arguments, tuple(columns), device)
     if device is not None:
         explainer.method.model.to(device)
     if out is None:
         if ranks.count > 1:
             raise ValueError("Expected out=..., a file for the attributions of several processes (got None).")
         return _explanations(explainer, source, show_progress)
-    path = Path(out)
-    file_format(path)  # raises before the work is done if such a file cannot be written
+    check_format(Path(out))
     record = explainer.options() | {"graphs": len(source.graphs), "batch_size": source.batch_size}
-    folder = PartFolder(path, record, len(source.batches))
+    record["target"] = int(target) if isinstance(target, Integral) else record["target"]
+    folder = PartFolder(Path(out), record, len(source.batches))
     with folder.claimed(ranks):
         finished = ranks.once(lambda: folder.prepare(resume=resume))
         _write_parts(explainer, source, folder, finished, ranks, show_progress)
-        ranks.wait()
         ranks.once(lambda: merge(folder))
-    return load_attributions(path)
+    return load_attributions(out)
 
 
 def edge_method(method: Any) -> EdgeMethod:
@@ -157,18 +159,49 @@ def floating_tensor(model: Module) -> Tensor:
     return next(tensors, torch.empty(0))
 
 
+def read_target(target: Any, count: int, unit: Literal["graph", "node"]) -> str | Tensor | None:
+    """Return the option ``target``: a name, one class for each of ``count`` graphs or nodes, or ``None``."""
+    if target is None or (isinstance(target, str) and target in NAMES):
+        return target
+    got = repr(target)
+    if isinstance(target, Integral | Sequence | Tensor) and not isinstance(target, bool | str):
+        classes = torch.as_tensor(target).cpu()
+        if classes.shape in ((), (count,)) and classes.dtype in (torch.int32, torch.int64):
+            return classes.long().expand(count)
+        got = f"{classes.dtype} {list(classes.shape)}"
+    raise ValueError(
+        f"Expected target to be {', '.join(map(repr, NAMES))}, a class, or one class for each of {count} {unit}s, "
+        f"all integers; or None for a model with one number per {unit} (got {got})."
+    )
+
+
+def integer_labels(labels: Any, count: int, unit: str) -> Tensor:
+    """Return labels ``y`` as classes; raise ValueError unless there is one integer per graph or node."""
+    if not isinstance(labels, Tensor) or labels.numel() != count or labels.is_floating_point():
+        got = f"{labels.dtype} {list(labels.shape)}" if isinstance(labels, Tensor) else "none"
+        raise ValueError(f"Expected one integer y per {unit}, for target 'label' (got {got}).")
+    return labels.view(-1).long()
+
+
+def explained_classes(target: str | Tensor | None, output: Tensor) -> Tensor | None:
+    """Return the explained classes, given the model's output; ``None`` where all are or there are none."""
+    if target == "predicted" and output.dim() > 1:
+        return output.argmax(dim=1)
+    return target if isinstance(target, Tensor) else None
+
+
 class GraphSource:
     """A dataset that is read in batches."""
 
     def __init__(self, dataset: Any, batch_size: int | None) -> None:
-        self.graphs, self._collate, self._num_workers = dataset, Batch.from_data_list, 0
+        self.graphs, self._collate = dataset, Batch.from_data_list
         if isinstance(dataset, DataLoader):
             if dataset.batch_size is None or not isinstance(dataset.sampler, SequentialSampler):
                 raise ValueError(
                     "Expected a DataLoader that takes the graphs in order, with a batch_size (got one with "
                     f"{type(dataset.sampler).__name__} and batch_size {dataset.batch_size}). Use shuffle=False."
                 )
-            self.graphs, self._collate, self._num_workers = dataset.dataset, dataset.collate_fn, dataset.num_workers
+            self.graphs, self._collate = dataset.dataset, dataset.collate_fn
             batch_size = batch_size or dataset.batch_size
         kind = type(self.graphs)
         if issubclass(kind, Data) or not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")):
@@ -180,28 +213,9 @@ class GraphSource:
         starts = range(0, len(self.graphs), self.batch_size)
         self.batches = [range(start, min(start + self.batch_size, len(self.graphs))) for start in starts]
 
-    def read(self, numbers: Sequence[int]) -> Iterator[tuple[range, list[Data], Data]]:
-        """Yield batches in the given order: the numbers of their graphs, the graphs, and these collated."""
-        members = [self.batches[number] for number in numbers]
-        loader: DataLoader[Any] = DataLoader(
-            range(len(self.graphs)),  # type: ignore[arg-type]
-            batch_sampler=members,  # type: ignore[arg-type]
-            collate_fn=_Reader(self.graphs, self._collate),
-            num_workers=self._num_workers,
-            # From which the seeds of workers are drawn; without it, from the caller's random numbers.
-            generator=torch.Generator().manual_seed(torch.initial_seed()),
-        )
-        for batch_members, (graphs, batch) in zip(members, loader, strict=True):
-            yield batch_members, graphs, batch
-
-
-class _Reader:
-    """Reads the graphs of a batch, and returns them beside it; a class, so that it can be pickled for workers."""
-
-    def __init__(self, graphs: Any, collate: Callable[[list[Data]], Data]) -> None:
-        self.graphs, self.collate = graphs, collate
-
-    def __call__(self, numbers: list[int]) -> tuple[list[Data], Data]:
+    def read(self, number: int) -> tuple[range, list[Data], Data]:
+        """Return the numbers of the graphs of a batch, the graphs, and these collated."""
+        numbers = self.batches[number]
         graphs = [self.graphs[number] for number in numbers]
         for number, graph in zip(numbers, graphs, strict=True):
             if not isinstance(graph, Data):
@@ -218,21 +232,16 @@ class _Reader:
                     "only some graphs have."
                 )
         try:
-            return graphs, self.collate(graphs)
+            return numbers, graphs, self._collate(graphs)
         except RuntimeError as error:
-            for number, graph in zip(numbers[1:], graphs[1:], strict=True):
-                try:
-                    self.collate([graphs[0], graph])
-                except RuntimeError as reason:
-                    got = f"graphs {numbers[0]} and {number} of the dataset, {graphs[0]} and {graph}: {reason}"
-                    raise ValueError(f"Expected graphs that can be batched (got {got}).") from error
-            raise
+            got = f"graphs {numbers[0]} to {numbers[-1]} of the dataset: {error}"
+            raise ValueError(f"Expected graphs that can be batched (got {got}).") from error
 
 
 @dataclass(frozen=True)
 class _BatchExplainer:
     method: EdgeMethod
-    targets: Targets
+    target: str | Tensor | None
     undirected: bool
     arguments: Callable[[Data], Any] | None
     columns: tuple[str, ...]
@@ -240,17 +249,19 @@ class _BatchExplainer:
 
     def options(self) -> dict[str, Any]:
         """Return what decides the attributions of a graph, as plain values; objects by their digests."""
-        goat, targets = self.method, self.targets
-        wrapper = ExplainedModel.of(goat.forward_func)
-        plain, options = (bool, int, float, str, type(None)), goat.options | {"arguments": self.arguments}
-        hashed = {name: digest_of({name: value}) for name, value in options.items() if not isinstance(value, plain)}
+        wrapper = ExplainedModel.of(self.method.forward_func)
+        options = self.method.options | {"arguments": self.arguments, "target": self.target}
+        hashed = {
+            name: digest_of({name: value})
+            for name, value in options.items()
+            if not isinstance(value, bool | int | float | str | None)
+        }
         return {
             "format": FORMAT,
-            "model_class": type(goat.model).__name__,
-            "model": digest_of({"model": goat.model, "finish": wrapper.finish, "metadata": wrapper.metadata}),
-            "method": goat.get_name(),
+            "model_class": type(self.method.model).__name__,
+            "model": digest_of({"model": self.method.model, "finish": wrapper.finish, "metadata": wrapper.metadata}),
+            "method": self.method.get_name(),
             **options | hashed,
-            "target": targets.target if targets.classes is None else digest_of({"classes": targets.classes}),
             "undirected": self.undirected,
             "columns": list(self.columns),
         }
@@ -261,17 +272,15 @@ class _BatchExplainer:
             return self._explain(members, graphs, batch)
         except (IndexError, TypeError, ValueError, UnsupportedModelError) as error:
             if len(members) > 1:
-                for number, graph in zip(members, graphs, strict=True):
-                    self(
-                        range(number, number + 1), [graph], Batch.from_data_list([graph])
-                    )  # raises for the one at fault
+                for number, graph in zip(members, graphs, strict=True):  # raises for the one at fault
+                    self(range(number, number + 1), [graph], Batch.from_data_list([graph]))
             if len(error.args) != 1:  # an error that takes more than a message
                 raise
             where = f"graph {members[0]}" if len(members) == 1 else f"the batch of graphs {members[0]} to {members[-1]}"
             raise type(error)(f"{error} (In {where} of the dataset.)") from error
 
     def _explain(self, members: range, graphs: list[Data], batch: Data) -> dict[str, Any]:
-        """Return what a part has of a batch; the names are those of a ``TensorFile``."""
+        """Return what a part has of a batch; the names are those of a ``.pt`` file."""
         model = self.method.model
         like = floating_tensor(model)
         device = like.device if self.device is None else torch.device(self.device)
@@ -280,8 +289,12 @@ class _BatchExplainer:
             attributes_for(model, batch)  # raises if some are missing
         arguments = batch if self.arguments is None else self.arguments(batch)
         mask = torch.ones(batch.edge_index.size(1), dtype=like.dtype, device=device)
-        known = self.targets.known(members, batch.y, device)
-        result = self.method._explain(mask, self.targets.choice(known), arguments)
+        target = self.target
+        if isinstance(target, Tensor):
+            target = target[members.start : members.stop].to(device)
+        elif target == "label":
+            target = integer_labels(batch.y, len(members), "graph")
+        result = self.method._explain(mask, Choice(target if isinstance(target, str) else [target]), arguments)
         if len(result.output) != len(members):
             raise ValueError(
                 f"Expected one row of output per graph (got output {list(result.output.shape)} for {len(members)} "
@@ -291,14 +304,13 @@ class _BatchExplainer:
         if self.undirected:
             attributions = average_features(attributions, undirected_feature_mask(batch.edge_index))
         deltas = torch.stack(result.deltas)
-        all_classes = self.targets.target == "all"
-        targets = self.targets.explained(result.output, known)
+        targets = explained_classes(target, result.output)
         sizes = torch.tensor([graph.edge_index.size(1) for graph in graphs])
         return {
-            "attributions": (attributions.t() if all_classes else attributions[0]).cpu(),
+            "attributions": (attributions.t() if target == "all" else attributions[0]).cpu(),
             "targets": None if targets is None else targets.cpu(),
             "outputs": result.output.detach().cpu(),
-            "deltas": (deltas.t() if all_classes else deltas[0]).cpu(),
+            "deltas": (deltas.t() if target == "all" else deltas[0]).cpu(),
             "sizes": sizes,
             "edge_index": _edges_of_graphs(batch, sizes),
             "columns": [plain_attributes(graph, self.columns) for graph in graphs],
@@ -317,7 +329,7 @@ def _explanations(explainer: _BatchExplainer, source: GraphSource, show_progress
     explanations = DatasetExplanations()
     explanations.columns = explainer.columns
     with progress_bar(len(source.graphs), "graph", show_progress) as advance:
-        for members, graphs, batch in source.read(range(len(source.batches))):
+        for members, graphs, batch in map(source.read, range(len(source.batches))):
             part = explainer(members, graphs, batch)
             masks = part["attributions"].contiguous().split(part["sizes"].tolist())
             for number, (graph, mask) in enumerate(zip(graphs, masks, strict=True)):
@@ -344,7 +356,8 @@ def _write_parts(
     numbers = list(finished)[ranks.rank :: ranks.count] + pending[ranks.rank :: ranks.count]
     total = sum(len(source.batches[number]) for number in numbers)
     with progress_bar(total, "graph", show_progress and ranks.rank == 0) as advance:
-        for number, (members, graphs, batch) in zip(numbers, source.read(numbers), strict=True):
+        for number in numbers:
+            members, graphs, batch = source.read(number)
             digest = digest_of(batch.to_dict())
             if number not in finished:
                 folder.write(number, explainer(members, graphs, batch) | {"digest": digest})

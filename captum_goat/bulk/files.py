@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.bulk.part_folder import UNFINISHED, PartFolder
-from captum_goat.bulk.tables import joined_table, labels_of, names_of_graph
+from captum_goat.bulk.tables import joined_table
 
 # The tensors of a .pt file: whether they have one entry per edge or per graph, and along which dimension.
 LAYOUT = {
@@ -57,7 +56,7 @@ class GraphAttributions(NamedTuple):
 
 
 class SavedAttributions(Sequence[GraphAttributions]):
-    """The attributions of a dataset, read from a file on demand.
+    """The attributions of a dataset in a file.
 
     ``meta`` has the options of the run, the numbers of graphs and edges, and the largest convergence delta.
 
@@ -73,7 +72,9 @@ class SavedAttributions(Sequence[GraphAttributions]):
         (4, 'predicted', [2, 2])
     """
 
-    meta: dict[str, Any]
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.meta: dict[str, Any] = content["meta"]
+        self._content = content
 
     def __len__(self) -> int:
         return int(self.meta["graphs"])
@@ -86,10 +87,20 @@ class SavedAttributions(Sequence[GraphAttributions]):
 
     def __getitem__(self, index: int | slice) -> GraphAttributions | list[GraphAttributions]:
         if isinstance(index, slice):
-            return [self._graph(number) for number in range(*index.indices(len(self)))]
+            return [self[number] for number in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(f"Expected the number of one of {len(self)} graphs (got {index}).")
-        return self._graph(index % len(self))
+        content, number = self._content, index % len(self)
+        own = slice(*content["ptr"][number : number + 2].tolist())
+        return GraphAttributions(
+            content["attributions"][own],
+            content["edge_index"][:, own].long(),
+            None if content["targets"] is None else content["targets"][number],
+            content["outputs"][number],
+            content["deltas"][number],
+            None if content["edges"] is None else content["edges"][own],
+            content["columns"][number],
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} graphs, {self.meta['edges']} edges)"
@@ -100,44 +111,36 @@ class SavedAttributions(Sequence[GraphAttributions]):
         ``node_names`` has the names of the nodes, graph by graph; in a file of nodes, those of the whole graph. The
         columns ``graph`` (or ``node``), ``target_class`` (if one was explained) and those of the dataset come first.
         """
-        nodes, parts = self.meta.get("nodes"), []
-        for number, graph in enumerate(self):
-            unit, value = ("graph", number) if nodes is None else ("node", nodes[number])
-            names = names_of_graph(node_names, number) if nodes is None else node_names
-            data = Data(edge_index=graph.edge_index, e_id=graph.edges)
-            parts.append((labels_of(unit, value, graph.target, graph.columns), graph.attributions, data, names))
-        return joined_table(parts, **options)
-
-    @abstractmethod
-    def __init__(self, path: Path) -> None: ...
-
-    @abstractmethod
-    def _graph(self, number: int) -> GraphAttributions: ...
-
-    @staticmethod
-    @abstractmethod
-    def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None: ...  # merges parts of a run into a file
+        nodes = self.meta.get("nodes")
+        numbers = range(len(self)) if nodes is None else nodes
+        rows = (
+            (
+                number,
+                graph.target,
+                graph.columns,
+                graph.attributions,
+                Data(edge_index=graph.edge_index, e_id=graph.edges),
+            )
+            for number, graph in zip(numbers, self, strict=True)
+        )
+        return joined_table("graph" if nodes is None else "node", rows, node_names, **options)
 
 
-def file_format(path: Path) -> type[SavedAttributions]:
-    """Return the class for files of this name; raise ValueError or ImportError if there is none."""
+def check_format(path: Path) -> None:
+    """Raise ValueError or ImportError if there are no files of attributions of this name."""
     if path.is_dir():
         raise ValueError(f"Expected a file (got {path}, which is a folder).")
-    if path.suffix == ".pt":
-        return TensorFile
-    if path.suffix != ".parquet":
+    if path.suffix not in (".pt", ".parquet"):
         raise ValueError(f"Expected a file that ends in .pt or .parquet (got {path.name}).")
-    if find_spec("pyarrow") is None:
+    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise ImportError("Parquet files need pyarrow: pip install captum-goat[parquet]")
-    from captum_goat.bulk.parquet_file import ParquetFile
-
-    return ParquetFile
 
 
 def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
     """Open a ``.pt`` or ``.parquet`` file that :func:`~captum_goat.bulk.explain_dataset` has written.
 
-    The result is a sequence with one :class:`~captum_goat.bulk.GraphAttributions` per graph, read on demand.
+    The result is a sequence with one :class:`~captum_goat.bulk.GraphAttributions` per graph. The tensors of a ``.pt``
+    file stay on disk until they are used; a Parquet file is read to memory.
 
     Examples:
         >>> import tempfile
@@ -151,10 +154,16 @@ def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
         ...     saved[3].attributions.shape == (graphs[3].num_edges,)
         True
     """
-    saved_class = file_format(Path(path))
+    check_format(Path(path))
     if not Path(path).is_file():
         raise FileNotFoundError(f"Expected attributions in {path} (got no such file).")
-    return saved_class(Path(path))
+    try:
+        content = _read(Path(path))
+        if not _is_complete(content):
+            raise ValueError("other contents")
+    except (EOFError, KeyError, OSError, RuntimeError, TypeError, UnpicklingError, ValueError) as error:
+        raise ValueError(f"Expected attributions in {path} (got something else).") from error
+    return SavedAttributions(content)
 
 
 def merge(folder: PartFolder) -> None:
@@ -165,75 +174,64 @@ def merge(folder: PartFolder) -> None:
         errors.append(part["deltas"].abs().max())
     with folder.merging() as path:
         meta = {**folder.record, "edges": edges, "largest_error": float(torch.stack(errors).max())}  # nan if one is
-        file_format(folder.out)._write(folder, meta, path)
+        if folder.out.suffix == ".pt":
+            _write_tensors(folder, meta, path)
+        else:
+            from captum_goat.bulk.parquet_file import write_table
+
+            write_table(folder, meta, path)
 
 
-def is_meta(value: Any) -> bool:
-    """Return whether a value can be the ``meta`` of a file: a dictionary with the numbers of graphs and edges."""
-    counts = [value.get(name) for name in ("graphs", "edges")] if isinstance(value, dict) else [None]
-    return all(type(count) is int and count >= 0 for count in counts)
-
-
-class TensorFile(SavedAttributions):
-    """A ``.pt`` file, whose tensors stay on disk until they are used: those of ``LAYOUT``, ``ptr`` and ``columns``."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            self._content = torch.load(str(path), weights_only=True, mmap=True)
-        except (EOFError, RuntimeError, UnpicklingError) as error:
-            raise ValueError(f"Expected attributions in {path} (got something else).") from error
-        if not _is_complete(self._content):
-            raise ValueError(f"Expected attributions in {path} (got something else).")
-        self.meta = self._content["meta"]
-
-    def _graph(self, number: int) -> GraphAttributions:
-        content = self._content
-        own = slice(*content["ptr"][number : number + 2].tolist())
-        return GraphAttributions(
-            content["attributions"][own],
-            content["edge_index"][:, own].long(),
-            None if content["targets"] is None else content["targets"][number],
-            content["outputs"][number],
-            content["deltas"][number],
-            None if content["edges"] is None else content["edges"][own],
-            content["columns"][number],
-        )
-
-    @staticmethod
-    def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
-        """Merge the parts of a run, with one part in memory: every tensor is collected in a file of its own.
-
-        Writing to memory that is mapped to a file would be shorter, but kills the process on a full disk.
-        """
-        first = {name: value for name, value in folder.read(0).items() if isinstance(value, Tensor)}
-        columns: list[Any] = []
-        with ExitStack() as stack:
-            files = {name: stack.enter_context((folder.path / f"{name}{UNFINISHED}").open("w+b")) for name in first}
-            for part in folder.read_all():
-                columns += part["columns"]
-                for name, file in files.items():
-                    file.write(part[name].contiguous().view(-1).view(torch.uint8).numpy().data)
-            content: dict[str, Any] = {name: _mapped(file, first[name]) for name, file in files.items()}
-            sizes, content["edge_index"] = content.pop("sizes"), content["edge_index"].t()
-            content["ptr"] = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-            with path.open("wb") as merged:
-                torch.save(dict.fromkeys(LAYOUT) | content | {"columns": columns, "meta": meta}, merged)
+def starts(sizes: Tensor) -> Tensor:
+    """Return where each of some pieces begins, and where the last one ends."""
+    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
 def _is_complete(content: Any) -> bool:
     if not isinstance(content, dict) or content.keys() != {*LAYOUT, "ptr", "columns", "meta"}:
         return False
     meta, ptr, columns = content["meta"], content["ptr"], content["columns"]
-    if not is_meta(meta) or not isinstance(columns, list) or len(columns) != meta["graphs"]:
+    counts = [meta.get(name) for name in ("graphs", "edges")] if isinstance(meta, dict) else [None]
+    if not all(type(count) is int for count in counts) or not isinstance(columns, list):
         return False
     for name, (unit, dim) in LAYOUT.items():
         tensor = content[name]
         fits = isinstance(tensor, Tensor) and tensor.dim() > dim and tensor.size(dim) == meta[unit]
         if not fits and not (name in OPTIONAL and tensor is None):
             return False
-    starts = isinstance(ptr, Tensor) and ptr.dtype == torch.long and ptr.shape == (meta["graphs"] + 1,)
-    edges = content["edge_index"].shape == (2, meta["edges"]) and not content["edge_index"].is_floating_point()
-    return starts and edges and ptr[[0, -1]].tolist() == [0, meta["edges"]] and bool((ptr.diff() >= 0).all())
+    begins = isinstance(ptr, Tensor) and ptr.dtype == torch.long and ptr.shape == (meta["graphs"] + 1,)
+    edges = content["edge_index"].size(0) == 2 and not content["edge_index"].is_floating_point()
+    fits = begins and edges and len(columns) == meta["graphs"] and ptr[[0, -1]].tolist() == [0, meta["edges"]]
+    return fits and bool((ptr.diff() >= 0).all())
+
+
+def _read(path: Path) -> Any:
+    if path.suffix == ".pt":
+        return torch.load(str(path), weights_only=True, mmap=True)
+    from captum_goat.bulk.parquet_file import read_table
+
+    return read_table(path)
+
+
+def _write_tensors(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
+    """Collect every tensor of the parts in a file of its own, and save what is mapped to these files.
+
+    Writing to memory that is mapped to a file would be shorter, but kills the process on a full disk.
+    """
+    first = {name: value for name, value in folder.read(0).items() if isinstance(value, Tensor)}
+    columns: list[Any] = []
+    with ExitStack() as stack:
+        files = {name: stack.enter_context((folder.path / f"{name}{UNFINISHED}").open("w+b")) for name in first}
+        for part in folder.read_all():
+            columns += part["columns"]
+            for name, file in files.items():
+                file.write(part[name].contiguous().view(-1).view(torch.uint8).numpy().data)
+        content: dict[str, Any] = {name: _mapped(file, first[name]) for name, file in files.items()}
+        content |= {"ptr": starts(content.pop("sizes")), "edge_index": content["edge_index"].t()}
+        try:
+            torch.save(dict.fromkeys(LAYOUT) | content | {"columns": columns, "meta": meta}, path)
+        except RuntimeError as error:
+            raise OSError(f"Expected space for {folder.out} (got: {error})") from error
 
 
 def _mapped(file: BinaryIO, like: Tensor) -> Tensor:

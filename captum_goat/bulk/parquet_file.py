@@ -9,82 +9,55 @@ node, and ``edge`` is the number in the whole graph. A graph without edges has o
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import torch
-from pyarrow import compute, parquet, types
+from pyarrow import compute, parquet
 from torch import Tensor
 
-from captum_goat.bulk.files import GraphAttributions, SavedAttributions, is_meta
+from captum_goat.bulk.files import starts
 from captum_goat.bulk.part_folder import PartFolder
 from captum_goat.bulk.tables import named_columns
 
 KEY = b"captum_goat"  # of the options of the run in the file's metadata
-NUMBERS = ("graph", "edge", "source", "target_node")  # columns of integers
-ROWS_AT_ONCE = 2**17  # in a row group, if it takes several parts to fill it
 
 
-class ParquetFile(SavedAttributions):
-    """A Parquet file, of which one row group at a time is in memory."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            self._file = parquet.ParquetFile(path, memory_map=True)
-            metadata = self._file.metadata
-            self.meta = json.loads((metadata.metadata or {})[KEY])
-            groups = [metadata.row_group(group).column(0).statistics for group in range(metadata.num_row_groups)]
-            self._starts, ends = [group.min for group in groups], [group.max for group in groups]
-        except (AttributeError, KeyError, OSError, ValueError, pa.ArrowException) as error:
-            raise ValueError(f"Expected attributions in {path} (got something else).") from error
-        is_ours = is_meta(self.meta) and _has_columns(self._file.schema_arrow)
-        if not is_ours or [0, *(end + 1 for end in ends)] != [*self._starts, self.meta["graphs"]]:
-            raise ValueError(f"Expected attributions in {path} (got something else).")
-        self._loaded: tuple[int, Any] | None = None
-
-    def _graph(self, number: int) -> GraphAttributions:
-        group = bisect_right(self._starts, number) - 1
-        if self._loaded is None or self._loaded[0] != group:
-            self._loaded = group, self._file.read_row_group(group)
-        table = self._loaded[1]
-        rows = table.filter(compute.equal(table["graph"], number))
-        edges = rows.filter(compute.is_valid(rows["edge"]))
-        return GraphAttributions(
-            _columns(edges, "attribution"),
-            torch.stack([_column(edges, name).long() for name in ("source", "target_node")]),
-            _column(rows, "target_class")[0] if "target_class" in rows.column_names else None,
-            _columns(rows, "output")[0],
-            _columns(rows, "delta")[0],
-            _column(edges, "edge").long() if "node" in rows.column_names else None,
-            rows.select(self.meta.get("columns", [])).slice(0, 1).to_pylist()[0],
-        )
-
-    @staticmethod
-    def _write(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
-        writer, waiting, graphs, rows = None, [], 0, 0
-        with ExitStack() as stack:
-            for number, part in enumerate(folder.read_all()):
-                waiting.append(_table(part, graphs, meta.get("nodes")))
-                graphs, rows = graphs + len(part["sizes"]), rows + waiting[-1].num_rows
-                if number == folder.count - 1 or rows >= ROWS_AT_ONCE:
-                    group = pa.concat_tables(waiting)
-                    if writer is None:
-                        schema = group.schema.with_metadata({KEY: json.dumps(meta).encode()})
-                        writer = stack.enter_context(parquet.ParquetWriter(path, schema))
-                    writer.write_table(group, row_group_size=max(1, rows))
-                    waiting, rows = [], 0
+def read_table(path: Path) -> dict[str, Any]:
+    """Read a file to what a ``.pt`` file has; raise some error or other for other files."""
+    table = parquet.read_table(path)
+    meta = dict(json.loads((table.schema.metadata or {})[KEY]))
+    graphs, rows = torch.unique_consecutive(_column(table, "graph"), return_counts=True)
+    if not torch.equal(graphs, torch.arange(len(graphs))):
+        raise ValueError("Expected the rows of graphs 0, 1, ... in this order.")
+    edges = table.filter(compute.is_valid(table["edge"]))
+    first = table.take(starts(rows)[:-1].numpy())
+    return {
+        "attributions": _columns(edges, "attribution"),
+        "edge_index": torch.stack([_column(edges, name) for name in ("source", "target_node")]),
+        "targets": _column(first, "target_class") if "target_class" in table.column_names else None,
+        "outputs": _columns(first, "output"),
+        "deltas": _columns(first, "delta"),
+        "edges": _column(edges, "edge").long() if "node" in table.column_names else None,
+        "ptr": starts(torch.bincount(_column(edges, "graph"), minlength=len(graphs))),
+        "columns": first.select(meta.get("columns", [])).to_pylist(),
+        "meta": meta,
+    }
 
 
-def _has_columns(schema: Any) -> bool:
-    kinds = {column.name: column.type for column in schema}
-    numbers = [schema.names[0] == "graph", *(types.is_integer(kinds.get(name, pa.null())) for name in NUMBERS)]
-    return all(numbers) and all(
-        types.is_floating(kinds.get(name, kinds.get(f"{name}_0", pa.null())))
-        for name in ("attribution", "output", "delta")
-    )
+def write_table(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
+    """Merge the parts of a run into a file, with one row group per part."""
+    graphs = 0
+    with ExitStack() as stack:
+        for part in folder.read_all():
+            table = _table(part, graphs, meta.get("nodes"))
+            if not graphs:
+                schema = table.schema.with_metadata({KEY: json.dumps(meta).encode()})
+                writer = stack.enter_context(parquet.ParquetWriter(path, schema))
+            writer.write_table(table)
+            graphs += len(part["sizes"])
 
 
 def _table(part: dict[str, Any], first: int, nodes: list[int] | None) -> Any:
@@ -92,7 +65,7 @@ def _table(part: dict[str, Any], first: int, nodes: list[int] | None) -> Any:
     sizes: Tensor = part["sizes"]
     rows = sizes.clamp(min=1)
     graph = torch.arange(len(sizes)).repeat_interleave(rows)
-    edge = torch.arange(len(graph)) - (rows.cumsum(0) - rows)[graph]
+    edge = torch.arange(len(graph)) - starts(rows)[graph]
     real = edge < sizes[graph]
     source, target_node = part["edge_index"].unbind(1)
     per_edge = {"source": source, "target_node": target_node} | _named("attribution", part["attributions"])

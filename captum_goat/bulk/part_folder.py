@@ -1,4 +1,4 @@
-"""Finished parts of a run on disk, so that an interrupted run can continue."""
+"""Finished parts of a run on disk, so that it can continue, and the processes that share the run."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import io
 import json
 import logging
 import os
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO, TypeVar
 
 import torch
+import torch.distributed as dist
 
-from captum_goat.bulk.ranks import Ranks
 from captum_goat.runs.digests import digest_of
 
 try:
@@ -25,13 +25,42 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+T = TypeVar("T")
 UNFINISHED = ".unfinished"  # how the names of files end that are being written
 _RUN, _LOCK = "run.json", "lock"
 _PARTS, _UNFINISHED = f"{'[0-9]' * 8}.part", f"*{UNFINISHED}"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_locks: set[TextIO] = set()
-if hasattr(os, "register_at_fork"):  # a worker that outlives a killed run must not keep its lock
-    os.register_at_fork(after_in_child=lambda: [file.close() for file in _locks])
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The number of this process, and how many processes the run has."""
+
+    rank: int = 0
+    count: int = 1
+
+    @classmethod
+    def current(cls) -> Ranks:
+        """Return the processes of ``torch.distributed``, or this one alone if that is not initialised."""
+        if dist.is_available() and dist.is_initialized():
+            return cls(dist.get_rank(), dist.get_world_size())
+        return cls()
+
+    def once(self, action: Callable[[], T]) -> T:
+        """Let the first process do something when all are here; return its result, or raise its error, in all."""
+        if self.count == 1:
+            return action()
+        dist.barrier()
+        outcome: list[Any] = [None, None]
+        if self.rank == 0:
+            try:
+                outcome[0] = action()
+            except Exception as error:  # raised below, in all processes
+                outcome[1] = error
+        dist.broadcast_object_list(outcome, src=0)
+        if outcome[1] is not None:
+            raise outcome[1]
+        result: T = outcome[0]
+        return result
 
 
 class PartFolder:
@@ -55,59 +84,44 @@ class PartFolder:
                 raise
 
     def prepare(self, *, resume: bool) -> dict[int, str]:
-        """Return the digests of the graphs in the finished, undamaged parts of the same run, by number.
+        """Return the digests of the graphs in the finished, undamaged parts by number; delete parts to start again.
 
-        Without ``resume``, parts are deleted. Parts of another run raise ValueError.
+        Parts of a run with other options raise ValueError.
         """
         known = self._known_record()
         if not resume:
             self._delete(_PARTS)
-        if known is None or not self._files(_PARTS):  # nothing was finished
-            with full_disk_explained(self.path), replaced(self.path / _RUN) as file:
+        parts = sorted(self._files(_PARTS))
+        if known is None or not parts:  # nothing was finished
+            with replaced(self.path / _RUN) as file:
                 file.write(json.dumps({"captum_goat": self.record}).encode())
         elif known != json.loads(json.dumps(self.record)):
             names = [name for name, value in self.record.items() if name not in known or known[name] != value]
             raise self.of_another_run(", ".join(names))
         self._delete(_UNFINISHED)
         finished = {}
-        for number in sorted(int(file.stem) for file in self._files(_PARTS)):
-            part = self._read(number)
-            if part is not None and (part["run"] != self._digest or number >= self.count):
-                raise self.of_another_run(f"the part {number}")
-            if part is not None:
+        for number in (int(file.stem) for file in parts):
+            if (part := self._read(number)) is not None:
                 finished[number] = part["digest"]
         return finished
 
     def write(self, number: int, part: dict[str, Any]) -> None:
         """Write a part, which appears when it is complete."""
         content = io.BytesIO()
-        torch.save(part | {"run": self._digest}, content)
-        with full_disk_explained(self.path), replaced(self._file(number)) as file:
-            file.write(_header(content.getbuffer()))
+        torch.save(part, content)
+        with replaced(self._file(number)) as file:
+            file.write(self._header(number, content.getbuffer()))
             file.write(content.getbuffer())
 
     def read(self, number: int) -> dict[str, Any]:
-        """Read a part; raise ValueError if it is not what was written, FileNotFoundError if it is missing."""
-        if not self._file(number).is_file():
-            raise FileNotFoundError(
-                f"Expected {self.count} parts in {self.path} (got none with number {number}). All processes of a run "
-                "must write to the same folder; on several machines, to a shared one."
-            )
+        """Read a part; raise ValueError if it is missing or not what was written."""
         part = self._read(number)
         if part is None:
             raise ValueError(
-                f"Expected {self._file(number)} as it was written (got other contents). Call again: only the damaged "
-                "part is explained again."
+                f"Expected {self._file(number)} as it was written (got none, or other contents). Call again: only the "
+                "damaged part is explained again. Processes on several machines need a shared folder."
             )
         return part
-
-    def _read(self, number: int) -> dict[str, Any] | None:
-        """Read a part; return ``None`` if it is damaged."""
-        with self._file(number).open("rb") as file:
-            header, content = file.readline(), file.read()
-        with suppress(UnpicklingError):  # something else, with a checksum of its own
-            return torch.load(io.BytesIO(content), weights_only=True) if header == _header(content) else None
-        return None
 
     def read_all(self) -> Iterator[dict[str, Any]]:
         """Yield all parts in order."""
@@ -118,10 +132,9 @@ class PartFolder:
         """Yield a path to merge the parts at; then move that file to ``out``, and delete what the run has written."""
         merged = self.path / f"whole{UNFINISHED}"
         try:
-            with full_disk_explained(self.path):
-                yield merged
-                with merged.open("rb") as file:
-                    os.fsync(file.fileno())  # before the parts are deleted
+            yield merged
+            with merged.open("rb") as file:
+                os.fsync(file.fileno())  # before the parts are deleted
             merged.replace(self.out)
         finally:
             self._delete(_UNFINISHED)
@@ -138,18 +151,28 @@ class PartFolder:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Make and lock the folder. The system releases the lock when the process ends, however it ends."""
-        file = None
-        while file is None:  # another run may just have deleted the folder
-            self._known_record()  # raises for other folders, before a file is added
-            with full_disk_explained(self.path), suppress(FileNotFoundError):
-                self.path.mkdir(parents=True, exist_ok=True)
-                file = _locked_file(self.path / _LOCK)
-        _locks.add(file)
-        try:
+        with ExitStack() as stack:
+            while True:  # another run may just have deleted the folder
+                self._known_record()  # raises for other folders, before a file is added
+                with suppress(FileNotFoundError):
+                    self.path.mkdir(parents=True, exist_ok=True)
+                    file = stack.enter_context((self.path / _LOCK).open("w"))
+                    _lock(file, self.path)
+                    if os.path.samestat(os.fstat(file.fileno()), (self.path / _LOCK).stat()):
+                        break
             yield
-        finally:
-            _locks.remove(file)
-            file.close()
+
+    def _read(self, number: int) -> dict[str, Any] | None:
+        """Read a part; return ``None`` if it is missing, damaged, or of another run."""
+        with suppress(FileNotFoundError, UnpicklingError):  # something else, with a checksum of its own
+            header, _, content = self._file(number).read_bytes().partition(b"\n")
+            if header + b"\n" == self._header(number, content):
+                part: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+                return part
+        return None
+
+    def _header(self, number: int, content: bytes | memoryview) -> bytes:
+        return f"captum_goat part {self._digest} {number} {hashlib.sha256(content).hexdigest()}\n".encode()
 
     def _remove(self) -> None:
         """Remove what is left in the folder when it has no parts; ``run.json`` last, since it marks it as ours."""
@@ -197,45 +220,14 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
         unfinished.unlink(missing_ok=True)
 
 
-@contextmanager
-def full_disk_explained(folder: Path) -> Iterator[None]:
-    """Raise an OSError that says what to do if the disk is full."""
+def _lock(file: TextIO, folder: Path) -> None:
     try:
-        yield
-    except (OSError, RuntimeError) as error:
-        cause = error if isinstance(error, OSError) else error.__context__  # torch.save hides what write() raised
-        if not isinstance(cause, OSError) or cause.errno not in _FULL:
-            raise
-        raise OSError(
-            cause.errno,
-            f"Expected free space on the disk of {folder} (got: {os.strerror(cause.errno)}). The finished parts are "
-            "kept: free some space and call again",
+        if fcntl is None:
+            raise OSError(errno.ENOSYS, "no fcntl")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BlockingIOError(
+            f"Expected no other run that writes to {folder} (got one). Wait for it, or choose another file."
         ) from error
-
-
-def _header(content: bytes | memoryview) -> bytes:
-    return f"captum_goat part {hashlib.sha256(content).hexdigest()}\n".encode()
-
-
-def _locked_file(path: Path) -> TextIO | None:
-    """Open and lock a file; return ``None`` if another run has just deleted it."""
-    with ExitStack() as stack:  # closes the file, unless it is returned
-        file = stack.enter_context(path.open("a+", encoding="utf-8"))
-        file.seek(0)
-        try:
-            if fcntl is None:
-                raise OSError(errno.ENOSYS, "no fcntl")
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BlockingIOError(
-                f"Expected no other run that writes to {path.parent} (got {file.read() or 'another process'}). Wait "
-                "for it, or choose another file."
-            ) from error
-        except OSError as error:  # on Windows and some network file systems
-            logging.warning(f"{path.parent} cannot be locked ({error}): let only one run at a time write there")
-        if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            return None
-        file.truncate(0)
-        print(f"process {os.getpid()} on {socket.gethostname()}", end="", file=file, flush=True)
-        stack.pop_all()
-    return file
+    except OSError as error:  # on Windows and some network file systems
+        logging.warning(f"{folder} cannot be locked ({error}): let only one run at a time write there")

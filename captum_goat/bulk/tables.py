@@ -40,18 +40,16 @@ def edge_table(
         2,1,2,N,O,-1.0
         <BLANKLINE>
     """
-    return joined_table([({}, attributions, data, node_names)], top_k=top_k, undirected=undirected)
+    return as_table(_columns(attributions, data, node_names, top_k, undirected))
 
 
 def _columns(
-    labels: Mapping[str, Any],
     attributions: Any,
     data: Any,
-    node_names: Sequence[Any] | None = None,
+    node_names: Sequence[Any] | None,
     top_k: int | None = None,
     undirected: bool = False,
 ) -> dict[str, list[Any]]:
-    """Return the columns of :func:`edge_table`, after columns that have the same value in all rows."""
     if not hasattr(data, "edge_index"):
         raise ValueError(f"Expected the graph that was explained, with edge_index (got {type(data).__name__}).")
     scores: Tensor = torch.as_tensor(attributions).detach().cpu()
@@ -73,15 +71,12 @@ def _columns(
     nodes, numbers = getattr(data, "n_id", None), getattr(data, "e_id", None)
     source, target = (ends if nodes is None else nodes.cpu()[ends]).tolist()
     edges = edges if numbers is None else numbers.cpu()[edges]
-    columns = {name: [value] * len(edges) for name, value in labels.items()}
-    columns |= {"edge": edges.tolist(), "source": source, "target": target}
+    columns: dict[str, list[Any]] = {"edge": edges.tolist(), "source": source, "target": target}
     if node_names is not None:
-        if max(source + target, default=-1) >= len(node_names):
-            last = max(source + target)
+        if (last := max(source + target, default=-1)) >= len(node_names):
             raise ValueError(f"Expected node_names for all nodes, up to node {last} (got {len(node_names)} names).")
-        columns["source_name"], columns["target_name"] = (
-            [node_names[node] for node in end] for end in (source, target)
-        )
+        for name, end in (("source_name", source), ("target_name", target)):
+            columns[name] = [node_names[node] for node in end]
     return columns | {name: values.tolist() for name, values in named_columns("attribution", scores).items()}
 
 
@@ -105,27 +100,26 @@ def plain_attributes(graph: Any, names: Sequence[str]) -> dict[str, Any]:
     return plain
 
 
-def labels_of(unit: str, number: int, target: Tensor | None, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the first columns of all edges of a graph or node: its number, the explained class, and others."""
-    return {unit: number} | ({} if target is None else {"target_class": int(target)}) | dict(extra or {})
+def joined_table(
+    unit: str, rows: Iterable[tuple[int, Any, Mapping[str, Any], Any, Any]], node_names: Any = None, **options: Any
+) -> Any:
+    """Return the tables of several graphs or nodes, one below the other.
 
-
-def names_of_graph(node_names: Sequence[Any] | None, number: int) -> Sequence[Any] | None:
-    """Return the names of one graph's nodes from those of all graphs."""
-    if node_names is None:
-        return None
-    if number >= len(node_names) or isinstance(node_names[number], str):
-        got = "none" if number >= len(node_names) else repr(node_names[number])
-        raise ValueError(f"Expected node_names to be one list of names per graph (got {got} for graph {number}).")
-    names: Sequence[Any] = node_names[number]
-    return names
-
-
-def joined_table(parts: Iterable[tuple[Any, ...]], **options: Any) -> Any:
-    """Return the tables of several graphs, one below the other, given the arguments of :func:`_columns` for each."""
+    ``unit`` is ``"graph"`` or ``"node"``. Each row has the number of one, the explained class or ``None``, more
+    columns, the attributions, and the graph. ``node_names`` are those of one graph if nodes are explained.
+    """
     columns: dict[str, list[Any]] = {}
-    for part in parts:
-        for name, values in _columns(*part, **options).items():
+    for number, target, extra, attributions, data in rows:
+        names = node_names
+        if names is not None and unit == "graph":
+            names = node_names[number] if number < len(node_names) else None
+            if names is None or isinstance(names, str):
+                got = f"{'none' if names is None else repr(names)} for graph {number}"
+                raise ValueError(f"Expected node_names to be one list of names per graph (got {got}).")
+        part = _columns(attributions, data, names, **options)
+        labels = {unit: number} | ({} if target is None else {"target_class": int(target)}) | dict(extra)
+        part = {name: [value] * len(part["edge"]) for name, value in labels.items()} | part
+        for name, values in part.items():
             columns.setdefault(name, []).extend(values)
     return as_table(columns)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +19,8 @@ from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.io import read_tu_data
 
 WEIGHTS_KEYS = ("state_dict", "model_state_dict", "model")  # of the weights in checkpoints of training scripts
-GRAPH_CLASSES = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage)  # allowed in a file of graphs
+# What a saved Data consists of, in addition to the classes that PyG declares safe itself.
+torch.serialization.add_safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage])
 
 
 def load_model(
@@ -81,7 +81,7 @@ def load_graphs(path: Path, *, trust_pickle: bool = False) -> Sequence[Data]:
         )
         if trust_pickle:
             return _graphs(torch.load(path, map_location="cpu", weights_only=False), path)
-        return _graphs(_safe_load(path, "graphs, torch_geometric.data.Data,", advice, GRAPH_CLASSES), path)
+        return _graphs(_safe_load(path, "graphs, torch_geometric.data.Data,", advice), path)
     # Perhaps it is the root that was passed to TUDataset, with one folder per dataset.
     files = _files_of_graphs(path) or [file for folder in sorted(path.glob("*")) for file in _files_of_graphs(folder)]
     if len(files) != 1:
@@ -143,18 +143,10 @@ def _in_memory(data: Data, slices: dict[str, Any], sizes: dict[str, int]) -> Seq
     return graphs
 
 
-def _safe_load(path: Path, expected: str, advice: str, classes: Sequence[type] = ()) -> Any:
-    """Read tensors, plain values and objects of some classes, to the CPU; raise ValueError for anything else."""
-    # Classes that are allowed already, by PyG, would no longer be after the context.
-    missing: list[Any] = [allowed for allowed in classes if allowed not in torch.serialization.get_safe_globals()]
-    context: AbstractContextManager[object] = nullcontext()
-    if hasattr(torch.serialization, "safe_globals"):
-        context = torch.serialization.safe_globals(missing)
-    else:  # torch 2.4, where this cannot be undone
-        torch.serialization.add_safe_globals(missing)
+def _safe_load(path: Path, expected: str, advice: str) -> Any:
+    """Read tensors, plain values and graphs, to the CPU; raise ValueError for anything else."""
     try:
-        with context:
-            return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except (EOFError, RuntimeError, UnpicklingError) as error:
         culprit = re.search(r"(?:GLOBAL|function|class) <?([\w.]*\.\w+)", str(error))
         got = culprit.group(1) if culprit else "something else"

@@ -33,60 +33,6 @@ _MOST_AROUND = 100_000  # edges around such a node
 _TIGHT, _LOOSE = 16.0, 200.0  # differences taken for rounding, in units of the machine epsilon
 
 
-class GraphData:
-    """A model and the graph on which it classifies nodes; attributes of nodes and edges are cut with the graph."""
-
-    def __init__(self, model: Module, data: Data, arguments: Callable[[Data], Any] | None = None) -> None:
-        if not isinstance(data, Data) or not isinstance(data.edge_index, Tensor):
-            got = data if isinstance(data, BaseData) else type(data).__name__
-            raise TypeError(f"Expected one homogeneous graph, a Data (got {got}). Use GOAtAttribution for others.")
-        self.model, self.data, self._arguments = model, data, arguments
-        self.left_out: int | None = None  # the call of a last softmax or sigmoid, which would hide differences
-        names = list(data.keys()) if arguments is not None else attributes_for(model, data)
-        self._names = [name for name in names if name not in _LEFT_OUT and not is_sparse(data[name])]
-
-    def arguments(self, cut: CutGraphs | None = None) -> tuple[tuple[Any, ...], int]:
-        """Return the model's arguments for graphs that were cut out (``None``: the graph), and the number of edges."""
-        graph = self.data
-        if cut is not None:
-            graph = Data(edge_index=cut.edge_index, num_nodes=len(cut.nodes))
-            for name in self._names:
-                graph[name] = self._rows(name, cut)
-        arguments = graph if self._arguments is None else self._arguments(graph)
-        return arguments if isinstance(arguments, tuple) else (arguments,), graph.edge_index.size(1)
-
-    def inputs(self, cut: CutGraphs | None = None) -> GraphInputs:
-        """Return the same as what the model is called with."""
-        arguments, num_edges = self.arguments(cut)
-        return GraphInputs.of(self.model, arguments, num_edges=[num_edges])
-
-    @torch.no_grad()
-    def output(self, inputs: GraphInputs, num_nodes: int) -> Tensor:
-        """Return the model's output for such arguments."""
-        calls = count()
-
-        def on_call(rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return input_of(args, kwargs).clone() if next(calls) == self.left_out else func(*args, **kwargs)
-
-        plain = self.left_out is None
-        result = unchanged(self.model, inputs) if plain else intercepted(inputs, self.model, on_call=on_call)
-        output = tensor_output(result)
-        if output.dim() not in (1, 2) or len(output) != num_nodes:
-            got = f"{list(output.shape)} for {num_nodes} nodes"
-            raise ValueError(f"Expected one row of output per node, [num_nodes, classes] or [num_nodes] (got {got}).")
-        return output
-
-    def _rows(self, name: str, cut: CutGraphs) -> Any:
-        """Return an attribute for the nodes, or edges, of cut graphs if it is one of nodes, or edges."""
-        value = self.data[name]
-        if not isinstance(value, Tensor):
-            return value
-        dim = self.data.__cat_dim__(name, value)
-        if self.data.is_edge_attr(name):
-            return value.index_select(dim, cut.edges)
-        return value.index_select(dim, cut.nodes) if self.data.is_node_attr(name) else value
-
-
 class CutOptions(NamedTuple):
     """How graphs are cut."""
 
@@ -113,21 +59,35 @@ class CheckedCuts:
     ``shared`` is whether roots may share the rows of the border.
     """
 
-    def __init__(self, graph: GraphData, check: bool | None = None, *, shared: bool = True) -> None:
-        edge_index, num_nodes = graph.data.edge_index, graph.data.num_nodes
-        self._graph, self._shared = graph, shared
-        self.index: Callable[[Direction], NeighborIndex] = cache(partial(NeighborIndex, edge_index, num_nodes))
-        self._candidates = _all_options(_direction(graph.model), checked=check is not False)
+    def __init__(
+        self,
+        model: Module,
+        data: Data,
+        arguments: Callable[[Data], Any] | None = None,
+        check: bool | None = None,
+        *,
+        shared: bool = True,
+    ) -> None:
+        if not isinstance(data, Data) or not isinstance(data.edge_index, Tensor):
+            got = data if isinstance(data, BaseData) else type(data).__name__
+            raise TypeError(f"Expected one homogeneous graph, a Data (got {got}). Use GOAtAttribution for others.")
+        self.model, self.data, self._arguments, self._shared = model, data, arguments, shared
+        names = list(data.keys()) if arguments is not None else attributes_for(model, data)
+        self._names = [name for name in names if name not in _LEFT_OUT and not is_sparse(data[name])]
+        self.index: Callable[[Direction], NeighborIndex] = cache(
+            partial(NeighborIndex, data.edge_index, data.num_nodes)
+        )
+        self._candidates = _all_options(model, checked=check is not False)
+        self._left_out: int | None = None  # the call of a last softmax or sigmoid, which would hide differences
         self.num_hops = self._count_hops()
         self._known: Tensor | None = None  # the outputs in the whole graph
-        sample = None
-        if check is None and edge_index.size(1) > MOST_COMPARED:
-            sample = self._sample()
+        large = check is None and data.edge_index.size(1) > MOST_COMPARED
+        sample = self._sample() if large else None
         if sample is not None:
             while (checked := self._cut(sample[0])) is None or not self._agree(checked.output, sample[1]):
                 self._next_options()
         elif check is not False:
-            self._known = graph.output(graph.inputs(), num_nodes)
+            self._known = self._output(self._inputs(), data.num_nodes)
 
     @property
     def options(self) -> CutOptions:
@@ -144,15 +104,48 @@ class CheckedCuts:
                     return checked
             self._next_options()
 
+    def arguments(self, cut: CutGraphs | None = None) -> tuple[Any, ...]:
+        """Return the model's arguments for graphs that were cut out, or for the whole graph."""
+        graph = self.data
+        if cut is not None:
+            graph = Data(edge_index=cut.edge_index, num_nodes=len(cut.nodes))
+            for name in self._names:
+                value, is_edge_attr = self.data[name], self.data.is_edge_attr(name)
+                if isinstance(value, Tensor) and (is_edge_attr or self.data.is_node_attr(name)):
+                    rows = cut.edges if is_edge_attr else cut.nodes
+                    value = value.index_select(self.data.__cat_dim__(name, value), rows)
+                graph[name] = value
+        arguments = graph if self._arguments is None else self._arguments(graph)
+        return arguments if isinstance(arguments, tuple) else (arguments,)
+
+    def _inputs(self, cut: CutGraphs | None = None) -> GraphInputs:
+        num_edges = (self.data if cut is None else cut).edge_index.size(1)
+        return GraphInputs.of(self.model, self.arguments(cut), num_edges=[num_edges])
+
+    @torch.no_grad()
+    def _output(self, inputs: GraphInputs, num_nodes: int) -> Tensor:
+        calls = count()
+
+        def on_call(rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return input_of(args, kwargs).clone() if next(calls) == self._left_out else func(*args, **kwargs)
+
+        plain = self._left_out is None
+        result = unchanged(self.model, inputs) if plain else intercepted(inputs, self.model, on_call=on_call)
+        output = tensor_output(result)
+        if output.dim() not in (1, 2) or len(output) != num_nodes:
+            got = f"{list(output.shape)} for {num_nodes} nodes"
+            raise ValueError(f"Expected one row of output per node, [num_nodes, classes] or [num_nodes] (got {got}).")
+        return output
+
     def _cut(self, roots: Tensor, max_edges: int | None = None) -> CheckedCut | None:
         """Cut graphs and run the model; ``None`` if its layers cannot be trimmed."""
         direction, margin, trims, _ = self.options
         cut = cut_graphs(self.index(direction), roots, self.num_hops, margin, max_edges, shared=self._shared)
-        inputs = self._graph.inputs(cut)
-        within: Callable[[Callable[[], Any]], Any] = partial(trimmed, self._graph.model, cut.distance < self.num_hops)
+        inputs = self._inputs(cut)
+        within: Callable[[Callable[[], Any]], Any] = partial(trimmed, self.model, cut.distance < self.num_hops)
         within = within if trims else lambda run: run()
         try:
-            output = within(lambda: self._graph.output(inputs, len(cut.nodes))[cut.roots])
+            output = within(lambda: self._output(inputs, len(cut.nodes))[cut.roots])
         except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             if trims:  # if trimming is not the cause, it comes again without
                 return None
@@ -181,10 +174,10 @@ class CheckedCuts:
         nodes = torch.cat([index.source[:_CANDIDATES], index.target[:_CANDIDATES]])
         degree = index.degree(nodes)
         root = nodes[degree.masked_fill(degree == 0, index.num_edges + 1).argmin()].view(1)
-        inputs = self._graph.inputs(cut_graphs(index, root, num_hops=1))
+        inputs = self._inputs(cut_graphs(index, root, num_hops=1))
         mask = torch.ones(inputs.edge_sets[0].size(1), device=root.device)
         pattern = record(Subject(inputs.model, lambda _: inputs(), (), inputs.edge_sets, mask))
-        self._graph.left_out = pattern.left_out
+        self._left_out = pattern.left_out
         return 1 if pattern.rows is None else max(1, longest_path(pattern.graph, pattern.rows.sources))
 
     def _sample(self) -> tuple[Tensor, Tensor] | None:
@@ -202,22 +195,18 @@ class CheckedCuts:
                 continue
             sizes = [len(cut_graphs(own, root, self.num_hops, margin).edges) for margin in (0, 1)]
             if sizes[0] < sizes[1] < len(around.edges):
-                output = self._graph.output(self._graph.inputs(around), len(around.nodes))
-                roots, outputs = [*roots, root], [*outputs, output[around.roots]]
+                roots.append(root)
+                outputs.append(self._output(self._inputs(around), len(around.nodes))[around.roots])
             if len(roots) == _SAMPLES:
                 return torch.cat(roots), torch.cat(outputs)
         return None
 
 
-def _direction(model: Module) -> Direction:
-    """Return at which end of the edges a model's layers deliver messages."""
+def _all_options(model: Module, *, checked: bool) -> list[CutOptions]:
+    """Return the ways to cut, the cheapest first, by the ends of the edges at which layers deliver messages."""
     flows = {module.flow for module in model.modules() if isinstance(module, MessagePassing)}
-    if len(flows) > 1:
-        return "both"
-    return "out" if flows == {"target_to_source"} else "in"
-
-
-def _all_options(direction: Direction, *, checked: bool) -> list[CutOptions]:
+    one_way: Direction = "out" if flows == {"target_to_source"} else "in"
+    direction: Direction = "both" if len(flows) > 1 else one_way
     if not checked:
         return [CutOptions(direction, 1, trims=False)]
     wider = [CutOptions(around, 1, trims=True) for around in dict.fromkeys((direction, "both"))]

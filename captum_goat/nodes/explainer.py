@@ -12,17 +12,22 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk.dataset import edge_method
-from captum_goat.bulk.files import file_format
-from captum_goat.bulk.targets import TargetOption, Targets, integer_labels
+from captum_goat.bulk.dataset import (
+    TargetOption,
+    edge_method,
+    explained_classes,
+    floating_tensor,
+    integer_labels,
+    read_target,
+)
+from captum_goat.bulk.files import check_format, starts
 from captum_goat.fields.small_fields import Owners
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.inputs.targets import Choice, Target, node_numbers
 from captum_goat.method.explain import GraphExplanation
-from captum_goat.nodes.checked_cuts import CheckedCut, CheckedCuts, GraphData
-from captum_goat.nodes.cut_graphs import cut_graphs
-from captum_goat.nodes.results import FeatureAttributions, NodeExplanations
-from captum_goat.nodes.shapley import without_edges
+from captum_goat.nodes.checked_cuts import CheckedCut, CheckedCuts
+from captum_goat.nodes.cut_graphs import CutGraphs, cut_graphs
+from captum_goat.nodes.results import NodeExplanations
 from captum_goat.runs.progress import progress_bar
 from captum_goat.search import EdgeSetSearch
 from captum_goat.shapley import GuidedShapley
@@ -84,7 +89,7 @@ def explain_nodes(
     """
     explainer = NodeExplainer(method, data, check=check, arguments=arguments)
     if out is not None:
-        file_format(Path(out))  # raises before the work is done if such a file cannot be written
+        check_format(Path(out))
     explanations = explainer(nodes, target, max_edges=max_edges, show_progress=show_progress)
     if out is not None:
         known = target if isinstance(target, str | int) else None
@@ -126,10 +131,10 @@ class NodeExplainer:
                 f"in degrees. Explain nodes one by one with GOAtAttribution."
             )
         self._data, self._explained = data, explained
-        self._graph = GraphData(explained.model, data, arguments)
         with outside_inference_mode():
-            switch_off_autocast(data.edge_index.device)
-            self._cuts = CheckedCuts(self._graph, check, shared=not self._features)  # features have one owner
+            switch_off_autocast(floating_tensor(explained.model).device)
+            shared = not self._features  # which have one owner
+            self._cuts = CheckedCuts(explained.model, data, arguments, check, shared=shared)
         self.num_hops = self._cuts.num_hops
 
     def __call__(
@@ -147,48 +152,49 @@ class NodeExplainer:
         chosen = node_numbers(nodes, self._data.num_nodes, self._data.edge_index.device)
         if isinstance(target, str) and target == "label":
             target = integer_labels(self._data.y, self._data.num_nodes, "node")[chosen]
-        targets = Targets.of(target, len(chosen), "node")
+        classes = read_target(target, len(chosen), "node")
+        classes = classes.to(chosen.device) if isinstance(classes, Tensor) else classes
         parts: list[dict[str, Tensor]] = []
         begin, at_once = 0, _FIRST
         with progress_bar(len(chosen), "node", show_progress) as advance:
             while begin < len(chosen):
-                parts.append(self._explain(chosen[begin : begin + at_once], begin, targets, max_edges))
+                own = classes[begin : begin + at_once] if isinstance(classes, Tensor) else classes
+                parts.append(self._explain(chosen[begin : begin + at_once], own, max_edges))
                 explained = len(parts[-1]["sizes"])
                 begin += explained
                 at_once = _FIRST if isinstance(self.method, GuidedShapley | EdgeSetSearch) else 2 * explained
                 advance(explained)
         joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        ptr = _starts(joined.pop("sizes"))
-        features = None
+        ptr, features = starts(joined.pop("sizes")), None
         if "rows" in joined:
-            rows = _starts(joined.pop("row_sizes")), joined.pop("rows"), joined.pop("features")
-            features = FeatureAttributions(*rows)
-        known = targets.known(range(len(chosen)), None, chosen.device)
-        classes = targets.explained(joined["outputs"], known)
-        return NodeExplanations(self._data, chosen, classes, ptr=ptr, features=features, **joined)
+            features = starts(joined.pop("row_sizes")), joined.pop("rows"), joined.pop("features")
+        explained_target = explained_classes(classes, joined["outputs"])
+        return NodeExplanations(self._data, chosen, explained_target, ptr=ptr, features=features, **joined)
 
     @restores_state
-    def _explain(self, nodes: Tensor, begin: int, targets: Targets, max_edges: int) -> dict[str, Tensor]:
-        """Explain as many of the nodes, the first of which is number ``begin``, as have few enough edges."""
+    def _explain(self, nodes: Tensor, target: str | Tensor | None, max_edges: int) -> dict[str, Tensor]:
+        """Explain as many of the nodes, from the first on, as have few enough edges."""
 
-        def choice(count: int) -> Choice:
-            return targets.choice(targets.known(range(begin, begin + count), None, nodes.device))
+        def choice(cut: CutGraphs) -> Choice:
+            return Choice(
+                target if isinstance(target, str) else [target if target is None else target[: len(cut.roots)]]
+            )
 
         def joined(tensors: Sequence[Tensor]) -> Tensor:
-            return torch.stack(list(tensors), dim=-1) if targets.target == "all" else tensors[0]
+            return torch.stack(list(tensors), dim=-1) if target == "all" else tensors[0]
 
         with outside_inference_mode():
             switch_off_autocast(nodes.device)
             if isinstance(self.method, GuidedShapley | EdgeSetSearch):
                 cut = cut_graphs(self._cuts.index("both"), nodes, self.num_hops + 1, max_edges=max_edges)
-                result = without_edges(self.method, self._graph, cut, choice(len(cut.roots)))
+                result = self._without_edges(self.method, cut, choice(cut))
                 output, deltas, features = result.output.detach(), result.deltas, list[Tensor]()
                 attributions = [edges for (edges,) in result.attributions]
             else:
                 checked = self._cuts.cut(nodes, max_edges)
                 cut, goat = checked.cut, self.method.options
                 options = {"repeated": goat["field"] == "repeated", "proportional": goat["gates"] == "proportional"}
-                explanation = CutExplanation(checked, choice(len(cut.roots)), features=self._features, **options)
+                explanation = CutExplanation(checked, choice(cut), features=self._features, **options)
                 results = checked.within(lambda: explanation.record().attribute())
                 output, deltas = explanation.output, [result.delta for result in results]
                 attributions = [result.edges[: len(cut.owner)] for result in results]
@@ -205,9 +211,20 @@ class NodeExplainer:
             part |= {"rows": cut.nodes, "features": joined(features)}
         return part
 
+    def _without_edges(self, method: GuidedShapley | EdgeSetSearch, cut: CutGraphs, choice: Choice) -> Any:
+        """Explain the outputs for the roots of cut graphs by a method that removes edges, many roots side by side.
 
-def _starts(sizes: Tensor) -> Tensor:
-    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        A deleted edge also changes the degrees of nodes at the border of a computation graph, so the cut graphs have to
+        be wider by one hop.
+        """
+        for name in ("guides", "starts"):
+            if method.options.get(name):
+                got = f"{type(method).__name__} with {name} of its own"
+                raise ValueError(f"Expected a method with its default {name}, or none, to explain nodes (got {got}).")
+        explained = ExplainedModel(method.model, "edge", lambda output: output[cut.roots])
+        mask = torch.ones(len(cut.owner), dtype=floating_tensor(method.model).dtype, device=cut.owner.device)
+        own = type(method)(explained, **method.options)
+        return own._explain(mask, choice, self._cuts.arguments(cut), games=cut.owner)
 
 
 class CutExplanation(GraphExplanation):

@@ -13,40 +13,15 @@ from torch_geometric.data import Data
 from torch_geometric.explain import Explanation
 
 from captum_goat.bulk.files import merge
-from captum_goat.bulk.part_folder import PartFolder
-from captum_goat.bulk.ranks import Ranks
-from captum_goat.bulk.tables import joined_table, labels_of
+from captum_goat.bulk.part_folder import PartFolder, Ranks
+from captum_goat.bulk.tables import joined_table
 
 
 class NodeAttributions(NamedTuple):
-    """The attributions, ``[edges]`` or ``[edges, C]`` for all classes, of the edges of one node's computation graph.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.nodes import NodeAttributions
-        >>> edges, attributions = NodeAttributions(torch.tensor([3, 8]), torch.tensor([0.1, 0.7]))
-        >>> edges[attributions.argmax()]
-        tensor(8)
-    """
+    """The attributions, ``[edges]`` or ``[edges, C]`` for all classes, of the edges of one node's computation graph."""
 
     edges: Tensor  # as numbers in the whole graph, in ascending order
     attributions: Tensor
-
-
-class FeatureAttributions(NamedTuple):
-    """Attributions of the features of the nodes in computation graphs, one explained node's after another's.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.nodes import FeatureAttributions
-        >>> ptr, nodes = torch.tensor([0, 2, 3]), torch.tensor([4, 7, 7])  # of two explained nodes
-        >>> FeatureAttributions(ptr, nodes, torch.zeros(3, 5)).nodes[ptr[0] : ptr[1]]
-        tensor([4, 7])
-    """
-
-    ptr: Tensor  # where those of each explained node begin, and where the last ones end, [K + 1]
-    nodes: Tensor  # of the whole graph, [M]
-    attributions: Tensor  # [M, F], or [M, F, C] for all classes
 
 
 @dataclass(frozen=True)
@@ -56,8 +31,9 @@ class NodeExplanations:
     ``targets`` has their explained classes, ``[K]``, or is ``None``; ``outputs`` the model's outputs without a last
     softmax or sigmoid, and ``deltas`` the convergence deltas. Only the edges of computation graphs are kept, as no
     other edge has an attribution: ``edges``, as numbers in the whole graph, and their ``attributions``, ``[M]`` or
-    ``[M, C]``, of node k from ``ptr[k]`` to ``ptr[k + 1]``. ``features`` has the attributions of node features, if the
-    method attributes these as well.
+    ``[M, C]``, of node k from ``ptr[k]`` to ``ptr[k + 1]``; ``explanations[k]`` is a named tuple of both. If the
+    method attributes node features as well, ``features`` has these of the nodes in computation graphs, in the same way:
+    ``(ptr, nodes, attributions)``.
 
     Examples:
         >>> import torch
@@ -82,7 +58,7 @@ class NodeExplanations:
     ptr: Tensor
     edges: Tensor
     attributions: Tensor
-    features: FeatureAttributions | None = None
+    features: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return self.nodes.numel()
@@ -116,13 +92,8 @@ class NodeExplanations:
         mask = attributions.new_zeros(self.data.num_nodes, *attributions.shape[1:])
         return mask.index_copy_(0, nodes[own], attributions[own])
 
-    def explanation(self, position: int) -> Explanation:
-        """Return one node's explanation on the whole graph, with ``edge_mask``, ``index`` (the node) and ``target``."""
-        explanation = Explanation(**self.data.to_dict() | {"edge_mask": self.edge_mask(position)})
-        return self._labelled(explanation, position)
-
     def subgraph(self, position: int) -> Explanation:
-        """Return one node's explanation on its computation graph, in which it is node 0.
+        """Return one node's explanation on its computation graph, in which it is node 0 (``index``).
 
         Nodes and edges have the numbers ``n_id`` and ``e_id`` in the whole graph.
         """
@@ -133,24 +104,30 @@ class NodeExplanations:
         nodes = torch.cat([root, others[others != root]])
         order = nodes.argsort()
         edge_index = order[torch.searchsorted(nodes[order], ends)]
-        explanation = Explanation(edge_index=edge_index, edge_mask=attributions, n_id=nodes, e_id=edges)
+        explanation = Explanation(edge_index=edge_index, edge_mask=attributions, n_id=nodes, e_id=edges, index=0)
         explanation.num_nodes = len(nodes)
+        explanation.prediction, explanation.delta = self.outputs[position][None], self.deltas[position][None]
         if self.data.x is not None:
             explanation.x = self.data.x[nodes]
-        return self._labelled(explanation, position)
+        if self.targets is not None:
+            explanation.target = self.targets[position].view(1)
+        if self.features is not None:
+            explanation.node_mask = self.node_mask(position)[nodes]
+        return explanation
 
     def to_table(self, *, node_names: Sequence[Any] | None = None, **options: Any) -> Any:
         """Return the attributions of all nodes as a table; see :func:`~captum_goat.bulk.edge_table`.
 
         The columns ``node`` and ``target_class`` (if one was explained) come first.
         """
-        parts = []
-        for position, node in enumerate(self.nodes.tolist()):
-            edges, attributions = self[position]
-            labels = labels_of("node", node, None if self.targets is None else self.targets[position])
-            data = Data(edge_index=self.data.edge_index[:, edges], e_id=edges)
-            parts.append((labels, attributions, data, node_names))
-        return joined_table(parts, **options)
+        targets = [None] * len(self) if self.targets is None else self.targets.tolist()
+        parts = map(self.__getitem__, range(len(self)))
+        empty: dict[str, Any] = {}
+        rows = (
+            (node, target, empty, attributions, Data(edge_index=self.data.edge_index[:, edges], e_id=edges))
+            for node, target, (edges, attributions) in zip(self.nodes.tolist(), targets, parts, strict=True)
+        )
+        return joined_table("node", rows, node_names, **options)
 
     def save(self, path: Path, options: dict[str, Any]) -> None:
         """Write the edges' attributions to a file, as those of graphs are, with ``options`` in its ``meta``."""
@@ -162,14 +139,3 @@ class NodeExplanations:
             folder.prepare(resume=False)
             folder.write(0, part | {"edge_index": edges, "sizes": self.ptr.cpu().diff(), "columns": [{}] * len(self)})
             merge(folder)
-
-    def _labelled(self, explanation: Explanation, position: int) -> Explanation:
-        nodes = explanation.get("n_id")
-        explanation.index = int(self.nodes[position]) if nodes is None else 0
-        explanation.prediction = self.outputs[position].unsqueeze(0)
-        explanation.delta = self.deltas[position].unsqueeze(0)
-        if self.targets is not None:
-            explanation.target = self.targets[position].view(1)
-        if self.features is not None:
-            explanation.node_mask = self.node_mask(position) if nodes is None else self.node_mask(position)[nodes]
-        return explanation

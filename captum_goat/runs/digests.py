@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from pickle import PicklingError
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -21,15 +19,10 @@ from torch.nn.parameter import is_lazy
 from torch_geometric import EdgeIndex, Index
 from torch_geometric.inspector import Inspector
 
-LENGTH = 32  # hexadecimal digits
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range, torch.dtype, torch.layout, torch.device)
-# Members of classes that say nothing about what they do. PyG keeps the methods that it generates under more names.
-_NO_CODE = {"__module__", "__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__"}
-_NO_CODE |= {"__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "_abc_impl"}
-_NO_CODE |= {f"_{origin}_{method}" for origin in ("orig", "jinja") for method in ("propagate", "edge_updater")}
-_GENERATED = ("_propagate", "_edge_updater")  # how the names of modules end that PyG makes from templates
 _HOOKS = ("_hooks", "_hooks_with_kwargs", "_hooks_always_called")  # dictionaries whose keys are running numbers
 _LIBRARIES = {"numpy", "torch", "torch_geometric", *sys.stdlib_module_names}  # told by names alone
+_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
 def digest_of(values: Mapping[str, object]) -> str:
@@ -38,7 +31,7 @@ def digest_of(values: Mapping[str, object]) -> str:
     Functions and classes are hashed by their code, with defaults, closures and the globals that they name; those of
     torch, PyG, NumPy and Python by name. The hash is the same in every process.
     """
-    return _Hasher().digest(sorted(values.items())).hex()[:LENGTH]
+    return _Hasher().digest(sorted(values.items())).hex()[:32]
 
 
 class _Hasher:
@@ -72,10 +65,7 @@ def _parts(value: Any) -> Iterable[Any]:
     if isinstance(value, FunctionType):
         return _function(value)
     if isinstance(value, CodeType):
-        counts = value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount, value.co_flags
-        names = value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars
-        handlers = getattr(value, "co_exceptiontable", b"")  # from Python 3.11 on
-        return [value.co_code, handlers, counts, names, value.co_consts]
+        return [value.co_code, value.co_names, value.co_varnames, value.co_consts]
     if isinstance(value, staticmethod | classmethod):
         return [value.__func__]
     if isinstance(value, property):
@@ -108,37 +98,31 @@ def _module(module: Module) -> Iterator[Any]:
 
 
 def _class(value: type) -> Iterator[Any]:
-    yield value.__qualname__
-    if _top_level(value) in _LIBRARIES:
-        yield value.__module__
+    yield f"{value.__module__}.{value.__qualname__}"
+    if value.__module__.partition(".")[0] in _LIBRARIES:
         return
     yield value.__bases__
     for name, member in sorted(vars(value).items()):
-        generated = isinstance(member, FunctionType) and str(member.__module__).endswith(_GENERATED)
-        if name not in _NO_CODE and not generated:
+        # Functions of other modules are those that PyG generates, or keeps, when the first layer is made.
+        is_function = isinstance(member, FunctionType) and member.__module__ == value.__module__
+        if is_function or not (isinstance(member, FunctionType) or name.startswith("__") or name == "_abc_impl"):
             yield name
             yield member
 
 
 def _function(function: FunctionType) -> Iterator[Any]:
-    if _top_level(function) in _LIBRARIES and function.__closure__ is None:
-        yield f"{function.__module__}.{function.__qualname__}"
-        return
-    yield from (function.__code__, function.__defaults__, function.__kwdefaults__)
+    code = function.__code__
+    is_library = (function.__module__ or "").partition(".")[0] in _LIBRARIES
+    yield f"{function.__module__}.{function.__qualname__}" if is_library else code
+    yield from (function.__defaults__, function.__kwdefaults__)
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
         except ValueError:  # not assigned yet
             yield None
-    if _is_installed(_top_level(function)):
-        return  # what it calls is installed as well
-    names = sorted(_names(function.__code__))
-    for name in names:
-        if name in function.__globals__:
-            value = function.__globals__[name]
-            yield from (name, value)
-            if isinstance(value, ModuleType) and not _is_installed(value.__name__.partition(".")[0]):
-                yield from (vars(value)[member] for member in names if member in vars(value))
+    if not is_library and not code.co_filename.startswith(_INSTALLED):  # what an installed one calls is installed, too
+        for name in sorted(_names(code) & function.__globals__.keys()):
+            yield from (name, function.__globals__[name])
 
 
 def _state(value: Any) -> list[Any]:
@@ -156,18 +140,3 @@ def _state(value: Any) -> list[Any]:
 def _names(code: CodeType) -> set[str]:
     """Return the names of globals and attributes in code, and in the functions that are defined in it."""
     return {*code.co_names}.union(*(_names(part) for part in code.co_consts if isinstance(part, CodeType)))
-
-
-def _top_level(value: type | FunctionType) -> str:
-    return (value.__module__ or "").partition(".")[0]
-
-
-@functools.cache
-def _is_installed(package: str) -> bool:
-    """Return whether a package is part of Python, or where pip installs packages."""
-    if package in _LIBRARIES:
-        return True
-    module = sys.modules.get(package)
-    places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
-    folders = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
-    return any(place is not None and Path(place).is_relative_to(folder) for place in places for folder in folders)
