@@ -74,7 +74,7 @@ def by(method: Any, model: nn.Module = BOUND) -> Callable[[], Any]:
         (lambda: DatasetExplanations([EXPLAINED]).to_table(node_names=[]), "per graph (got none for graph 0)"),
         (lambda: write_report("page.html", None), "as explain_dataset, explain_nodes and PyG's Explainer return"),
         (lambda: write_report("page.html", MASK), "(got Tensor)"),
-        (lambda: write_report("page.html", []), "Expected one or more explanations (got none)"),
+        (lambda: write_report("page.html", []), "Expected one or more explanations, as many of each method (got none)"),
         (lambda: write_report("page.html", {"a": [EXPLAINED] * 2, "b": [EXPLAINED]}), "(got {'a': 2, 'b': 1})"),
         (lambda: write_report("page.html", EXPLAINED, classnames=["a"]), "options of write_report (got classnames)"),
         (lambda: write_report("page.html", EXPLAINED, class_names="ab"), "a list of names (got the string 'ab')"),

@@ -87,7 +87,7 @@ def test_methods_stand_side_by_side(model: GraphClassifier, tmp_path: Path) -> N
     data = page_data(write_report(tmp_path / "page.html", {"GOAt": goat, "at the adjacency": other}, model=model))
     assert data["methods"] == ["GOAt", "at the adjacency"]
     assert [view["method"] for view in data["graphs"][0]["views"]] == [0, 1]
-    with pytest.raises(ValueError, match="as many of every method"):
+    with pytest.raises(ValueError, match="as many of each method"):
         write_report(tmp_path / "page.html", {"GOAt": goat, "other": other[:1]})
     with pytest.raises(ValueError, match="the same graphs"):
         write_report(tmp_path / "page.html", {"GOAt": goat, "other": other[::-1]})
@@ -301,7 +301,7 @@ def test_one_logit_and_regression(tmp_path: Path) -> None:
 
 
 def test_without_anywidget_the_picture_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("captum_goat.report.widget.find_spec", lambda name: None)
+    monkeypatch.setattr("captum_goat.report.page.find_spec", lambda name: None)
     figure = show(explanation([1.0, -1.0], [[0, 1], [1, 2]], num_nodes=3))
     assert len(figure.axes[0].collections) > 0
 

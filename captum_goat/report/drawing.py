@@ -36,45 +36,43 @@ def graph_svg(
     root: int | None = None,
 ) -> str:
     """Return a picture of a graph, or of a part of it: its edges ``[M, 2]`` have ``numbers``, as its ``nodes`` do."""
-    num_nodes, texts = len(nodes), [*map(str, nodes)] if labels is None else labels
-    points = node_positions(edges, num_nodes) if layout is None else given_points(layout, num_nodes)
+    points = node_positions(edges, len(nodes)) if layout is None else given_points(layout, len(nodes))
     points = _fitted(points, _scale(points, edges))
-    inside = num_nodes <= MAX_LABELLED and max(map(len, labels or [""])) <= MAX_INSIDE
-    marks = []
-    lines = edge_lines(edges, points)
+    is_small = len(nodes) <= MAX_LABELLED
+    inside = is_small and max(map(len, labels or [""])) <= MAX_INSIDE
+    lines, edge_marks, node_marks = edge_lines(edges, points), [], []
     for number, line, (point, turn) in zip(numbers, lines, arrow_places(lines), strict=True):
         head = f'<path class="head" d="{_path(point + ARROW_SIZE * ARROW @ turn)}Z"/>' if directed else ""
-        marks.append(_group("e", number, f'<path class="line" d="{_path(line)}"/>{head}'))
-    for node, (x, y), text in zip(nodes, points, texts, strict=True):
-        is_root = " root" if node == root else ""
-        if inside:
-            label = f'<text x="{x:.1f}" y="{y:.1f}">{_text(text)}</text>'
-            marks.append(_group("n", node, f"{_circle(x, y, RADIUS)}{label}", is_root))
-        else:
-            label = f'<text class="beside" x="{x + 6:.1f}" y="{y - 6:.1f}">{_text(text)}</text>'
-            shown = label if (labels is not None and num_nodes <= MAX_LABELLED) or is_root else ""
-            marks.append(_group("n", node, _circle(x, y, DOT) + shown, f" dot{is_root}"))
-    return _svg(points, marks)
+        edge_marks.append(_group("e", number, f'<path class="line" d="{_path(line)}"/>{head}'))
+    for node, (x, y), text in zip(nodes, points, nodes if labels is None else labels, strict=True):
+        names = ("" if inside else "dot ") + ("root" if node == root else "")
+        label = ""
+        if inside or (labels is not None and is_small) or node == root:
+            label = _label(x, y, text) if inside else _label(x + 6, y - 6, text, "beside")
+        circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS if inside else DOT}"/>'
+        node_marks.append(_group("n", node, circle + label, names))
+    return _svg(points, edge_marks, node_marks)
 
 
 def molecule_svg(molecule: Any, edges: NDArray[Any]) -> str:
     """Return a picture of an RDKit molecule, whose bonds are the edges."""
     layout = molecule_layout(molecule)
     corner, points = _corner(layout.points), _fitted(layout.points)
-    marks = [
+    bands = [
         _group("e", number, f'<path class="band" d="{_path(line)}"/>', "bonded")
         for number, line in enumerate(edge_lines(edges, points))
     ]
+    atoms = []
     for node, ((x, y), text) in enumerate(zip(points, layout.texts, strict=True)):
-        label = f'<text class="atom" x="{x:.1f}" y="{y:.1f}">{_text(text)}</text>' if text else ""
-        marks.append(_group("n", node, f'<circle class="atom-area" cx="{x:.1f}" cy="{y:.1f}" r="7"/>{label}'))
+        area = f'<circle class="atom-area" cx="{x:.1f}" cy="{y:.1f}" r="7"/>'
+        atoms.append(_group("n", node, area + (_label(x, y, text, "atom") if text else "")))
     strokes = "".join(_path(LENGTH * (stroke * [1, -1] - corner) + MARGIN) for stroke in layout.strokes)
-    return _svg(points, marks, f'<path class="bond" d="{strokes}"/>')
+    return _svg(points, bands, atoms, f'<path class="bond" d="{strokes}"/>')
 
 
 def _corner(points: NDArray[Any]) -> NDArray[Any]:
     """Return the upper left corner of points whose y points up, with y pointing down."""
-    return np.array((points * [1, -1]).min(axis=0, initial=np.inf) if len(points) else np.zeros(2))
+    return np.array((points * [1, -1]).min(axis=0) if len(points) else np.zeros(2))
 
 
 def _fitted(points: NDArray[Any], scale: float = 1.0) -> NDArray[Any]:
@@ -92,12 +90,11 @@ def _scale(points: NDArray[Any], edges: NDArray[Any]) -> float:
     return float(scale)
 
 
-def _svg(points: NDArray[Any], marks: list[str], between: str = "") -> str:
-    size = (points.max(axis=0) if len(points) else np.zeros(2)) + MARGIN
+def _svg(points: NDArray[Any], edges: list[str], nodes: list[str], between: str = "") -> str:
+    size = points.max(axis=0, initial=0) + MARGIN
     (left, top), (width, height) = (size - size.clip(min=MIN_SIZE)) / 2, size.clip(min=MIN_SIZE)
-    edges, nodes = ("".join(mark for mark in marks if f"data-{kind}=" in mark[:24]) for kind in "en")
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}">'
-    return f"{head}<g>{edges}</g>{between}<g>{nodes}</g></svg>"
+    return f"{head}<g>{''.join(edges)}</g>{between}<g>{''.join(nodes)}</g></svg>"
 
 
 def _group(kind: str, number: int, content: str, names: str = "") -> str:
@@ -108,9 +105,6 @@ def _path(line: NDArray[Any]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in line)
 
 
-def _circle(x: float, y: float, radius: float) -> str:
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
-
-
-def _text(text: object) -> str:
-    return escape(NOT_XML.sub("\ufffd", str(text)))
+def _label(x: float, y: float, text: object, name: str = "inside") -> str:
+    shown = escape(NOT_XML.sub("\ufffd", str(text)))
+    return f'<text class="{name}" x="{x:.1f}" y="{y:.1f}">{shown}</text>'

@@ -1,4 +1,4 @@
-"""One HTML file with everything in it: pictures, scores, and how they were made."""
+"""One HTML page with everything in it (pictures, scores, and how they were made), as a file or a notebook widget."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timezone
+from functools import cache
 from html import escape
 from importlib.metadata import version
 from importlib.resources import files
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,9 @@ from torch_geometric.data import Data
 
 import captum_goat
 from captum_goat.bulk.files import SavedAttributions
+from captum_goat.plot import visualize_graph_attr
 from captum_goat.report.drawing import graph_svg
-from captum_goat.report.records import SHARES, Appearance, add_curves, explanations_by_method, graph_record
+from captum_goat.report.records import SHARES, Appearance, add_curves, columns_of, explanations_by_method, graph_record
 from captum_goat.report.substructures import frequent_parts
 
 SPARSITY, TOP_PARTS = 0.7, 6  # of the summary
@@ -43,9 +46,7 @@ def write_report(path: str | PathLike[str], explanations: Any, **options: Any) -
             for every class), as :func:`~captum_goat.explain_dataset` and PyG's ``Explainer`` return them; the result of
             :func:`~captum_goat.explain_nodes` or :func:`~captum_goat.load_attributions`; or a dictionary of any of
             these by method, to compare methods on the same graphs.
-        **options: Further options, all of them optional.
-
-    The options are:
+        **options: Any of these:
 
     - ``model``: The classifier, in evaluation mode, called as in :func:`~captum_goat.metrics.fidelity_plus`: the page
       then also shows fid+ and fid- over the number of edges, beside those of random edges.
@@ -100,9 +101,8 @@ def page_data(
     appearance, classes = Appearance(**names), [str(name) for name in class_names or ()]
     methods = explanations_by_method(explanations, graphs, limit)
     explained = [*methods.values()]
-    given = appearance.graph_names
-    if given is not None and len(given) < len(explained[0]):
-        raise ValueError(f"Expected graph_names for {len(explained[0])} graphs (got {len(given)}).")
+    if appearance.graph_names is not None and len(appearance.graph_names) < len(explained[0]):
+        raise ValueError(f"Expected graph_names for {len(explained[0])} graphs (got {len(appearance.graph_names)}).")
     records = [graph_record(same, number, appearance) for number, same in enumerate(zip(*explained, strict=True))]
     if model is not None:
         add_curves(records, explained, model)
@@ -137,8 +137,8 @@ def _receipt(
 ) -> list[tuple[str, str]]:
     lines: dict[str, object] = {"Graphs": size}
     if isinstance(explanations, SavedAttributions):
-        options = {name: value for name, value in explanations.meta.items() if isinstance(value, str | bool)}
-        lines |= {"Options": ", ".join(f"{name} {value}" for name, value in options.items())}
+        options = (f"{name} {value}" for name, value in explanations.meta.items() if isinstance(value, str | bool))
+        lines["Options"] = ", ".join(options)
     if model is not None:
         count = sum(parameter.numel() for parameter in model.parameters())
         lines["Model"] = f"{type(model).__name__}, {count:,} parameters"
@@ -150,14 +150,13 @@ def _receipt(
     return [(name, str(value)) for name, value in lines.items()]
 
 
-def asset(name: str) -> str:
-    """Return the text of a file of this package."""
+def _asset(name: str) -> str:
     return files("captum_goat.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def page_html(data: dict[str, Any]) -> str:
     """Return the page: a policy that allows only this script and style, the data as JSON, the script and the style."""
-    script, style = asset("page.js"), asset("page.css")
+    script, style = _asset("page.js"), _asset("page.css")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
@@ -185,3 +184,48 @@ def page_html(data: dict[str, Any]) -> str:
 
 def _hash(text: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def show(explanations: Any, **options: Any) -> Any:
+    """Show explanations in a notebook as the page of :func:`write_report`, whose arguments and options it takes.
+
+    The widget's ``graph`` is the position of the graph that is shown, ``selected`` the numbers of its selected edges in
+    the table's order of edges, and ``selected_edges`` their nodes; ``selected`` can be set, too. It needs anywidget
+    (``pip install captum-goat[widget]``); without it, the first graph is drawn by
+    :func:`~captum_goat.plot.visualize_graph_attr`, and the figure is returned.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.explain import Explanation
+        >>> from captum_goat.report import show
+        >>> edges = torch.tensor([[0, 1], [1, 2]])
+        >>> shown = show(Explanation(edge_index=edges, edge_mask=torch.tensor([2.0, -1.0]), num_nodes=3))
+        >>> type(shown).__name__ in ("ReportWidget", "Figure")
+        True
+    """
+    if find_spec("anywidget") is None:
+        ((first,), *_) = explanations_by_method(explanations, options.get("graphs"), 1).values()
+        return visualize_graph_attr(columns_of(first)[0][1], first, use_pyplot=False)[0]
+    return _widget_class()(data=json.dumps(page_data(explanations, **options)))
+
+
+@cache
+def _widget_class() -> Any:
+    import anywidget
+    import traitlets
+
+    class ReportWidget(anywidget.AnyWidget):
+        _esm = _asset("page.js")
+        _css = _asset("page.css")
+        data = traitlets.Unicode().tag(sync=True)
+        graph = traitlets.Int(0).tag(sync=True)
+        selected = traitlets.List(traitlets.Int()).tag(sync=True)
+
+        @property
+        def selected_edges(self) -> list[tuple[int, int]]:
+            record = json.loads(self.data)["graphs"][self.graph]
+            nodes = record["ids"] or range(record["size"])
+            source, target = record["edges"]
+            return [(nodes[source[edge]], nodes[target[edge]]) for edge in self.selected]
+
+    return ReportWidget

@@ -78,14 +78,13 @@ def explanations_by_method(
     explanations: Any, graphs: Sequence[Data] | None = None, limit: int | None = None
 ) -> dict[str, list[Explanation]]:
     """Return the first explanations by method, from all that :func:`write_report` takes, checked to be alike."""
-    single = isinstance(explanations, BaseData) or not isinstance(explanations, Mapping)
-    given = {"attributions": explanations} if single else explanations
+    by_method = isinstance(explanations, Mapping) and not isinstance(explanations, BaseData)
+    given = explanations if by_method else {"attributions": explanations}
     methods = {str(name): _explanation_list(value, graphs, limit) for name, value in given.items()}
     lengths = {name: len(explained) for name, explained in methods.items()}
-    if not any(lengths.values()):
-        raise ValueError("Expected one or more explanations (got none).")
-    if len({*lengths.values()}) != 1:
-        raise ValueError(f"Expected one or more explanations, as many of every method (got {lengths}).")
+    if len({*lengths.values()}) != 1 or not any(lengths.values()):
+        got = lengths if any(lengths.values()) else "none"
+        raise ValueError(f"Expected one or more explanations, as many of each method (got {got}).")
     for position, same_graph in enumerate(zip(*methods.values(), strict=True)):
         first = same_graph[0].edge_index
         if not all(torch.equal(first, explanation.edge_index) for explanation in same_graph):
@@ -114,7 +113,6 @@ def _explanation_list(explanations: Any, graphs: Sequence[Data] | None, limit: i
 def _saved_explanation(saved: SavedAttributions, number: int, graphs: Sequence[Data] | None) -> Explanation:
     """Return the attributions of a file as an explanation, with the attributes of its graph if the graphs are given."""
     entry = saved[number]
-    explanation = Explanation(edge_index=entry.edge_index)
     if entry.edges is not None:  # a node of a larger graph
         ends = torch.cat([torch.tensor([saved.meta["nodes"][number]]), entry.edge_index.reshape(-1)])
         nodes, ends = ends.unique(return_inverse=True)
@@ -124,10 +122,10 @@ def _saved_explanation(saved: SavedAttributions, number: int, graphs: Sequence[D
         if not torch.equal(explanation.edge_index.cpu(), entry.edge_index):
             raise ValueError(f"Expected the graphs that were explained (got other edges in graph {number}).")
     else:
-        explanation.num_nodes = int(entry.edge_index.max()) + 1 if entry.edge_index.numel() else 0
-    explanation.update({"edge_mask": entry.attributions, "prediction": entry.output[None], "delta": entry.delta})
-    if entry.target is not None:
-        explanation.target = entry.target
+        count = int(entry.edge_index.max()) + 1 if entry.edge_index.numel() else 0
+        explanation = Explanation(edge_index=entry.edge_index, num_nodes=count)
+    added = {"edge_mask": entry.attributions, "prediction": entry.output[None], "delta": entry.delta}
+    explanation.update(added | ({} if entry.target is None else {"target": entry.target}))
     return explanation
 
 
@@ -173,14 +171,20 @@ def columns_of(explanation: Explanation) -> list[tuple[int | None, Tensor]]:
 
 def _own_row(explanation: Explanation, name: str) -> Tensor | None:
     """Return a value that has one row per graph or node, as PyG's ``Explainer`` adds them, of what is explained."""
-    value, index = explanation.get(name), explanation.get("index")
-    rows = None if value is None else torch.as_tensor(value).detach().cpu()
-    if rows is None or rows.dim() == 0 or len(rows) == 1:
-        return rows if rows is None or rows.dim() == 0 else rows[0]
-    if isinstance(index, Tensor) and index.numel() == 1:
-        index = int(index)
-    is_node = isinstance(index, int) and "n_id" not in explanation and len(rows) == explanation.num_nodes
+    value, index = explanation.get(name), _index(explanation)
+    if value is None:
+        return None
+    rows = torch.as_tensor(value).detach().cpu()
+    if rows.dim() == 0 or len(rows) == 1:
+        return rows if rows.dim() == 0 else rows[0]
+    is_node = index is not None and "n_id" not in explanation and len(rows) == explanation.num_nodes
     return rows[index] if is_node else None
+
+
+def _index(explanation: Data) -> int | None:
+    """Return the position of the explained node, if it is one."""
+    index = explanation.get("index")
+    return int(index) if isinstance(index, int) or (isinstance(index, Tensor) and index.numel() == 1) else None
 
 
 def _view(method: int, column: int | None, scores: NDArray[Any], explanation: Explanation) -> dict[str, Any]:
@@ -211,8 +215,7 @@ def _picture(
     graph: Data, edges: NDArray[Any], scores: NDArray[Any], labels: Sequence[str] | None, directed: bool
 ) -> dict[str, str]:
     """Return the picture of a graph; of a large one, that of its strongest edges and of some at the same nodes."""
-    index, pos = graph.get("index"), graph.get("pos")
-    root = int(index) if isinstance(index, int) or (isinstance(index, Tensor) and index.numel() == 1) else None
+    root, pos = _index(graph), graph.get("pos")
     layout = pos if isinstance(pos, Tensor) and pos.shape[1:] == (2,) else None
     numbers, nodes, note = np.arange(len(edges)), np.arange(graph.num_nodes or 0), ""
     if len(edges) > MAX_DRAWN:

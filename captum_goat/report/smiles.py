@@ -50,16 +50,12 @@ def explain_smiles(
     if not names:
         raise ValueError("Expected one or more SMILES (got none).")
     chem, like = rdkit_module(), floating_tensor(edge_method(method).model)
-    graphs = []
     for name in names:
         if not isinstance(name, str) or not name.strip() or chem.MolFromSmiles(name) is None:
             raise ValueError(f"Expected valid SMILES (got {name!r}).")
-        if featurizer is None:
-            graph = from_smiles(name)
-            graph.x, graph.edge_attr = graph.x.to(like), graph.edge_attr.to(like)
-        else:
-            graph = featurizer(name)
-        graphs.append(graph)
+    graphs = [*map(featurizer or from_smiles, names)]
+    for graph in graphs if featurizer is None else ():
+        graph.x, graph.edge_attr = graph.x.to(like), graph.edge_attr.to(like)
     try:
         explanations = explain_dataset(method, graphs, **{"show_progress": False} | options)
     except RuntimeError as error:
@@ -81,8 +77,7 @@ def _add_scores(explanation: Data) -> None:
     bonds = bond_index(molecule_of(named, explanation.edge_index))
     ends, mask, count = explanation.edge_index.cpu(), explanation.edge_mask.cpu(), int(explanation.num_nodes or 0)
     keys, bond_keys = (pairs.amin(dim=0) * count + pairs.amax(dim=0) for pairs in (ends, bonds))
-    order = bond_keys.argsort()
-    is_bond = ends[0] != ends[1]
+    order, is_bond = bond_keys.argsort(), ends[0] != ends[1]
     bond = order[torch.searchsorted(bond_keys[order], keys[is_bond])]
     explanation.bond_scores = mask.new_zeros(len(order), *mask.shape[1:]).index_add_(0, bond, mask[is_bond])
     halves = torch.cat([mask, mask]) / 2

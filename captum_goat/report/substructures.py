@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 import numpy as np
 from torch_geometric.data import Data
@@ -64,58 +65,48 @@ def summarize(
     return as_table([row for row, _ in frequent_parts(explained, appearance, sparsity, top)])
 
 
-class Part(NamedTuple):
-    """A connected part of the selected edges of a graph, counted with the isomorphic parts of other graphs."""
-
-    sign: str
-    pattern: Any  # a networkx graph with labels
-    shares: dict[int, float]  # of the summed magnitudes, by graph
-
-
 def frequent_parts(
     explanations: Sequence[Data], appearance: Appearance, sparsity: float, top: int
 ) -> list[tuple[dict[str, Any], Any]]:
     """Return the rows of :func:`summarize`, each with its pattern as a networkx graph."""
     networkx = networkx_module()
-    groups: dict[Any, list[Part]] = {}
+    groups: dict[Any, list[tuple[Any, dict[int, float]]]] = {}  # patterns, and their shares of graphs' magnitudes
     classes: Counter[int | None] = Counter()
     for position, explanation in enumerate(explanations):
         columns = columns_of(explanation)
         predicted = len(columns) > 1 and explanation.get("prediction") is not None
         column, scores = columns[int(explanation.prediction.argmax()) if predicted else 0]
         classes[column] += 1
-        for part in _parts(explanation, scores, appearance, sparsity, position):
-            code = networkx.weisfeiler_lehman_graph_hash(part.pattern, node_attr="label")
-            alike = groups.setdefault((column, part.sign, code), [])
-            for known in alike:
-                if networkx.is_isomorphic(known.pattern, part.pattern, lambda one, other: one == other):
-                    known.shares[position] = known.shares.get(position, 0.0) + part.shares[position]
-                    break
-            else:
-                alike.append(part)
+        for sign, part, share in _parts(explanation, scores, appearance, sparsity):
+            code = networkx.weisfeiler_lehman_graph_hash(part, node_attr="label")
+            alike = groups.setdefault((column, sign, code), [])
+            known = (shares for other, shares in alike if networkx.is_isomorphic(other, part, dict.__eq__))
+            shares = next(known, None)
+            if shares is None:
+                alike.append((part, shares := {}))
+            shares[position] = shares.get(position, 0.0) + share
     rows = []
-    for column in sorted(classes, key=lambda value: -1 if value is None else value):
-        for sign in "+-":
-            parts = [part for key, alike in groups.items() if key[:2] == (column, sign) for part in alike]
-            covered: set[int] = set()
-            for part in sorted(parts, key=lambda part: -len(part.shares))[:top]:
-                covered |= part.shares.keys()
-                row = {
-                    "target_class": column,
-                    "sign": sign,
-                    "pattern": _text(part.pattern),
-                    "count": len(part.shares),
-                    "graphs": classes[column],
-                    "mean_share": float(np.mean([*part.shares.values()])),
-                    "coverage": len(covered) / classes[column],
-                    "examples": [*part.shares][:EXAMPLES],
-                }
-                rows.append((row, part.pattern))
+    for column, sign in product(sorted(classes, key=lambda value: -1 if value is None else value), "+-"):
+        parts = [part for key, alike in groups.items() if key[:2] == (column, sign) for part in alike]
+        covered: set[int] = set()
+        for pattern, shares in sorted(parts, key=lambda part: -len(part[1]))[:top]:
+            covered |= shares.keys()
+            row = {
+                "target_class": column,
+                "sign": sign,
+                "pattern": _text(pattern),
+                "count": len(shares),
+                "graphs": classes[column],
+                "mean_share": float(np.mean([*shares.values()])),
+                "coverage": len(covered) / classes[column],
+                "examples": [*shares][:EXAMPLES],
+            }
+            rows.append((row, pattern))
     return rows
 
 
-def _parts(explanation: Data, scores: Any, appearance: Appearance, sparsity: float, position: int) -> Iterator[Part]:
-    """Yield the connected parts of the selected edges of each sign."""
+def _parts(explanation: Data, scores: Any, appearance: Appearance, sparsity: float) -> Iterator[tuple[str, Any, float]]:
+    """Yield the connected parts of the selected edges, with their sign and their share of the summed magnitudes."""
     networkx = networkx_module()
     edges, merged, _ = edge_scores(scores, explanation.edge_index)
     selected = strongest(merged, max(1, int((1 - sparsity) * len(merged) + 1e-6)))
@@ -123,13 +114,11 @@ def _parts(explanation: Data, scores: Any, appearance: Appearance, sparsity: flo
     total = np.abs(merged).sum() or 1.0
     for sign, side in (("+", selected & (merged > 0)), ("-", selected & (merged < 0))):
         graph = networkx.Graph()
-        graph.add_weighted_edges_from(
-            (*edge, score) for edge, score in zip(edges[side].tolist(), merged[side], strict=True)
-        )
+        graph.add_weighted_edges_from([(*edges[edge].tolist(), merged[edge]) for edge in np.flatnonzero(side)])
         networkx.set_node_attributes(graph, {node: labels[node] for node in graph}, "label")
         for nodes in sorted(map(sorted, networkx.connected_components(graph))):
             part = graph.subgraph(nodes)
-            yield Part(sign, part, {position: part.size(weight="weight") / total})
+            yield sign, part, part.size(weight="weight") / total
 
 
 def _text(pattern: Any) -> str:
