@@ -216,6 +216,20 @@ def test_report_of_what_cannot_be_compared(tmp_path: Path) -> None:
     assert "BA-2Motifs, GraphSAGE" in first.read_text(encoding="utf-8")
 
 
+def test_report_from_the_cache_alone(tmp_path: Path) -> None:
+    """What was not run, and what does not apply, is told apart, and nothing is written to the cache."""
+    options = tiny(tmp_path, datasets=("ba_2motifs",), explainers=("goat",), limit=3)
+    run(options)
+    cells = sorted((tmp_path / "cache" / "cells").rglob("*.pt"))
+    run(replace(options, explainers=("goat", "occlusion", "attention"), only_report=True))
+    assert sorted((tmp_path / "cache" / "cells").rglob("*.pt")) == cells
+    text = (tmp_path / "benchmark" / "protocol.md").read_text(encoding="utf-8")
+    assert "- `occlusion` on BA-2Motifs, GCN: not run" in text
+    assert "- `attention` on BA-2Motifs, GCN: Expected a model with attention layers" in text
+    assert "python -m benchmarks paper --datasets ba_2motifs \\\n    --gnns gcn \\\n" in text
+    assert parse(["--only-report"]).only_report
+
+
 def test_failures_end_the_run_or_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(self: EdgeOcclusion, *args: object) -> torch.Tensor:
         raise RuntimeError("out of luck")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.explainers import EXPLAINERS
 from benchmarks.paper.options import Options
 
 PACKAGES = (
@@ -24,8 +25,13 @@ PACKAGES = (
 )
 
 
-def describe_machine(options: Options) -> str:
-    """Return the section of the report on the machine, versions and seeds."""
+def describe_machine(options: Options, processor_time: float = 0.0) -> str:
+    """Return the section of the report on the machine, versions, seeds and the command.
+
+    Args:
+        options: What was run.
+        processor_time: The seconds that all explanations took.
+    """
     return "\n".join(
         [
             "## Machine, versions, seed",
@@ -34,8 +40,39 @@ def describe_machine(options: Options) -> str:
             f"- seed {options.seed} for splits, weights, the order of graphs and explainers",
             f"- at most {options.limit} graphs per dataset, {options.slow_limit} for slow explainers, no further "
             f"graphs after {options.budget:g} seconds",
+            f"- {processor_time / 3600:.1f} hours of processor time for explanations; training and measuring come on "
+            "top",
+            "",
+            "The command (`--only-report` writes the pages again from the cache):",
+            "",
+            "```bash",
+            command_of(options),
+            "```",
         ]
     )
+
+
+def command_of(options: Options) -> str:
+    r"""Return the command of a run, with all names that differ from the defaults.
+
+    Examples::
+
+        >>> from benchmarks.paper.machine import command_of
+        >>> from benchmarks.paper.options import parse
+        >>> print(command_of(parse(["--datasets", "nci1", "--limit", "100"])))
+        python -m benchmarks paper --datasets nci1 \
+            --gnns gcn sage gin \
+            --limit 100 --slow-limit 50 --budget 600 --seed 0
+    """
+    parts = [f"--datasets {' '.join(options.datasets)}", f"--gnns {' '.join(options.gnns)}"]
+    if options.explainers != tuple(EXPLAINERS):
+        parts.append(f"--explainers {' '.join(options.explainers)}")
+    if options.other_explainers is not None:
+        parts.append(f"--other-explainers {' '.join(options.other_explainers)}")
+    data = "" if options.data is None else "--data FOLDER "
+    numbers = f"--slow-limit {options.slow_limit} --budget {options.budget:g} --seed {options.seed}"
+    parts.append(f"{data}--limit {options.limit} {numbers}")
+    return "python -m benchmarks paper " + " \\\n    ".join(parts)
 
 
 def machine_lines(device: str = "cpu") -> list[str]:

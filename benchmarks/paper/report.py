@@ -55,13 +55,14 @@ def write_report(options: Options, studies: Sequence[Study]) -> Path:
         Results(row for study in studies for row in rows_of(study.task, study.cells)),
     )
     write_csv(folder / TABLE, everything.rows, Row)
-    areas = [area for trial in all_trials(studies) for area in (trial.plus, trial.minus)]
-    if areas:
+    recipes = recipes_page(studies, RECIPE_TABLE)
+    if recipes:
+        areas = [area for trial in all_trials(studies) for area in (trial.plus, trial.minus)]
         write_csv(folder / RECIPE_TABLE, areas, Area)
     if duels := all_duels(studies):
         write_csv(folder / DUEL_TABLE, duels, Duel)
     own = [study for study in studies if study.task.gnn in GNNS] or studies
-    names, recipes = {study.task.gnn for study in own}, recipes_page(studies, RECIPE_TABLE)
+    names = {study.task.gnn for study in own}
     rows = [row for row in everything.rows if row.gnn in names]
     results = Results(of_main_tables(rows, recipes_apart=bool(recipes)))
     texts = {

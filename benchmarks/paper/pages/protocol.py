@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from benchmarks.explainers import EXPLAINERS
@@ -57,16 +58,31 @@ def protocol_page(options: Options, studies: Sequence[Study]) -> str:
         for study in studies
     ]
     table = markdown(["explainer", "source", "graphs explained"], lines)
-    parts = [RULES, "## Explainers", table, "## Graphs", "\n".join(data), _left_out(studies), describe_machine(options)]
-    return joined(parts)
+    machine = describe_machine(options, sum(map(_processor_time, studies)))
+    return joined([RULES, "## Explainers", table, "## Graphs", "\n".join(data), _left_out(studies), machine])
+
+
+def _processor_time(study: Study) -> float:
+    """Return the seconds of all explanations of a task: of single graphs, of batches and of fitting."""
+    total = 0.0
+    for explanation in (cell.explanation for cell in study.cells):
+        if explanation is not None:
+            batch = 0.0 if math.isnan(explanation.seconds_in_batch) else explanation.seconds_in_batch
+            total += float(explanation.seconds_alone.sum()) + batch * len(explanation.scores)
+            total += explanation.seconds_to_fit
+    return total
 
 
 def _left_out(studies: Sequence[Study]) -> str:
     """Return what could not be run, and why."""
-    reasons: dict[tuple[str, str], list[str]] = {}
+    tasks: dict[tuple[str, str], list[str]] = {}
     for study in studies:
         for cell in study.cells:
             if cell.skipped:
-                reasons.setdefault((cell.explainer, cell.skipped), []).append(title(study.task.dataset, study.task.gnn))
-    lines = [f"- `{name}` on {'; '.join(tasks)}: {reason}" for (name, reason), tasks in reasons.items()]
+                tasks.setdefault((cell.explainer, cell.skipped), []).append(title(study.task.dataset, study.task.gnn))
+    names: dict[tuple[str, str], list[str]] = {}  # those with the same reason on the same tasks together
+    for (name, reason), titles in tasks.items():
+        where = "all" if len(titles) == len(studies) > 1 else "; ".join(titles)
+        names.setdefault((where, reason), []).append(f"`{name}`")
+    lines = [f"- {', '.join(some)} on {where}: {reason}" for (where, reason), some in names.items()]
     return "## Left out\n\n" + "\n".join(lines) if lines else ""
