@@ -119,7 +119,7 @@ def test_columns(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ({"class": "torch.nn:Linear", "arguments": "[2, 3]"}, "Expected the weights of torch.nn:Linear in weights.pt"),
         ({"class": "torch.nn:Linear", "arguments": '{"size": 3}'}, "unexpected keyword argument"),
         ({"arguments": "{"}, "Expected --arguments in JSON"),
-        ({"arguments": "3"}, "Expected --arguments to be a JSON object or list (got '3')"),
+        ({"arguments": "3"}, "Expected --arguments that bulk_models:Watched takes (got 3)"),
     ],
 )
 def test_refusals(wrong: dict[str, str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,7 +99,6 @@ def test_models_of_single_graphs_need_batches_of_one(graphs: list[Data]) -> None
         ({"dataset": Data()}, r"Expected a dataset, a list of graphs or a DataLoader.*\(got Data\)"),
         ({"dataset": [HeteroData()]}, r"Expected graphs that are .*Data \(got HeteroData as graph 0 of the dataset\)"),
         ({"dataset": [Data(x=torch.ones(2, 4))]}, "with an edge_index"),
-        ({"dataset": DataLoader([Data()], shuffle=True)}, "in order.*RandomSampler"),
         ({"batch_size": 0}, "batch_size 0"),
         ({"target": "best"}, r"'predicted', 'label', 'all'.*\(got 'best'\)"),
         ({"target": 1.5}, "got 1.5"),

@@ -166,17 +166,6 @@ def test_runs_do_not_go_on_with_another_model(change: str, tmp_path: Path) -> No
     assert len(explain(model_of(one), path)) == len(GRAPHS)
 
 
-@pytest.mark.parametrize(
-    "change",
-    ["SCALE = {}\nMODEL", "def scale(h):\n    return {} * h\nMODEL", "class Part(nn.Module):\n    scale = {}\nMODEL"],
-)
-def test_globals_that_a_model_names(change: str) -> None:
-    name = change.partition("(")[0].split()[1 if change[0] != "S" else 0]
-    model = MODEL.format(attributes=f"self.names = lambda: {name}", code="pass")
-    one, again, other = (digest_of({"model": model_of(change.format(by).replace("MODEL", model))}) for by in (2, 2, 3))
-    assert one == again != other
-
-
 def interrupt(model: nn.Module, path: Path, **options: Any) -> None:
     """Explain the first of two batches."""
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data import DataLoader
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
 from torch_geometric.explain import Explanation
@@ -90,7 +90,8 @@ def explain_dataset(
         method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, a :class:`~captum_goat.GuidedShapley` or
             an :class:`~captum_goat.EdgeSetSearch`, with the options to use; or a model, in evaluation mode, that
             returns one row per graph (or what else :class:`~captum_goat.GOAtAttribution` takes).
-        dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or an ordered ``DataLoader``.
+        dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or a ``DataLoader``, whose
+            dataset is explained in its own order.
         target: What to explain: ``"predicted"``, the class with the largest output; ``"label"``, the class ``y``;
             ``"all"``, every class; a class for all graphs, or one per graph; ``None`` for a model without classes.
         out: The file to write, ``.pt`` or ``.parquet`` (needs pyarrow), in place of an existing one; ``None`` to return
@@ -194,16 +195,9 @@ class GraphSource:
     """A dataset that is read in batches."""
 
     def __init__(self, dataset: Any, batch_size: int | None) -> None:
-        self.graphs, self._collate = dataset, Batch.from_data_list
         if isinstance(dataset, DataLoader):
-            if dataset.batch_size is None or not isinstance(dataset.sampler, SequentialSampler):
-                raise ValueError(
-                    "Expected a DataLoader that takes the graphs in order, with a batch_size (got one with "
-                    f"{type(dataset.sampler).__name__} and batch_size {dataset.batch_size}). Use shuffle=False."
-                )
-            self.graphs, self._collate = dataset.dataset, dataset.collate_fn
-            batch_size = batch_size or dataset.batch_size
-        kind = type(self.graphs)
+            dataset, batch_size = dataset.dataset, batch_size or dataset.batch_size
+        self.graphs, kind = dataset, type(dataset)
         if issubclass(kind, Data) or not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")):
             raise TypeError(f"Expected a dataset, a list of graphs or a DataLoader (got {kind.__name__}).")
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size
@@ -232,7 +226,7 @@ class GraphSource:
                     "only some graphs have."
                 )
         try:
-            return numbers, graphs, self._collate(graphs)
+            return numbers, graphs, Batch.from_data_list(graphs)
         except RuntimeError as error:
             got = f"graphs {numbers[0]} to {numbers[-1]} of the dataset: {error}"
             raise ValueError(f"Expected graphs that can be batched (got {got}).") from error
@@ -363,20 +357,19 @@ def _write_parts(
                 folder.write(number, explainer(members, graphs, batch) | {"digest": digest})
             elif finished[number] != digest:
                 raise folder.of_another_run("graphs")
-            elif number == numbers[0]:
-                _check_same(folder.read(number), explainer(members, graphs, batch), folder)
+            elif number == numbers[0] and (part := folder.read(number)) is not None:
+                _check_same(part, explainer(members, graphs, batch), folder.path)
             advance(len(graphs))
 
 
-def _check_same(before: dict[str, Any], now: dict[str, Any], folder: PartFolder) -> None:
+def _check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
     """Raise ValueError if a batch that was explained again has other attributions than its part, up to rounding."""
     names = ("attributions", "outputs")
     largest = max(float(before[name].nan_to_num(0, 0, 0).abs().max()) for name in names if before[name].numel())
     tolerance = largest * torch.finfo(before["outputs"].dtype).eps ** 0.5
     for name in names:
-        old, new = before[name], now[name]
-        if old.shape != new.shape or not torch.allclose(old, new, rtol=0, atol=tolerance, equal_nan=True):
+        if not torch.allclose(before[name], now[name], rtol=0, atol=tolerance, equal_nan=True):
             raise ValueError(
-                f"Expected the {name} in the parts of {folder.path} (got others when a batch was explained again): the "
+                f"Expected the {name} in the parts of {folder} (got others when a batch was explained again): the "
                 "model has changed. Pass resume=False to delete the parts and start again, or choose another file."
             )

@@ -218,7 +218,7 @@ def _write_tensors(folder: PartFolder, meta: dict[str, Any], path: Path) -> None
 
     Writing to memory that is mapped to a file would be shorter, but kills the process on a full disk.
     """
-    first = {name: value for name, value in folder.read(0).items() if isinstance(value, Tensor)}
+    first = {name: value for name, value in next(folder.read_all()).items() if isinstance(value, Tensor)}
     columns: list[Any] = []
     with ExitStack() as stack:
         files = {name: stack.enter_context((folder.path / f"{name}{UNFINISHED}").open("w+b")) for name in first}

@@ -20,16 +20,13 @@ from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.tracking import UnsupportedModelError
 
 PLACES: tuple[Literal["message", "adjacency"], ...] = ("message", "adjacency")
-WIDTH = 100  # of the lines that are printed
 
 
 class _MaskCheck(NamedTuple):
-    """Whether a model can be explained with one value of ``at``, and what that takes."""
-
     at: str
-    reason: str = ""  # which module and operation is unsupported and what to do; empty if the attributions are exact
-    total: float = float("nan")  # of the attributions
-    delta: float = float("nan")  # the largest convergence delta
+    reason: str = ""
+    total: float = float("nan")
+    delta: float = float("nan")
     forward_passes: int = 0
     backward_passes: int = 0  # how many of them were followed by a backward pass
 
@@ -64,16 +61,14 @@ class ModelCheck:
         return "message" in self.supported_at
 
     def __str__(self) -> str:
-        lines = [f"{self.model}, {self.explained}", ""]
-        line = "{:9}  {:11}  {:17}  {:9}  {:14}  {}"
-        lines.append(line.format("at", "result", "convergence delta", "sum", "forward passes", "backward passes"))
+        line, reasons = "{:9}  {:11}  {:17}  {:9}  {:14}  {}", list[str]()
+        titles = ("at", "result", "convergence delta", "sum", "forward passes", "backward passes")
+        lines = [f"{self.model}, {self.explained}", "", line.format(*titles)]
         for at, reason, total, delta, *passes in self.masks:
             values = ("unsupported", *"----") if reason else ("exact", f"{delta:.1e}", f"{total:.4g}", *passes)
             lines.append(line.format(at, *values))
-        for mask in self.masks:
-            if mask.reason:
-                lines += ["", *textwrap.wrap(f"at={mask.at!r}: {mask.reason}", WIDTH)]
-        return "\n".join(lines)
+            reasons += ["", *textwrap.wrap(f"at={at!r}: {reason}", 100)] if reason else []
+        return "\n".join([*lines, *reasons])
 
 
 def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None = None) -> ModelCheck:
@@ -100,36 +95,27 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
     if not isinstance(data, HeteroData) and not isinstance(getattr(data, "edge_index", None), Tensor):
         got = "one without" if isinstance(data, BaseData) else type(data).__name__
         raise ValueError(f"Expected one graph, or a Batch of graphs, with edge_index (got {got}).")
-    checked = edge_method(method)
-    goat = checked if isinstance(checked, GOAtAttribution) else GOAtAttribution(checked.model)
+    goat = edge_method(method)
     name, size = type(goat.model).__name__, f"{data.num_nodes} nodes, {data.num_edges} edges"
-    inputs, mask = data if arguments is None else arguments(data), _ones(goat.model, data)
+    inputs, like = data if arguments is None else arguments(data), floating_tensor(goat.model)
+    mask: Any = like.new_ones(data.num_edges)
+    if isinstance(data, HeteroData):
+        mask = {edge_type: like.new_ones(edges.size(1)) for edge_type, edges in data.edge_index_dict.items()}
     try:
         target, explained = _target(goat.model, mask, inputs, data)
     except UnsupportedModelError as error:
         return ModelCheck(name, size, tuple(_MaskCheck(at, str(error)) for at in PLACES))
-    return ModelCheck(name, f"{explained}, {size}", tuple(_check_at(at, goat, mask, target, inputs) for at in PLACES))
-
-
-def _check_at(
-    at: Literal["message", "adjacency"], goat: GOAtAttribution, mask: Any, target: Any, inputs: Any
-) -> _MaskCheck:
-    """Attribute with masks that enter at one place, and count the passes: recorded, without edges, and per point."""
-    method = GOAtAttribution(goat.model, goat.field, at=at, gates=goat.gates)
-    try:
-        explained = method._explain(mask, Choice([target]), inputs)
-    except UnsupportedModelError as error:
-        return _MaskCheck(at, str(error))
-    total, delta = sum(float(part.sum()) for part in explained.attributions[0]), float(explained.deltas[0].abs().max())
-    return _MaskCheck(at, "", total, delta, explained.points + 2, explained.points)
-
-
-def _ones(model: Module, data: BaseData) -> Any:
-    """Return an edge mask of ones, by edge type for a heterogeneous graph."""
-    like = floating_tensor(model)
-    if isinstance(data, HeteroData):
-        return {edge_type: like.new_ones(edges.size(1)) for edge_type, edges in data.edge_index_dict.items()}
-    return like.new_ones(data.edge_index.size(1))
+    checks = []
+    for at in PLACES:
+        options = {name: goat.options[name] for name in ("field", "gates") if name in goat.options}
+        try:
+            result = GOAtAttribution(goat.model, at=at, **options)._explain(mask, Choice([target]), inputs)
+        except UnsupportedModelError as error:
+            checks.append(_MaskCheck(at, str(error)))
+            continue
+        total, delta = sum(float(part.sum()) for part in result.attributions[0]), float(result.deltas[0].abs().max())
+        checks.append(_MaskCheck(at, "", total, delta, result.points + 2, result.points))  # recorded, without edges
+    return ModelCheck(name, f"{explained}, {size}", tuple(checks))
 
 
 @torch.no_grad()

@@ -101,7 +101,7 @@ class PartFolder:
         self._delete(_UNFINISHED)
         finished = {}
         for number in (int(file.stem) for file in parts):
-            if (part := self._read(number)) is not None:
+            if (part := self.read(number)) is not None:
                 finished[number] = part["digest"]
         return finished
 
@@ -113,19 +113,24 @@ class PartFolder:
             file.write(self._header(number, content.getbuffer()))
             file.write(content.getbuffer())
 
-    def read(self, number: int) -> dict[str, Any]:
-        """Read a part; raise ValueError if it is missing or not what was written."""
-        part = self._read(number)
-        if part is None:
-            raise ValueError(
-                f"Expected {self._file(number)} as it was written (got none, or other contents). Call again: only the "
-                "damaged part is explained again. Processes on several machines need a shared folder."
-            )
-        return part
+    def read(self, number: int) -> dict[str, Any] | None:
+        """Read a part; return ``None`` if it is missing, damaged, or of another run."""
+        with suppress(FileNotFoundError, UnpicklingError):  # something else, with a checksum of its own
+            header, _, content = self._file(number).read_bytes().partition(b"\n")
+            if header + b"\n" == self._header(number, content):
+                part: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+                return part
+        return None
 
     def read_all(self) -> Iterator[dict[str, Any]]:
-        """Yield all parts in order."""
-        return map(self.read, range(self.count))
+        """Yield all parts in order; raise ValueError if one is missing or damaged."""
+        for number in range(self.count):
+            if (part := self.read(number)) is None:
+                raise ValueError(
+                    f"Expected {self._file(number)} as it was written (got none, or other contents). Call again: only "
+                    "the damaged part is explained again. Processes on several machines need a shared folder."
+                )
+            yield part
 
     @contextmanager
     def merging(self) -> Iterator[Path]:
@@ -161,15 +166,6 @@ class PartFolder:
                     if os.path.samestat(os.fstat(file.fileno()), (self.path / _LOCK).stat()):
                         break
             yield
-
-    def _read(self, number: int) -> dict[str, Any] | None:
-        """Read a part; return ``None`` if it is missing, damaged, or of another run."""
-        with suppress(FileNotFoundError, UnpicklingError):  # something else, with a checksum of its own
-            header, _, content = self._file(number).read_bytes().partition(b"\n")
-            if header + b"\n" == self._header(number, content):
-                part: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
-                return part
-        return None
 
     def _header(self, number: int, content: bytes | memoryview) -> bytes:
         return f"captum_goat part {self._digest} {number} {hashlib.sha256(content).hexdigest()}\n".encode()

@@ -142,18 +142,13 @@ def _add_nodes(add: Any) -> None:
     add("--quiet", action="store_true", help="no progress bar")
 
 
-def _target_type(names: Sequence[str], none: str) -> Callable[[str], str | int | None]:
-    """Return the type of an option ``--target``: some names, one of which means ``None``, or a class."""
-
-    def read(text: str) -> str | int | None:
-        if text in names:
-            return None if text == none else text
-        try:
-            return int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"expected {', '.join(names)} or a class (got {text!r})") from None
-
-    return read
+def _target(text: str) -> str | int | None:
+    """Read an option ``--target``: a name or a class; "none" means ``None``."""
+    if text.isdecimal():
+        return int(text)
+    if text not in (*NAMES, "none"):
+        raise argparse.ArgumentTypeError(f"expected {', '.join(NAMES)}, none or a class (got {text!r})")
+    return None if text == "none" else text
 
 
 def _check_device(device: torch.device) -> None:
@@ -189,8 +184,7 @@ def _add_compare(add: Any) -> None:
     names = f"of {', '.join(EXPLAINERS)}; or your own as module:ClassName (default: {' '.join(DEFAULT)})"
     add("--explainers", nargs="+", default=list(DEFAULT), metavar="NAME", help=names)
     add("--limit", type=positive, default=100, metavar="N", help="graphs, or nodes, drawn at random (default: 100)")
-    target = _target_type(("predicted", "label"), none="predicted")
-    add("--target", type=target, help="predicted, label or a class (default: predicted)")
+    add("--target", type=_target, default="predicted", help="predicted, label or a class (default: predicted)")
     add("--hops", type=int, metavar="N", help="for --nodes, message passing layers; one more where degrees count (GCN)")
     add("--sparsities", type=float, nargs="+", default=list(SPARSITIES), metavar="SHARE", help="of edges left out")
     add("--node-policy", choices=("stay", "leave"), default="stay", help="nodes without edges (default: stay)")
@@ -208,7 +202,7 @@ def _compare(options: argparse.Namespace) -> int:
     explainers = [_explainer(name) for name in options.explainers]
     model, graphs = _load(options)
     chosen, nodes, labels = _drawn(options, graphs)
-    target = options.target
+    target = None if options.target == "predicted" else options.target
     if target == "label":
         target = [int(label) for label in labels if isinstance(label, Tensor) and label.numel() == 1]
         if len(target) < len(labels):
@@ -273,7 +267,7 @@ def _add_explain(add: Any) -> None:
     add("--gates", choices=("equal", "proportional"), default="equal", help="in what proportion (default: equal)")
     add("--out", type=Path, required=True, metavar="FILE", help="the file to write: .pt or .parquet (needs pyarrow)")
     target = f"what to explain: {', '.join(NAMES)}, none (one number per graph) or a class (default: predicted)"
-    add("--target", type=_target_type((*NAMES, "none"), none="none"), default="predicted", help=target)
+    add("--target", type=_target, default="predicted", help=target)
     add("--undirected", action="store_true", help="give both directions of an edge their mean")
     columns = "attributes of the graphs for the file, such as y smiles"
     add("--columns", nargs="+", default=(), metavar="NAME", help=columns)

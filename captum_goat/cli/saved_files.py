@@ -55,8 +55,6 @@ def load_model(
         parsed = json.loads(arguments or "{}")
     except json.JSONDecodeError as error:
         raise ValueError(f"Expected --arguments in JSON (got {arguments!r}: {error}).") from error
-    if not isinstance(parsed, dict | list):
-        raise ValueError(f"Expected --arguments to be a JSON object or list (got {arguments!r}).")
     try:
         made: Module = model_class(*parsed) if isinstance(parsed, list) else model_class(**parsed)
         made.load_state_dict(weights)
@@ -75,10 +73,7 @@ def load_graphs(path: Path, *, trust_pickle: bool = False) -> Sequence[Data]:
     ``raw``; or a folder whose only such folder this is. TU features are node and edge labels, as in ``TUDataset``.
     """
     if path.is_file():
-        advice = (
-            "Save a list of them (of a Batch, batch.to_data_list()); or pass --trust-pickle if you trust the file's "
-            "source."
-        )
+        advice = "Save a list of them (of a Batch, batch.to_data_list()); or pass --trust-pickle if you trust the file."
         if trust_pickle:
             return _graphs(torch.load(path, map_location="cpu", weights_only=False), path)
         return _graphs(_safe_load(path, "graphs, torch_geometric.data.Data,", advice), path)

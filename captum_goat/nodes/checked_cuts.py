@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import count
@@ -16,7 +15,7 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import is_sparse
 
-from captum_goat.hooks.interception import Changes, Result, changed, intercepted, unchanged
+from captum_goat.hooks.interception import intercepted, unchanged
 from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.method.record import record
@@ -38,7 +37,6 @@ class CutOptions(NamedTuple):
 
     direction: Direction  # where edges are looked up
     margin: int  # how much more than the computation graph is cut, for degrees
-    trims: bool  # whether layers leave out messages to the border, which come too late
     tolerance: float = _LOOSE
 
 
@@ -48,7 +46,6 @@ class CheckedCut(NamedTuple):
     cut: CutGraphs
     inputs: GraphInputs
     output: Tensor
-    within: Callable[[Callable[[], Any]], Any]  # runs a function that calls the model
 
 
 class CheckedCuts:
@@ -84,7 +81,7 @@ class CheckedCuts:
         large = check is None and data.edge_index.size(1) > MOST_COMPARED
         sample = self._sample() if large else None
         if sample is not None:
-            while (checked := self._cut(sample[0])) is None or not self._agree(checked.output, sample[1]):
+            while not self._agree(self._cut(sample[0]).output, sample[1]):
                 self._next_options()
         elif check is not False:
             self._known = self._output(self._inputs(), data.num_nodes)
@@ -98,10 +95,8 @@ class CheckedCuts:
         """Cut the graphs of as many roots, from the first on, as have few enough edges."""
         while True:
             checked = self._cut(roots, max_edges)
-            if checked is not None:
-                known = None if self._known is None else self._known[roots[: len(checked.output)]]
-                if known is None or self._agree(checked.output, known):
-                    return checked
+            if self._known is None or self._agree(checked.output, self._known[roots[: len(checked.output)]]):
+                return checked
             self._next_options()
 
     def arguments(self, cut: CutGraphs | None = None) -> tuple[Any, ...]:
@@ -137,20 +132,11 @@ class CheckedCuts:
             raise ValueError(f"Expected one row of output per node, [num_nodes, classes] or [num_nodes] (got {got}).")
         return output
 
-    def _cut(self, roots: Tensor, max_edges: int | None = None) -> CheckedCut | None:
-        """Cut graphs and run the model; ``None`` if its layers cannot be trimmed."""
-        direction, margin, trims, _ = self.options
+    def _cut(self, roots: Tensor, max_edges: int | None = None) -> CheckedCut:
+        direction, margin, _ = self.options
         cut = cut_graphs(self.index(direction), roots, self.num_hops, margin, max_edges, shared=self._shared)
         inputs = self._inputs(cut)
-        within: Callable[[Callable[[], Any]], Any] = partial(trimmed, self.model, cut.distance < self.num_hops)
-        within = within if trims else lambda run: run()
-        try:
-            output = within(lambda: self._output(inputs, len(cut.nodes))[cut.roots])
-        except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-            if trims:  # if trimming is not the cause, it comes again without
-                return None
-            raise
-        return CheckedCut(cut, inputs, output, within)
+        return CheckedCut(cut, inputs, self._output(inputs, len(cut.nodes))[cut.roots])
 
     def _agree(self, output: Tensor, expected: Tensor) -> bool:
         scale = float(expected.nan_to_num().abs().max()) if expected.numel() else 0.0
@@ -207,10 +193,8 @@ def _all_options(model: Module, *, checked: bool) -> list[CutOptions]:
     flows = {module.flow for module in model.modules() if isinstance(module, MessagePassing)}
     one_way: Direction = "out" if flows == {"target_to_source"} else "in"
     direction: Direction = "both" if len(flows) > 1 else one_way
-    if not checked:
-        return [CutOptions(direction, 1, trims=False)]
-    wider = [CutOptions(around, 1, trims=True) for around in dict.fromkeys((direction, "both"))]
-    return [CutOptions(direction, 0, False, _TIGHT), *wider, *(options._replace(trims=False) for options in wider)]
+    wider = [CutOptions(around, 1) for around in dict.fromkeys((direction, "both"))]
+    return [CutOptions(direction, 0, _TIGHT), *wider] if checked else wider[:1]
 
 
 def longest_path(graph: RowGraph, sources: frozenset[int]) -> int:
@@ -222,31 +206,3 @@ def longest_path(graph: RowGraph, sources: frozenset[int]) -> int:
         for source in block.sources if hops[number] >= 0 else ():
             hops[source] = max(hops[source], hops[number])
     return max(hops, default=0)
-
-
-def trimmed(model: Module, inside: Tensor, run: Callable[[], Result]) -> Result:
-    """Run a function while the model's layers leave out messages to nodes that are not inside.
-
-    What a layer computes from all edges before, such as degrees and attention, stays as it is.
-    """
-
-    def trim(layer: MessagePassing, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        edges, size, arguments = inputs
-        kept = inside[edges[1 if layer.flow == "source_to_target" else 0]].nonzero().view(-1)
-        names = inspect.signature(layer.message).parameters
-        shorter = dict(arguments)
-        for name, value in arguments.items():
-            of_nodes = f"{name}_i" in names or f"{name}_j" in names or name not in names
-            if not of_nodes and isinstance(value, Tensor) and value.dim() and len(value) == edges.size(1):
-                shorter[name] = value.index_select(0, kept)
-        return edges.index_select(1, kept), size, shorter
-
-    modules = list(model.modules())
-
-    def run_trimmed(changes: Changes) -> Result:
-        for module in modules:
-            if isinstance(module, MessagePassing) and module.explain is not False:
-                changes.hook(module, "_propagate_forward_pre_hooks", trim)
-        return run()
-
-    return changed(modules, run_trimmed)

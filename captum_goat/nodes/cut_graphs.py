@@ -44,9 +44,7 @@ class NeighborIndex:
         self._neighbor = torch.cat([self.source, self.target]) if both else edges[0 if direction == "in" else 1]
         counts = torch.bincount(here, minlength=num_nodes)
         self._first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        is_sorted = not both and bool((here[1:] >= here[:-1]).all())
-        small = here.int() if num_nodes <= torch.iinfo(torch.int32).max else here  # half the memory
-        self._order = None if is_sorted else small.argsort(stable=True)
+        self._order = here.argsort(stable=True)
 
     def degree(self, nodes: Tensor) -> Tensor:
         """Return the number of edges at some nodes."""
@@ -57,8 +55,7 @@ class NeighborIndex:
         counts = self.degree(nodes)
         position = repeated_positions(counts)
         shift = self._first[nodes] - counts.cumsum(0) + counts
-        place = torch.arange(len(position), device=nodes.device) + shift[position]
-        place = place if self._order is None else self._order[place]
+        place = self._order[torch.arange(len(position), device=nodes.device) + shift[position]]
         return NodeEdges(position, place % max(self.num_edges, 1), self._neighbor[place])
 
 

@@ -195,7 +195,7 @@ class NodeExplainer:
                 cut, goat = checked.cut, self.method.options
                 options = {"repeated": goat["field"] == "repeated", "proportional": goat["gates"] == "proportional"}
                 explanation = CutExplanation(checked, choice(cut), features=self._features, **options)
-                results = checked.within(lambda: explanation.record().attribute())
+                results = explanation.record().attribute()
                 output, deltas = explanation.output, [result.delta for result in results]
                 attributions = [result.edges[: len(cut.owner)] for result in results]
                 features = [result.features[0] for result in results if self._features]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from pickle import PicklingError
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,13 @@ from torch_geometric.inspector import Inspector
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range, torch.dtype, torch.layout, torch.device)
 _HOOKS = ("_hooks", "_hooks_with_kwargs", "_hooks_always_called")  # dictionaries whose keys are running numbers
 _LIBRARIES = {"numpy", "torch", "torch_geometric", *sys.stdlib_module_names}  # told by names alone
-_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
 def digest_of(values: Mapping[str, object]) -> str:
     """Return a hash of values by name: of their contents, whatever they print, and of the code of functions.
 
-    Functions and classes are hashed by their code, with defaults, closures and the globals that they name; those of
-    torch, PyG, NumPy and Python by name. The hash is the same in every process.
+    Functions and classes are hashed by their code, with defaults and closures, but not the globals that they name;
+    those of torch, PyG, NumPy and Python by name. The hash is the same in every process.
     """
     return _Hasher().digest(sorted(values.items())).hex()[:32]
 
@@ -66,12 +64,8 @@ def _parts(value: Any) -> Iterable[Any]:
         return _function(value)
     if isinstance(value, CodeType):
         return [value.co_code, value.co_names, value.co_varnames, value.co_consts]
-    if isinstance(value, staticmethod | classmethod):
-        return [value.__func__]
-    if isinstance(value, property):
-        return [value.fget, value.fset, value.fdel]
-    if isinstance(value, ModuleType):
-        return [value.__name__]
+    if isinstance(value, staticmethod | classmethod | property):
+        return [getattr(value, name, None) for name in ("__func__", "fget", "fset", "fdel")]
     if type(value) is dict:
         return value.items()
     return value if type(value) in (list, tuple) else _state(value)
@@ -111,18 +105,14 @@ def _class(value: type) -> Iterator[Any]:
 
 
 def _function(function: FunctionType) -> Iterator[Any]:
-    code = function.__code__
     is_library = (function.__module__ or "").partition(".")[0] in _LIBRARIES
-    yield f"{function.__module__}.{function.__qualname__}" if is_library else code
+    yield f"{function.__module__}.{function.__qualname__}" if is_library else function.__code__
     yield from (function.__defaults__, function.__kwdefaults__)
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
         except ValueError:  # not assigned yet
             yield None
-    if not is_library and not code.co_filename.startswith(_INSTALLED):  # what an installed one calls is installed, too
-        for name in sorted(_names(code) & function.__globals__.keys()):
-            yield from (name, function.__globals__[name])
 
 
 def _state(value: Any) -> list[Any]:
@@ -135,8 +125,3 @@ def _state(value: Any) -> list[Any]:
         return [type(value), getattr(value, "__module__", None), reduced, getattr(value, "__wrapped__", None)]
     # A function and its arguments, then perhaps a state and iterators over items.
     return [type(value), *(list(part) if isinstance(part, Iterator) else part for part in reduced)]
-
-
-def _names(code: CodeType) -> set[str]:
-    """Return the names of globals and attributes in code, and in the functions that are defined in it."""
-    return {*code.co_names}.union(*(_names(part) for part in code.co_consts if isinstance(part, CodeType)))
