@@ -129,8 +129,9 @@ def test_letters_of_atoms() -> None:
 
 
 @needs_rdkit
-def test_atoms_can_be_coloured_too() -> None:
-    ax = picture(node_attributions=torch.tensor([4.0, 0, 0, -4.0, 0, 0, 0]))
+def test_self_loops_colour_their_atom() -> None:
+    loops = torch.tensor([[0, 1, 0, 1], [1, 0, 0, 1]])
+    ax = picture(torch.tensor([1.0, 1.0, 4.0, -4.0]), "CO", atoms=None, edge_index=loops)
     assert [to_hex(colour) for colour in parts(ax, "discs").get_facecolors()] == [POSITIVE, NEGATIVE]
 
 

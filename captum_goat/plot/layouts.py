@@ -58,10 +58,7 @@ def networkx_module() -> Any:
 
 def _connected_points(graph: Any, uses_springs: bool) -> NDArray[Any]:
     """Lay out a connected networkx graph, long side across, with edges of length 1 on average."""
-    try:
-        springs = networkx_module().spring_layout(graph, seed=SEED) if uses_springs else {}
-    except ImportError as error:
-        raise ImportError(f"networkx needs SciPy to lay out {len(graph)} nodes: pip install scipy") from error
+    springs = networkx_module().spring_layout(graph, seed=SEED) if uses_springs else {}  # needs SciPy
     points = np.array([*springs.values()]) if uses_springs else kamada_kawai(graph)
     centred = points - points.mean(axis=0)
     turned: NDArray[Any] = centred @ np.linalg.eigh(centred.T @ centred)[1][:, ::-1]  # the short side comes first

@@ -47,7 +47,6 @@ class MoleculeOptions(PictureOptions, total=False):
     edge_index: Tensor | None
     atoms: Sequence[str | int] | Tensor | None
     bond_types: Tensor | Sequence[float] | None
-    node_attributions: Tensor | None
     hydrogens: Hydrogens
 
 
@@ -70,7 +69,6 @@ def visualize_molecule_attr(
       Mutagenicity. By default they are taken from its ``z`` or, if it has the same bonds, from its ``smiles``.
     - ``bond_types``: The orders of a ``Data``'s edges, ``[E]`` (1, 2, 3, and 1.5 for aromatic bonds), or one-hot
       ``[E, 3]`` or ``[E, 4]``, such as the ``edge_attr`` of Mutagenicity and QM9; all single bonds if ``None``.
-    - ``node_attributions``: One number per atom, ``[N]``, for discs below the atoms, on the same scale.
     - ``hydrogens``: Which hydrogens to draw: ``"all"``, ``"polar"`` (those not bound to carbon), or ``"none"``. The
       attributions of the others colour the atom that they are bound to. Those of the ground truth are drawn.
 
@@ -98,8 +96,7 @@ def visualize_molecule_attr(
             raise ValueError(f"Expected a Data, an RDKit molecule, or a valid SMILES (got {molecule!r}).")
         edge_index = bond_index(rdkit_molecule) if edge_index is None else edge_index
     marks = settings["ground_truth"], settings["feature_mask"]
-    scored = scored_molecule(rdkit_molecule, attributions, edge_index, settings["node_attributions"], *marks)
-    scored = with_hydrogens(scored, hydrogens)
+    scored = with_hydrogens(scored_molecule(rdkit_molecule, attributions, edge_index, *marks), hydrogens)
     bonds, atoms = (with_sign(scores, settings["sign"]) for scores in (scored.bonds, scored.atoms))
     coloured = strongest(bonds, settings["top_k"])
     draw = partial(_draw_molecule, scored=scored._replace(bonds=bonds, atoms=atoms), coloured=coloured)
@@ -153,25 +150,18 @@ def scored_molecule(
     molecule: Any,
     attributions: Tensor,
     edge_index: Tensor,
-    node_attributions: Tensor | None = None,
     ground_truth: Tensor | None = None,
     feature_mask: Tensor | None = None,
 ) -> ScoredMolecule:
     """Return the molecule with the sum of both directions for every bond; a self-loop counts for its atom."""
     edges, scores, marked = edge_scores(attributions, edge_index, ground_truth, feature_mask=feature_mask)
-    count = molecule.GetNumAtoms()
-    if node_attributions is not None and node_attributions.shape != (count,):
-        got = list(node_attributions.shape)
-        raise ValueError(f"Expected node_attributions of shape [{count}], one per atom (got {got}).")
-    atoms = np.zeros(count) if node_attributions is None else node_attributions.detach().cpu().double().numpy().copy()
-    bonds, truth = np.zeros(molecule.GetNumBonds()), np.zeros(molecule.GetNumBonds(), dtype=bool)
+    atoms, bonds = np.zeros(molecule.GetNumAtoms()), np.zeros(molecule.GetNumBonds())
+    truth = np.zeros(len(bonds), dtype=bool)
     for (source, target), score, mark in zip(edges.tolist(), scores, marked, strict=True):
-        if target >= count:
-            raise ValueError(f"Expected edges between {count} atoms (got node {target}).")
-        if source == target:
+        if source == target < len(atoms):
             atoms[source] += score
             continue
-        bond = molecule.GetBondBetweenAtoms(source, target)
+        bond = molecule.GetBondBetweenAtoms(source, target) if target < len(atoms) else None
         if bond is None:
             raise ValueError(f"Expected every edge to be a bond of the molecule (got {source} - {target}).")
         bonds[bond.GetIdx()], truth[bond.GetIdx()] = score, mark
@@ -186,11 +176,8 @@ def with_hydrogens(scored: ScoredMolecule, which: Hydrogens) -> ScoredMolecule:
         if atom.GetAtomicNum() != 1 or atom.GetDegree() != 1:
             continue
         (bond,), (heavy,) = atom.GetBonds(), atom.GetNeighbors()
-        if (
-            scored.marked[bond.GetIdx()]
-            or heavy.GetAtomicNum() == 1
-            or (which == "polar" and heavy.GetAtomicNum() != 6)
-        ):
+        is_polar, is_hydrogen = heavy.GetAtomicNum() != 6, heavy.GetAtomicNum() == 1
+        if scored.marked[bond.GetIdx()] or is_hydrogen or (is_polar and which == "polar"):
             continue
         atoms[heavy.GetIdx()] += scored.bonds[bond.GetIdx()] + scored.atoms[atom.GetIdx()]
         parent = molecule.GetAtomWithIdx(heavy.GetIdx())

@@ -31,6 +31,7 @@ from captum_goat.report.substructures import frequent_parts
 
 SPARSITY, TOP_PARTS = 0.7, 6  # of the summary
 MIN_SUMMARIZED = 8  # graphs
+BATCH_SIZE = 64  # graphs in one pass of the model
 
 
 def write_report(path: str | PathLike[str], explanations: Any, **options: Any) -> Path:
@@ -105,7 +106,9 @@ def page_data(
         raise ValueError(f"Expected graph_names for {len(explained[0])} graphs (got {len(appearance.graph_names)}).")
     records = [graph_record(same, number, appearance) for number, same in enumerate(zip(*explained, strict=True))]
     if model is not None:
-        add_curves(records, explained, model)
+        for first in range(0, len(records), BATCH_SIZE):
+            part = slice(first, first + BATCH_SIZE)
+            add_curves(records[part], [method[part] for method in explained], model)
     num_edges = sum(len(record["edges"][0]) for record in records)
     size = f"{len(records)} graph{'s' * (len(records) > 1)}, {num_edges} edges"
     return {

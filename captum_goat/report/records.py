@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 SHARES = tuple(step / 20 for step in range(21))  # of kept edges, at which the curves are measured
 RANDOM_ORDERS = 3  # whose mean is shown beside
 MAX_DRAWN, TOP_DRAWN, MAX_AROUND = 3000, 150, 350  # edges; larger graphs: the strongest, and others at their nodes
-BATCH_SIZE = 64  # graphs in one pass of the model
 INPUTS = ("x", "edge_index", "edge_attr", "edge_weight", "pos", "z")  # attributes that models read
 DIGITS = 9  # significant digits of scores
 
@@ -241,11 +240,6 @@ def _picture(
 @torch.no_grad()
 def add_curves(records: Sequence[dict[str, Any]], methods: Sequence[Sequence[Explanation]], model: Module) -> None:
     """Add fid+ and fid- over the shares of kept edges to the views of all graphs, beside those of random orders."""
-    if len(records) > BATCH_SIZE:
-        for first in range(0, len(records), BATCH_SIZE):
-            part = slice(first, first + BATCH_SIZE)
-            add_curves(records[part], [explained[part] for explained in methods], model)
-        return
     parts = [
         Data(**{key: graph[key] for key in INPUTS if key in graph}, num_nodes=graph.num_nodes) for graph in methods[0]
     ]
