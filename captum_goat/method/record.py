@@ -154,7 +154,7 @@ class _Recorder:
         """
         if self.steps is None or self.tracker.leaked or self.suspects:
             return pattern
-        tape = self.steps.tape.tape(self.steps.output, [number for number, call in enumerate(self.calls) if call])
+        tape = self.steps.tape([number for number, call in enumerate(self.calls) if call])
         last = None if self.left_out is None else self.squashes.get(self.left_out)
         only_relus = all(call.rule.is_relu for call in self.calls if call is not None)
         if (
@@ -171,7 +171,7 @@ class _Recorder:
         number, over_edges = len(self.calls), self.masks is not None and self.masks.over_edges
         self.calls.append(None)
         if self.steps is not None:
-            self.steps.tape.rewrite(number, func)
+            self.steps.rewrite(number, func)
         if number == self.left_out:
             return input_of(args, kwargs).clone()
         seen = self.tracker, over_edges, self.suspects, number, number in self.values

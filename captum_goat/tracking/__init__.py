@@ -5,7 +5,7 @@ Nothing is guessed from shapes or from the names of layers. :class:`RowTracker` 
 output that depends on an operation without a rule is refused.
 """
 
-from captum_goat.tracking import linear, moves, nonlinear, sparse  # noqa: F401  (they register their rules)
+from captum_goat.tracking import linear, moves, sparse  # noqa: F401  (they register their rules)
 from captum_goat.tracking.edge_tracker import EdgeTracker, Messages
 from captum_goat.tracking.errors import NoPolynomialError, UnsupportedModelError, by_hand
 from captum_goat.tracking.row_graph import Block, Broken, Edges, RowGraph, Rows, Unmasked, Unsupported

@@ -11,12 +11,10 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from captum_goat.tracking.linear import with_constants
-from captum_goat.tracking.operations import aten, operation_of
-from captum_goat.tracking.registry import REFUSED, RULES, Call, Result, edges_of_pointwise
+from captum_goat.tracking.registry import REFUSED, Call, Result, aten, by_rule, functions, operation_of
 from captum_goat.tracking.row_graph import Rows
 
 # Called with a call of a function, whose ``operation`` is ``None``.
@@ -32,10 +30,9 @@ FIRST_ONLY: frozenset[Any] = frozenset({Tensor.__getitem__, Tensor.index_select,
 
 def _direct(names: str) -> Callable[[Direct], Direct]:
     """Register a rule for the functions of these names, wherever torch has them."""
-    functions = [getattr(place, name, None) for place in (torch, Tensor, F) for name in names.split()]
 
     def register(rule: Direct) -> Direct:
-        DIRECT.update((function, rule) for function in functions if function is not None)
+        DIRECT.update(dict.fromkeys(functions(names), rule))
         return rule
 
     return register
@@ -44,11 +41,8 @@ def _direct(names: str) -> Callable[[Direct], Direct]:
 def _by_operation(packet: Any, call: Call) -> Result:
     """Apply the rule of an operation to a function with the same arguments."""
     operation = operation_of(getattr(packet, packet.overloads()[0]))
-    if operation.pointwise:
-        traces = [trace for value in call.args if (trace := call.trace(value)) is not None]
-        if not any(isinstance(trace, Rows) for trace in traces):
-            return edges_of_pointwise(traces, call.out, call.graph)
-    return RULES[packet](call._replace(operation=operation))
+    traces = [trace for value in call.args if (trace := call.trace(value)) is not None]
+    return by_rule(call._replace(operation=operation), traces)
 
 
 for _packet, _names in {

@@ -1,4 +1,8 @@
-"""Rules for sums and products, entry by entry or over rows."""
+"""Rules for sums and products, entry by entry or over rows, and what the results of nonlinear operations depend on.
+
+A nonlinear result is not a polynomial of the variables, and an output that is made of it is refused. But it may become
+a frozen factor (attention, the scale of a norm), and then the edges that reach it count. See :mod:`captum_goat.rules`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.operations import aten
-from captum_goat.tracking.registry import REFUSED, Call, Result, rule
+from captum_goat.tracking.registry import REFUSED, Call, Result, aten, depends, named, rule
 from captum_goat.tracking.row_graph import NO_ROW, RowGraph, Rows, indexed_shape, shrink_index, with_dims
 
 
@@ -100,7 +103,6 @@ def _sum(call: Call) -> Result:
 def sum_rows(graph: RowGraph, rows: Rows, dims: set[int], *, keepdim: bool) -> Rows:
     """Return the rows of sums over dimensions."""
     if any(rows.ids.size(d) != 1 for d in dims):
-        rows = rows._replace(ids=_without_repeats(rows.ids, dims))
         shape = torch.Size(1 if d in dims else size for d, size in enumerate(rows.ids.shape))
         rows = graph.reduce(rows, torch.arange(shape.numel(), device=rows.ids.device).view(shape), shape)
     if keepdim:
@@ -108,20 +110,11 @@ def sum_rows(graph: RowGraph, rows: Rows, dims: set[int], *, keepdim: bool) -> R
     return rows._replace(ids=rows.ids.reshape([size for d, size in enumerate(rows.ids.shape) if d not in dims]))
 
 
-def _without_repeats(ids: Tensor, dims: set[int]) -> Tensor:
-    """Return ids with -1 in place of those that equal their neighbor before them along dimensions."""
-    for d in dims:
-        if ids.size(d) > 1:
-            again = ids.narrow(d, 1, ids.size(d) - 1) == ids.narrow(d, 0, ids.size(d) - 1)
-            first = torch.zeros_like(again.narrow(d, 0, 1))
-            ids = ids.masked_fill(torch.cat([first, again], d), NO_ROW)
-    return ids
-
-
 @rule(aten.addcmul, aten.addcmul_, aten.addmm, aten.baddbmm)
 def _add_product(call: Call) -> Result:
-    (left, right), matrices = call.args[1:3], call.operation.multiplies
-    product = _product(call, left, right) if matrices else combine(call, (left, right), multiply=True)
+    left, right = call.args[1:3]
+    entrywise = call.operation.packet in (aten.addcmul, aten.addcmul_)
+    product = combine(call, (left, right), multiply=True) if entrywise else _product(call, left, right)
     rows = [side for side in (combine(call, call.args[:1]), product) if isinstance(side, Rows)]
     return call.graph.merge(rows, constants=len(rows) < 2) if rows else None
 
@@ -187,28 +180,22 @@ def _scatter_positions(index: Tensor, dim: int, shape: Sequence[int]) -> tuple[T
     return position, sizes
 
 
-@rule(aten.index_copy, aten.index_copy_)
-def _index_copy(call: Call) -> Result:
-    base, dim, index, source = call.args[:4]
-    before, rows = call.rows(base), call.rows(source)
-    dim %= max(base.dim(), 1)
-    parts = []
-    if before is not None:
-        ids = before.ids.expand(*before.ids.shape[:dim], base.size(dim), *before.ids.shape[dim + 1 :])
-        parts.append(before._replace(ids=ids.index_fill(dim, index, NO_ROW)))
-    if rows is not None:
-        outer, inner = rows.ids.shape[:dim], rows.ids.shape[dim + 1 :]
-        ids = rows.ids.expand(*outer, index.numel(), *inner)
-        nothing = ids.new_full([*outer, base.size(dim), *inner], NO_ROW)
-        parts.append(rows._replace(ids=nothing.index_copy(dim, index, ids)))
-    return call.graph.merge(parts, constants=len(parts) < 2) if parts else None
-
-
 @rule(aten.index_put, aten.index_put_)
 def _index_put(call: Call) -> Result:
-    base, indices, values = call.args[:3]
+    return _put(call, call.args[1], call.args[2], accumulate=call.argument(3, "accumulate", False))
+
+
+@rule(aten.index_copy, aten.index_copy_)
+def _index_copy(call: Call) -> Result:
+    base, dim, index, source = call.args
+    return _put(call, [None] * (dim % max(base.dim(), 1)) + [index], source, accumulate=False)
+
+
+def _put(call: Call, indices: list[Tensor | None], values: Tensor, *, accumulate: bool) -> Result:
+    """Return the rows of the first argument with values at indices."""
+    base = call.args[0]
     before, rows = call.rows(base), call.rows(values)
-    if before is not None and not call.argument(3, "accumulate", False):
+    if before is not None and not accumulate:
         overwritten = before.ids.expand(indexed_shape(before.ids.shape, base.shape, indices)).clone()
         before = before._replace(ids=aten.index_put(overwritten, indices, overwritten.new_tensor(-1)))
     parts = [] if before is None else [before]
@@ -217,4 +204,41 @@ def _index_put(call: Call) -> Result:
         shape = indexed_shape(small, base.shape, indices)
         child = aten.index(torch.arange(shape.numel(), device=base.device).view(shape), indices)
         parts.append(call.graph.reduce(rows._replace(ids=with_dims(rows.ids, child.dim())), child, shape))
-    return call.graph.merge(parts) if parts else None
+    return call.graph.merge(parts, constants=len(parts) < 2) if parts else None
+
+
+@depends(aten.masked_fill_)
+def pointwise(call: Call) -> Result:
+    """Return what an element-wise operation depends on."""
+    return combine(call, [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, Tensor)])
+
+
+def _reduce(call: Call, dim: int | list[int] | None, keepdim: bool = True) -> Result:
+    if (rows := call.rows(call.args[0])) is None:
+        return REFUSED
+    dims = [dim] if isinstance(dim, int) else list(dim or range(rows.ids.dim()))
+    reduced = sum_rows(call.graph, rows, {d % max(rows.ids.dim(), 1) for d in dims}, keepdim=bool(keepdim))
+    return reduced if isinstance(call.out, Tensor) else [reduced] * len(call.out)
+
+
+@depends(*named("_cdist_forward"))
+def _distances(call: Call) -> Result:
+    """Return what the distances of all pairs of rows depend on."""
+    ends = [(call.rows(end), end.dim() - 1) for end in call.args[:2]]
+    of_ends = [rows and sum_rows(call.graph, rows, {last}, keepdim=True) for rows, last in ends]
+    if (second := of_ends[1]) is not None:
+        of_ends[1] = second._replace(ids=second.ids.transpose(-1, -2))
+    known = [rows._replace(ids=with_dims(rows.ids, call.out.dim())) for rows in of_ends if rows is not None]
+    return call.graph.merge(known, multiply=True) if known else REFUSED
+
+
+depends(aten.scatter_reduce, aten.scatter_reduce_)(scatter_rows)
+# Attention with a mask uses the last one from torch 2.5 on.
+depends(*named("_softmax _log_softmax _safe_softmax"))(lambda call: _reduce(call, call.args[1]))
+depends(aten.native_layer_norm)(lambda call: _reduce(call, list(range(-len(call.args[1]), 0))))
+depends(aten.linalg_vector_norm, aten.norm)(
+    lambda call: _reduce(call, call.argument(2, "dim"), call.argument(3, "keepdim", False))
+)
+depends(aten.amax, aten.amin, aten.var, aten.std, aten.prod, aten.max, aten.min, aten.argmax, aten.argmin)(
+    lambda call: _reduce(call, call.argument(1, "dim"), call.argument(2, "keepdim", False))
+)

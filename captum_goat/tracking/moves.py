@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.operations import aten
-from captum_goat.tracking.registry import REFUSED, Call, Result, depends, moves, rule
+from captum_goat.tracking.registry import REFUSED, Call, Result, aten, depends, moves, rule
 from captum_goat.tracking.row_graph import NO_ROW, Edges, Rows, indexed_shape, shrink_index, with_dims
 
 moves(aten.clone, aten.alias, aten.lift_fresh, aten.positive, aten.neg, aten.neg_)(lambda _, ids: ids)
@@ -70,15 +69,6 @@ def _rearrange(call: Call, ids: Tensor) -> Any:
     if call.operation.packet is aten.roll and not call.argument(2, "dims"):
         ids = ids.expand(call.args[0].shape)  # without dims it is rolled as if it were flat
     return call.func(ids, *call.args[1:], **call.kwargs)
-
-
-@rule(aten.squeeze_, aten.unsqueeze_, aten.t_, aten.transpose_)
-def _rearrange_in_place(call: Call) -> Result:
-    trace = call.trace(call.args[0])
-    if not isinstance(trace, Edges | Rows) or (call.operation.packet is aten.squeeze_ and len(call.args) == 1):
-        return REFUSED  # the shape before the call is not known any more
-    change = getattr(aten, call.operation.packet.__name__[:-1])
-    return trace._replace(ids=change(trace.ids, *call.args[1:]))
 
 
 @moves(aten.repeat)

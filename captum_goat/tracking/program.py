@@ -8,35 +8,37 @@ it needs only the index tensors. After other calls, :class:`OtherProgramError`, 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import is_
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from weakref import ref
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY, NAMED
-from captum_goat.tracking.registry import REFUSED, Call, tensors_in
+from captum_goat.tracking.registry import REFUSED, Call, functions, tensors_in
 from captum_goat.tracking.row_graph import Edges, Rows, Trace, Traces, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker
-from captum_goat.tracking.tape import Step, Tape, TapeRecorder, with_constants
+from captum_goat.tracking.tape import Slot, Step, Tape, Zeros, is_tensors, needed, with_constants
 
 # Types of arguments that must be equal in other passes. Anything else, such as a numpy array, might be an index.
 _PLAIN = (str, bool, type, type(None), type(...), torch.dtype, torch.device, torch.layout, torch.memory_format)
 # Numbers may differ between graphs: the rules use those of the current graph.
 _NUMBERS = (int, float)
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+_ZEROS = functions("zeros zeros_like new_zeros")
+_FACTORIES = _ZEROS | functions("new_ones new_empty new_full new_tensor ones_like empty_like full_like")
+_LIKE_ANOTHER = functions("expand_as view_as reshape_as type_as")  # which only the shape or dtype of another decides
 
 
 class OtherProgramError(Exception):
     """A pass makes other calls than the program."""
 
 
-class Following(ABC):
+class Following:
     """Sees the calls of a pass, which is called with the tensors ``arguments``, and where their arguments come from."""
 
     watches_layers = False  # whether `enter` does something
@@ -48,25 +50,26 @@ class Following(ABC):
             self._origins.set(argument, -1 - place)
         self.output: int | None = None  # the number of the result that is the model's output
 
-    @abstractmethod
     def note(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """See a call of a function of torch, of a module with a rule, or of a layer with its messages."""
+        """See a call that begins: of a function of torch, of a module with a rule, or of a layer with its messages."""
+        raise NotImplementedError
 
-    @abstractmethod
     def made(self, result: Any) -> None:
         """See what the call returns."""
+        raise NotImplementedError
 
-    def enter(self, arguments: Sequence[Any]) -> None:  # noqa: B027
+    def enter(self, arguments: Sequence[Any]) -> None:
         """See the arguments of a message passing layer."""
 
     def end(self, output: Tensor) -> None:
         """See the model's output."""
         self.output = self._origins.get(output)
 
-    def _set_origins(self, results: Sequence[Tensor]) -> None:
+    def _set_origins(self, results: Sequence[Tensor]) -> tuple[int, ...]:
         for result in results:
             self._count += 1
             self._origins.set(result, self._count)
+        return tuple(range(self._count + 1 - len(results), self._count + 1))
 
 
 class _Given(NamedTuple):
@@ -99,41 +102,90 @@ class Program(NamedTuple):
     output: int | None  # the number of the result that is the model's output
 
 
+class _Argument(NamedTuple):
+    """A tensor with which a call begins."""
+
+    tensor: Tensor
+    version: int
+    origin: int | None
+    trace: Trace | None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the call has written to it."""
+        return self.tensor._version != self.version
+
+
 class ProgramRecorder(Following):
-    """Notes the calls of a pass that ``tracker`` follows; some of the tensors are attributed ``inputs``."""
+    """Notes the calls of a pass that ``tracker`` follows, and its tape; some tensors are attributed ``inputs``."""
 
     watches_layers = True
 
     def __init__(self, arguments: Sequence[Tensor], tracker: RowTracker, inputs: Sequence[Tensor] = ()) -> None:
         super().__init__([*arguments, *inputs])
         self._tracker = tracker
-        first = -1 - len(arguments)
-        self.tape = TapeRecorder(self._origins, [first - place for place in range(len(inputs))])
+        self._inputs = tuple(-1 - len(arguments) - place for place in range(len(inputs)))
+        self._variable = set(self._inputs)  # numbers of tensors that depend on attributed inputs
         self._steps: list[_Step] = []
         self._made_by: dict[int, int] = {}  # the step that made a result
         self._asked: set[int] = set()  # origins of the edges with which layers are called
-        self._usable = True
         self._broken: set[int] = set()  # steps whose results are not polynomials
-        self._call: list[tuple[Tensor, Trace | None, int]] | None = None  # tensors, traces and versions before the call
+        self._usable = self._tape_usable = True
+        self._call: list[_Argument] | None = None  # the tensors of the call that has begun
+        self._open: Step | None = None  # the call, if it depends on attributed inputs
+        self._taped: list[Step] = []
+        self._constants: list[tuple[Tensor, int]] = []  # on the tape, with their versions
+        self._zeros: set[int] = set()  # numbers of zeros
+        self._masks = 0  # how many masks have entered
 
     def note(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Note a call that begins."""
         if self._call is not None:  # calls inside of calls are not supported
-            self._usable = self.tape.usable = False
-        leaves = _leaves(args, kwargs)
+            self._usable = self._tape_usable = False
+        leaves, origin_of, trace_of = _leaves(args, kwargs), self._origins.get, self._tracker.get
         flat = len(leaves) == len(args) and all(map(is_, leaves, args))
-        tensors = [(leaf, self._tracker.get(leaf), leaf._version) for leaf in leaves if isinstance(leaf, Tensor)]
-        watched = any(trace is not None for _, trace, _ in tensors)
-        tracked = any(isinstance(trace, Rows) for _, trace, _ in tensors)
-        for tensor, trace, _ in tensors:  # what depends on edges must come from calls that are on the tape
-            if isinstance(trace, Rows | Unsupported) and self._origins.get(tensor) not in self.tape.variable:
-                self.tape.usable = False
-        arguments = [self._summary(leaf) for leaf in leaves]
-        self._steps.append(_Step(function, arguments, flat, watched, tracked, isinstance(function, MessagePassing)))
-        self._call = tensors
-        self.tape.begin(function, args, kwargs)
-        if isinstance(function, MessagePassing):
+        self._call = [_Argument(t, t._version, origin_of(t), trace_of(t)) for t in leaves if isinstance(t, Tensor)]
+        watched = any(argument.trace is not None for argument in self._call)
+        tracked = any(isinstance(argument.trace, Rows) for argument in self._call)
+        for argument in self._call:  # what depends on edges must come from calls that are on the tape
+            if isinstance(argument.trace, Rows | Unsupported) and argument.origin not in self._variable:
+                self._tape_usable = False
+        arguments, masks = [self._summary(leaf) for leaf in leaves], isinstance(function, MessagePassing)
+        self._steps.append(_Step(function, arguments, flat, watched, tracked, rewritten=masks))
+        self._open = self._taped_step(function, args, kwargs)
+        if masks:
             self.enter(args)
+
+    def _taped_step(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Step | None:
+        """Return a call as it stands on the tape; ``None`` if it does not depend on attributed inputs."""
+        if function in _FACTORIES:
+            return None
+        step = Step(function, tuple(map(self._slotted, args)), {k: self._slotted(v) for k, v in kwargs.items()})
+        if step.masks:
+            self._masks += 1
+            return step._replace(number=self._masks - 1)
+        if function in _LIKE_ANOTHER and not isinstance(step.args[0], Slot):
+            return None
+        if not any(argument.origin in self._variable for argument in self._call or ()):
+            return None
+        return step._replace(function=torch.unbind) if function is Tensor.__iter__ else step
+
+    def _slotted(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            number = self._origins.get(value)
+            return Slot(number) if number in self._variable else value
+        if type(value) in (list, tuple):
+            return type(value)([self._slotted(entry) for entry in value])
+        self._tape_usable &= not any(isinstance(leaf, Tensor | dict | set) for leaf in _leaves((value,), {}))
+        return value
+
+    def rewrite(self, number: int, function: Callable[..., Any]) -> None:
+        """Note that the call, of this function, is that of an operation with a rule."""
+        if self._open is not None:
+            self._open = self._open._replace(function=function, number=number)
+            # The module of a user may have a state, which only a run of the whole model restores.
+            owner = getattr(function, "__self__", None)
+            self._tape_usable &= not isinstance(owner, Module) or type(owner).__module__.startswith("torch")
 
     def rewritten(self) -> None:
         """Note that a callback makes the call, and sets the traces of the results."""
@@ -163,30 +215,55 @@ class ProgramRecorder(Following):
         """Note the results of a call and their traces."""
         if self._call is None:  # the call had other calls inside
             return
-        results, tensors, step = tensors_in([result]), self._call, self._steps[-1]
+        results, call, step, self._call = tensors_in([result]), self._call, self._steps[-1], None
         traces = [self._tracker.get(tensor) for tensor in results]
         if any(isinstance(trace, Unsupported) or (isinstance(trace, Rows) and trace.broken) for trace in traces):
-            self._broken.add(len(self._steps) - 1)
-        kinds = tuple(map(_kind, traces))
+            self._broken.add(self.current)
+        kinds = tuple(type(trace) if isinstance(trace, Rows | Edges) else None for trace in traces)
         watched = step.watched or any(trace is not None for trace in traces)
         self._steps[-1] = step._replace(watched=watched, tracked=step.tracked or Rows in kinds, kinds=kinds)
-        for tensor, trace, version in tensors:
-            if tensor._version != version and not self._is_rewritten_whole(tensor, trace, results):
-                self._usable = self.tape.usable = False
-        self._set_origins(results)
-        self.tape.end(step.function, result, results)
-        for number in range(self._count - len(results), self._count):
-            self._made_by[number + 1] = len(self._steps) - 1
-        self._call = None
+        if any(argument.is_written and not self._is_rewritten_whole(argument, results) for argument in call):
+            self._usable = self._tape_usable = False
+        numbers = self._set_origins(results)
+        self._made_by.update(dict.fromkeys(numbers, self.current))
+        if self._open is not None:
+            self._add_to_tape(self._open._replace(results=numbers), call, result, results)
+        elif step.function in _ZEROS:
+            self._zeros.update(numbers)
 
-    def _is_rewritten_whole(self, tensor: Tensor, before: Trace | None, results: list[Tensor]) -> bool:
+    def _is_rewritten_whole(self, argument: _Argument, results: list[Tensor]) -> bool:
         """Return whether a write to a tensor has changed no trace but that of the result."""
-        after = self._tracker.get(tensor)
-        if before is None and after is None:
+        tensor = argument.tensor
+        if argument.trace is None and self._tracker.get(tensor) is None:
             return True
         if not results or results[0] is not tensor or tensor._base is not None or not tensor.is_floating_point():
             return False
         return not any(view._base is tensor for view in self._tracker.traced_views())
+
+    def _add_to_tape(self, step: Step, call: list[_Argument], result: Any, results: list[Tensor]) -> None:
+        self._tape_usable &= is_tensors(result)
+        written = [argument for argument in call if argument.is_written]
+        if written:
+            tensor, version, number, _ = written[0]
+            self._tape_usable &= len(written) == 1 and len(results) == 1 and results[0] is tensor
+            if number not in self._variable:
+                self._tape_usable &= number in self._zeros and version == 0
+                zeros = Zeros(tensor.shape, {"dtype": tensor.dtype, "device": tensor.device})
+                step = step._replace(args=(zeros, *step.args[1:]))
+            step = step._replace(writes=number in self._variable)
+        constants = [argument for argument in call if not argument.is_written and argument.origin not in self._variable]
+        self._constants += [(argument.tensor, argument.version) for argument in constants]
+        self._variable.update(step.results)
+        self._taped.append(step)
+
+    def tape(self, calls: Sequence[int]) -> Tape | None:
+        """Return the tape, which must have the calls with these numbers; ``None`` if it is not the whole pass."""
+        changed = any(tensor._version != version for tensor, version in self._constants)
+        if not self._tape_usable or changed or self.output not in self._variable or self.output is None:
+            return None
+        if not set(calls) <= {step.number for step in self._taped if not step.masks}:
+            return None
+        return Tape(self._inputs, needed(self._taped, {self.output, *self._inputs}), self.output)
 
     def program(self, left_out: int | None = None, tape: Tape | None = None) -> Program | None:
         """Return the program; ``None`` if other passes cannot follow it.
@@ -205,24 +282,23 @@ class ProgramRecorder(Following):
                 continue
             seen.add(number)
             steps[number] = step = steps[number]._replace(tracked=True)
-            indices = [given for given in step.arguments if isinstance(given, _Given) and given.dtype not in _FLOATS]
-            read = indices[:1] if step.function in FIRST_ONLY else indices
+            read = _indices_of(step)[: 1 if step.function in FIRST_ONLY else None]
             waiting += [given.origin for given in read if given.origin is not None]
         for number, step in enumerate(steps):
             if number not in seen:  # no layer needs its edges
                 kinds = tuple(kind if kind is Rows else None for kind in step.kinds)
                 tracked = step.tracked and (Rows in kinds or step.function not in DIRECT)
                 steps[number] = step = step._replace(kinds=kinds, tracked=tracked)
-            if step.tracked and not step.rewritten and any(map(self._is_variable_index, step.arguments)):
-                return None
+            if step.tracked and not step.rewritten and any(g.origin in self._variable for g in _indices_of(step)):
+                return None  # an index depends on values
         for taped in [] if tape is None else tape.steps:
             number = self._made_by[taped.results[0]]
             steps[number] = steps[number]._replace(taped=taped.without_constants())
         return Program(steps, self.output)
 
-    def _is_variable_index(self, given: Any) -> bool:
-        """Return whether an argument is an index that depends on values."""
-        return isinstance(given, _Given) and given.dtype not in _FLOATS and given.origin in self.tape.variable
+
+def _indices_of(step: _Step) -> list[_Given]:
+    return [given for given in step.arguments if isinstance(given, _Given) and given.dtype not in _FLOATS]
 
 
 class GivenRows(RowTracker):
@@ -232,20 +308,12 @@ class GivenRows(RowTracker):
         """Return the trace that was set for a tensor."""
         return self._traces.get(tensor) if isinstance(tensor, Tensor) else None
 
-    def paused(self) -> AbstractContextManager[None]:
-        """Do nothing: no operation is seen."""
-        return nullcontext()
-
 
 class ProgramRun(Following):
     """Compares the calls of a pass with a program, and sets the rows of their results in ``tracker``.
 
-    Args:
-        program: The program.
-        arguments: The tensors with which the model is called.
-        tracker: Gets the rows.
-        known: What decided rows in an earlier pass (see :attr:`deciding`). If that is the same again, rows are not
-            needed; if not, OtherProgramError is raised.
+    ``known`` is what decided rows in an earlier pass (see :attr:`deciding`). If that is the same again, rows are not
+    needed; if not, OtherProgramError is raised.
     """
 
     def __init__(
@@ -323,27 +391,25 @@ class ProgramRun(Following):
         self._track(step, result, results)
 
     def _track(self, step: _Step, result: Any, results: list[Tensor]) -> None:
-        tracker = self._tracker
+        """Set the traces of the results of a call."""
+        (args, kwargs), tracker = self._args, self._tracker
         if not step.rewritten:
-            for tensor, trace in zip(results, self._traces_of(step, result), strict=True):
+            traces: Any = REFUSED
+            if (direct := DIRECT.get(step.function)) is not None and kwargs.keys() <= NAMED:
+                none: Any = None
+                call = Call(step.function, none, tuple(args), dict(kwargs), result, tracker.graph, tracker.get)
+                traces = direct(call)
+            if traces is REFUSED:
+                traces = self._followed(step.function)
+            for tensor, trace in zip(results, traces if isinstance(traces, list) else [traces], strict=True):
                 tracker.set(tensor, trace)
         for tensor, kind in zip(results, step.kinds):  # noqa: B905
             trace = tracker.get(tensor)
             if isinstance(trace, Rows) is not (kind is Rows) or (kind is Edges and not isinstance(trace, Edges)):
                 self.fail("other rows")
 
-    def _traces_of(self, step: _Step, result: Any) -> list[Trace | None]:
-        """Return the traces of the results of a call."""
-        (args, kwargs), tracker = self._args, self._tracker
-        if (direct := DIRECT.get(step.function)) is not None and kwargs.keys() <= NAMED:
-            nothing: Any = None
-            traces = direct(Call(step.function, nothing, tuple(args), dict(kwargs), result, tracker.graph, tracker.get))
-            if traces is not REFUSED:
-                return traces if isinstance(traces, list) else [traces]
-        return self._followed(step.function)
-
     def _followed(self, function: Any) -> list[Trace | None]:
-        """Return the same by following the call operation by operation, with zeros for floating point values."""
+        """Return traces by following the call operation by operation, with zeros for floating point values."""
         (args, kwargs), follower = self._args, self._follower
         stand_ins: dict[int, Tensor] = {}
 
@@ -484,7 +550,3 @@ def _is_held(known: _Given, value: Any) -> bool:
     if known.values is None:
         return known.held is not None and known.held() is value
     return isinstance(value, Tensor) and torch.equal(known.values, value)
-
-
-def _kind(trace: Trace | None) -> type[Trace] | None:
-    return type(trace) if isinstance(trace, Rows | Edges) else None

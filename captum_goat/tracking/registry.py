@@ -3,22 +3,57 @@
 A rule is also a licence: :class:`~captum_goat.tracking.row_tracker.RowTracker` refuses outputs that depend on an
 operation without one. So only operations that keep the output a polynomial of the variables have rules in
 :mod:`captum_goat.tracking.moves` and :mod:`captum_goat.tracking.linear`: those that are linear in their inputs, and
-products. The rules in :mod:`captum_goat.tracking.nonlinear` are not licences: they only tell which rows a result reads.
+products. Rules of the kind :data:`depends` are no licences: they only tell which rows a nonlinear result reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.operations import Operation
-from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Unsupported, with_dims
+from captum_goat.tracking.row_graph import Edges, Pointer, RowGraph, Rows, Trace, Unsupported, with_dims
 
+aten = torch.ops.aten
 Result = Trace | list[Trace | None] | None
+
+
+def named(names: str) -> frozenset[Any]:
+    """Return the operations with these names, in place or not."""
+    both = [name + end for name in names.split() for end in ("", "_")]
+    return frozenset(getattr(aten, name) for name in both if hasattr(aten, name))
+
+
+def functions(names: str) -> frozenset[Any]:
+    """Return the functions of these names, wherever torch has them."""
+    places = (torch, Tensor, torch.nn.functional)
+    return frozenset(getattr(place, name) for name in names.split() for place in places if hasattr(place, name))
+
+
+class Operation(NamedTuple):
+    """The properties of an operation."""
+
+    packet: Any  # the operation with all its overloads
+    pointwise: bool  # whether it works entry by entry
+    mutable: bool  # whether it changes an argument
+    random: bool  # whether it may draw random numbers
+    factory: bool  # whether its result depends on shapes at most, not on values
+    overwrites: bool  # whether it replaces its whole first argument
+
+
+_FACTORIES = named("zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full new_empty_strided")
+_OVERWRITES = (aten.copy_, aten.fill_, aten.zero_)
+
+
+@cache
+def operation_of(func: Any) -> Operation:
+    """Return the properties of a function that a dispatch mode sees."""
+    packet, tags = func.overloadpacket, func.tags
+    pointwise, random = torch.Tag.pointwise in tags, torch.Tag.nondeterministic_seeded in tags
+    return Operation(packet, pointwise, func._schema.is_mutable, random, packet in _FACTORIES, packet in _OVERWRITES)
 
 
 class Call(NamedTuple):
@@ -80,7 +115,19 @@ def moves(*operations: Any) -> Callable[[Callable[[Call, Tensor], Any]], Rule]:
     return register
 
 
-def edges_of_pointwise(traces: list[Trace], out: Any, graph: RowGraph) -> Result:
+def by_rule(call: Call, traces: list[Trace]) -> Result:
+    """Return the traces of results, given those of arguments; REFUSED if an operation on rows is not linear."""
+    packet = call.operation.packet
+    if traces and isinstance(traces[0], Pointer) and packet in (aten.slice, aten.detach, aten.sub):
+        return traces[0]
+    only_edges = not any(isinstance(trace, Rows) for trace in traces)
+    if only_edges and call.operation.pointwise:
+        return _edges_of_pointwise(traces, call.out, call.graph)
+    result = RULES[packet](call) if packet in RULES else REFUSED
+    return None if only_edges and result is REFUSED else result
+
+
+def _edges_of_pointwise(traces: list[Trace], out: Any, graph: RowGraph) -> Result:
     """Return the edges of the result of an element-wise operation: those of its arguments, if they agree."""
     edges = [trace for trace in traces if isinstance(trace, Edges)]
     if not edges or not isinstance(out, Tensor):

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.registry import tensors_in
-from captum_goat.tracking.tape import Slot, Step, Zeros, functions
+from captum_goat.tracking.registry import functions, tensors_in
+from captum_goat.tracking.tape import Slot, Step, Zeros
 
 # Called with the calls and one step; returns the result for all replicas, or `NotImplemented`.
 _Rule = Callable[["ReplicatedCalls", Step], Any]

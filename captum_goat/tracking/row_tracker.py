@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -17,22 +17,11 @@ from torch.nn import Module
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.tracking import nonlinear, unseen
+from captum_goat.tracking import unseen
 from captum_goat.tracking.errors import NoPolynomialError, by_hand
-from captum_goat.tracking.operations import Operation, aten, operation_of
-from captum_goat.tracking.registry import DEPENDS, MOVES, REFUSED, RULES, Call, Result, edges_of_pointwise, tensors_in
-from captum_goat.tracking.row_graph import (
-    NO_ROW,
-    Broken,
-    Edges,
-    Pointer,
-    RowGraph,
-    Rows,
-    Trace,
-    Traces,
-    Unmasked,
-    Unsupported,
-)
+from captum_goat.tracking.linear import pointwise
+from captum_goat.tracking.registry import DEPENDS, MOVES, REFUSED, Call, Result, aten, by_rule, operation_of, tensors_in
+from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Traces, Unmasked, Unsupported
 
 
 class RowTracker(TorchDispatchMode):
@@ -61,23 +50,24 @@ class RowTracker(TorchDispatchMode):
         out = func(*args, **kwargs)
         operation = operation_of(func)
         if self._squashes and args and isinstance(args[0], Tensor):
-            self._follow_squashed(operation, args[0], out)
+            self._follow_squashed(operation.packet, args[0], out, mutable=operation.mutable)
         read = args[1:] if operation.overwrites else args  # the result does not depend on what is overwritten
         traced = []
         for tensor in tensors_in((*read, *kwargs.values()) if kwargs else read):
             if (trace := self.get(tensor)) is not None:
                 traced.append((tensor, trace))
+        name = operation.packet.__name__
         if operation.random and _is_random(func, args, kwargs):
-            self._assign(out, Unsupported(operation.packet.__name__, self.place()))
+            self._assign(out, Unsupported(name, self.place()))
         elif traced:
             if isinstance(out, bool | int | float | complex):
                 self.leaked |= any(isinstance(trace, Rows | Unsupported) for _, trace in traced)
             call = Call(func, operation, args, kwargs, out, self.graph, self.get)
             self._assign(out, None if operation.factory else self._infer(call, traced))
             if operation.mutable and isinstance(out, Tensor):
-                self._spoil(out, operation)
+                self._spoil(out, name)
         elif operation.overwrites:
-            self._overwrite(out, operation)
+            self._overwrite(out, name)
         return out
 
     def set_squashed(self, tensor: Tensor, number: int) -> None:
@@ -85,14 +75,14 @@ class RowTracker(TorchDispatchMode):
         self._squashed.set(tensor, number)
         self._squashes = True
 
-    def _follow_squashed(self, operation: Operation, value: Tensor, out: Any) -> None:
-        if operation.mutable:
+    def _follow_squashed(self, packet: Any, value: Tensor, out: Any, *, mutable: bool) -> None:
+        if mutable:
             root = value if value._base is None else value._base
             for tensor in (root, *(view for view in self._squashed.views() if view._base is root)):
                 self._squashed.set(tensor, None)
-        elif (number := self.squashed(value)) is not None:
+        elif (number := self.squashed(value)) is not None and (packet in MOVES or packet is aten._to_copy):
             for tensor in tensors_in([out]):
-                if tensor.is_floating_point() and (operation.packet in MOVES or operation.packet is aten._to_copy):
+                if tensor.is_floating_point():
                     self._squashed.set(tensor, number)
 
     def _infer(self, call: Call, traced: list[tuple[Tensor, Trace]]) -> Result:
@@ -102,65 +92,53 @@ class RowTracker(TorchDispatchMode):
                 return trace
         broken = [(tensor, trace.broken) for tensor, trace in traced if isinstance(trace, Rows) and trace.broken]
         if not broken:
-            return self._by_rule(call, traces)
+            return self._by_rule(call, call, traces)
         read: set[int] = set()
 
         def trace_of(argument: Any) -> Trace | None:
             read.add(id(argument))
             return self.get(argument)
 
-        result = self._by_rule(call._replace(trace=trace_of), traces)
+        result = self._by_rule(call, call._replace(trace=trace_of), traces)
         for tensor, reason in broken:
             if id(tensor) not in read:  # an index for example, so that it is unknown what the result depends on
                 return Unsupported(reason.operation, reason.place)
         return result
 
-    def _by_rule(self, call: Call, traces: list[Trace]) -> Result:
-        if self.set_aside:
-            return self._by_rule_alone(call, traces)
-        watched = call if call.trace == self.get else call._replace(trace=self.get)
-        if (what := unseen.misuse(watched, self._layer)) is not None:
+    def _by_rule(self, watched: Call, call: Call, traces: list[Trace]) -> Result:
+        """Return the traces of results; message passing by hand is looked for in ``watched``, the same call."""
+        if not self.set_aside and (what := unseen.misuse(watched, self._layer)) is not None:
             return Unsupported(what, self.place(), by_hand=True)
-        if not any(isinstance(trace, Rows) for trace in traces):
+        if not self.set_aside and not any(isinstance(trace, Rows) for trace in traces):
             unmasked = unseen.infer(watched, self._layer)
-            return self._by_rule_alone(call, traces) if unmasked is unseen.BY_RULE else unmasked
-        return unseen.marked(watched, self._by_rule_alone(call, traces), self._layer)
-
-    def _by_rule_alone(self, call: Call, traces: list[Trace]) -> Result:
-        if isinstance(traces[0], Pointer) and call.operation.packet in (aten.slice, aten.detach, aten.sub):
-            return traces[0]
-        only_edges = not any(isinstance(trace, Rows) for trace in traces)
-        if only_edges and call.operation.pointwise:
-            return edges_of_pointwise(traces, call.out, call.graph)
-        rule = RULES.get(call.operation.packet)
-        result = REFUSED if rule is None else rule(call)
+            if unmasked is not unseen.BY_RULE:
+                return unmasked
+        result = by_rule(call, traces)
         if result is REFUSED:
-            return None if only_edges else self._broken(call)
-        return result
+            result = self._broken(call)
+        return result if self.set_aside else unseen.marked(watched, result, self._layer)
 
     def _broken(self, call: Call) -> Result:
         """Return what the result of a nonlinear operation depends on."""
         packet = call.operation.packet
-        rule = DEPENDS.get(packet, nonlinear.pointwise if call.operation.pointwise else None)
+        rule = DEPENDS.get(packet, pointwise if call.operation.pointwise else None)
         result = REFUSED if rule is None else rule(call)
-        results = [rows for rows in (result if isinstance(result, list) else [result]) if isinstance(rows, Rows)]
-        if len(results) != (len(result) if isinstance(result, list) else 1):
-            return Unsupported(packet.__name__, self.place())
+        results = result if isinstance(result, list) else [result]
+        reason = Broken(packet.__name__, self.place())
         broken: list[Trace | None] = [
-            rows._replace(broken=rows.broken or Broken(packet.__name__, self.place())) for rows in results
+            rows._replace(broken=rows.broken or reason) for rows in results if isinstance(rows, Rows)
         ]
+        if len(broken) != len(results):
+            return Unsupported(packet.__name__, self.place())
         return broken if isinstance(result, list) else broken[0]
 
     def _assign(self, out: Any, result: Result) -> None:
-        if isinstance(out, Tensor) and not isinstance(result, list):
-            self.set(out, result)
-        else:
-            tensors = tensors_in([out])
-            results = result if isinstance(result, list) else [result] * len(tensors)
-            for tensor, trace in zip(tensors, results, strict=True):
-                self.set(tensor, trace)
+        tensors = [out] if isinstance(out, Tensor) else tensors_in([out])
+        results = result if isinstance(result, list) else [result] * len(tensors)
+        for tensor, trace in zip(tensors, results, strict=True):
+            self.set(tensor, trace)
 
-    def _spoil(self, view: Tensor, operation: Operation) -> None:
+    def _spoil(self, view: Tensor, operation: str) -> None:
         """Set the traces of the tensor behind a view that was written to, and of its other views."""
         base, written = view._base, self.get(view)
         if isinstance(written, Rows | Unsupported):
@@ -168,7 +146,7 @@ class RowTracker(TorchDispatchMode):
         elif base is not None and not _still_edges(base, self.get(base), view, written):
             self.set(base, None)
 
-    def _overwrite(self, out: Tensor, operation: Operation) -> None:
+    def _overwrite(self, out: Tensor, operation: str) -> None:
         """Set the traces of a tensor to which constants were written, and of the tensor behind it."""
         base = out._base
         if base is not None and isinstance(self.get(base), Rows | Unsupported):
@@ -178,10 +156,10 @@ class RowTracker(TorchDispatchMode):
             self.set(base, None)
         self.set(out, None)
 
-    def _write(self, view: Tensor, written: Rows | Unsupported, operation: Operation) -> None:
+    def _write(self, view: Tensor, written: Rows | Unsupported, operation: str) -> None:
         root = view if view._base is None else view._base
         now = written if root is view else _written_to(root, self.get(root), view, written)
-        spoilt = Unsupported(f"{operation.packet.__name__} into a view of a tensor", self.place())
+        spoilt = Unsupported(f"{operation} into a view of a tensor", self.place())
         for other in self.traced_views():
             if other is not view and other._base is root:
                 self.set(other, None if isinstance(now, Rows) and root.is_contiguous() else spoilt)
@@ -238,28 +216,28 @@ class RowTracker(TorchDispatchMode):
         source, target = trace.ids.expand(edge_index.shape).unbind()
         return source.where(source == target, -1)
 
-    def paused(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def paused(self) -> Iterator[None]:
         """Do not see operations."""
-        return _paused()
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            yield
 
     def around_propagate(self, step: int, explained: bool) -> None:
         """Note that message passing begins (1) or ends (-1) in a layer, which may have ``explain=False``."""
-        if explained:
-            self.graph.propagating += step
-        else:
-            self.set_aside += step
+        self.graph.propagating += step * explained
+        self.set_aside += step * (not explained)
 
     @cached_property
     def names(self) -> dict[Module, str]:
         """The path of each module, for error messages."""
         return {} if self._model is None else {module: name for name, module in self._model.named_modules()}
 
+    def _layer(self) -> str:
+        return self._running(MessagePassing)
+
     def place(self) -> str:
         """Return the path of the innermost module of the model that is running."""
         return self._running() or "the model"
-
-    def _layer(self) -> str:
-        return self._running(MessagePassing)
 
     def _running(self, kind: type[Module] = Module) -> str:
         frame = sys._getframe().f_back
@@ -270,12 +248,6 @@ class RowTracker(TorchDispatchMode):
                 return (f"'{name}'" if name else "the model") + f" ({type(module).__name__})"
             frame = frame.f_back
         return ""
-
-
-@contextmanager
-def _paused() -> Iterator[None]:
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-        yield
 
 
 def _is_random(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

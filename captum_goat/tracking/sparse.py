@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import to_edge_index
 
-from captum_goat.tracking.operations import aten, named
-from captum_goat.tracking.registry import REFUSED, Call, Result, rule
+from captum_goat.tracking.registry import REFUSED, Call, Result, aten, named, rule
 from captum_goat.tracking.row_graph import Edges, Pointer
 
 

@@ -12,22 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking.registry import tensors_in
-from captum_goat.tracking.row_graph import Traces
-
-
-def functions(names: str) -> frozenset[Any]:
-    """Return the functions of these names, wherever torch has them."""
-    places = (torch, Tensor, torch.nn.functional)
-    return frozenset(getattr(place, name) for name in names.split() for place in places if hasattr(place, name))
-
-
-_ZEROS = functions("zeros zeros_like new_zeros")
-_FACTORIES = _ZEROS | functions("new_ones new_empty new_full new_tensor ones_like empty_like full_like")
-_LIKE_ANOTHER = functions("expand_as view_as reshape_as type_as")  # which only the shape or dtype of another decides
 
 
 class Slot(NamedTuple):
@@ -103,7 +90,7 @@ class Tape(NamedTuple):
             step._replace(args=_fixed(step.args, fixed), kwargs={k: _fixed(v, fixed) for k, v in step.kwargs.items()})
             for step in self.steps
         ]
-        return Tape(self.inputs, _needed(steps, {self.output, *self.inputs}, frozen=False), self.output)
+        return Tape(self.inputs, needed(steps, {self.output, *self.inputs}, frozen=False), self.output)
 
     def run(
         self,
@@ -120,96 +107,6 @@ class Tape(NamedTuple):
             for number in step.dropped:
                 del values[number]
         return values[self.output]
-
-
-class TapeRecorder:
-    """Makes a tape of a pass; ``origins`` has the number of every tensor that is a result or an argument.
-
-    Args:
-        origins: The number of the result, or of the argument, that a tensor is.
-        inputs: The numbers of attributed inputs.
-    """
-
-    def __init__(self, origins: Traces[int], inputs: Sequence[int]) -> None:
-        self._origins, self._inputs = origins, tuple(inputs)
-        self.variable = set(inputs)  # numbers of tensors that depend on attributed inputs
-        self.usable = True
-        self._steps: list[Step] = []
-        self._constants: list[tuple[Tensor, int]] = []  # with their versions
-        self._masks = 0  # how many masks have entered
-        self._zeros: set[int] = set()  # numbers of zeros
-        self._open: Step | None = None  # the call that has begun, if it depends on attributed inputs
-        self._tensors: list[tuple[Tensor, int, int | None]] = []  # its arguments, with versions and numbers
-
-    def begin(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Note a call that begins."""
-        self._open, self._tensors = None, []
-        if function in _FACTORIES:
-            return
-        step = Step(function, tuple(map(self._slotted, args)), {k: self._slotted(v) for k, v in kwargs.items()})
-        if function in _LIKE_ANOTHER and not isinstance(step.args[0], Slot):
-            return
-        if step.masks:
-            self._open = step._replace(number=self._masks)
-            self._masks += 1
-        elif any(number in self.variable for _, _, number in self._tensors):
-            self._open = step._replace(function=torch.unbind) if function is Tensor.__iter__ else step
-
-    def rewrite(self, number: int, function: Callable[..., Any]) -> None:
-        """Note that the call, of this function, is that of an operation with a rule."""
-        if self._open is not None:
-            self._open = self._open._replace(function=function, number=number)
-            # The module of a user may have a state, which only a run of the whole model restores.
-            owner = getattr(function, "__self__", None)
-            self.usable &= not isinstance(owner, Module) or type(owner).__module__.startswith("torch")
-
-    def end(self, function: Any, result: Any, results: Sequence[Tensor]) -> None:
-        """Note the results of the call, whose numbers are known."""
-        numbers = tuple(self._origins.get(tensor) or 0 for tensor in results)
-        if self._open is None:
-            if function in _ZEROS:
-                self._zeros.update(numbers)
-            return
-        step = self._open._replace(results=numbers)
-        self.usable &= _is_tensors(result)
-        written = [entry for entry in self._tensors if entry[0]._version != entry[1]]
-        if written:
-            tensor, version, number = written[0]
-            self.usable &= len(written) == 1 and len(results) == 1 and results[0] is tensor
-            if number not in self.variable:
-                self.usable &= number in self._zeros and version == 0
-                zeros = Zeros(tensor.shape, {"dtype": tensor.dtype, "device": tensor.device})
-                step = step._replace(args=(zeros, *step.args[1:]))
-            step = step._replace(writes=number in self.variable)
-        self._constants += [
-            (tensor, version)
-            for tensor, version, number in self._tensors
-            if number not in self.variable and not any(tensor is entry[0] for entry in written)
-        ]
-        self.variable.update(numbers)
-        self._steps.append(step)
-        self._open, self._tensors = None, []
-
-    def _slotted(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            number = self._origins.get(value)
-            self._tensors.append((value, value._version, number))
-            return Slot(number) if number in self.variable else value
-        if type(value) in (list, tuple):
-            return type(value)([self._slotted(entry) for entry in value])
-        inside = (value.start, value.stop, value.step) if isinstance(value, slice) else (value,)
-        self.usable &= not any(isinstance(entry, Tensor | dict | set) for entry in inside)
-        return value
-
-    def tape(self, output: int | None, calls: Sequence[int]) -> Tape | None:
-        """Return the tape, which must have the calls with these numbers; ``None`` if it is not the whole pass."""
-        if not self.usable or output not in self.variable or output is None:
-            return None
-        if any(tensor._version != version for tensor, version in self._constants):
-            return None
-        if not set(calls) <= {step.number for step in self._steps if not step.masks}:
-            return None
-        return Tape(self._inputs, _needed(self._steps, {output, *self._inputs}), output)
 
 
 def with_constants(
@@ -240,7 +137,7 @@ def _bare(value: Any) -> Any:
     return None if isinstance(value, Tensor) else value
 
 
-def _needed(steps: Sequence[Step], needed: set[int], *, frozen: bool = True) -> list[Step]:
+def needed(steps: Sequence[Step], needed: set[int], *, frozen: bool = True) -> list[Step]:
     """Return the steps whose results are needed, and with ``frozen`` all at which values are frozen."""
     kept: list[Step] = []
     for step in reversed(steps):
@@ -252,10 +149,10 @@ def _needed(steps: Sequence[Step], needed: set[int], *, frozen: bool = True) -> 
     return kept[::-1]
 
 
-def _is_tensors(result: Any) -> bool:
+def is_tensors(result: Any) -> bool:
     """Return whether a result is tensors, nothing that a model's own code could look at."""
     if isinstance(result, list | tuple):
-        return all(map(_is_tensors, result))
+        return all(map(is_tensors, result))
     return result is None or isinstance(result, Tensor)
 
 

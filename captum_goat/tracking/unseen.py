@@ -3,7 +3,7 @@
 Code that passes messages by hand gathers values of nodes at the edges and sums them at nodes, or multiplies by a matrix
 that it made of the edges. So values that are gathered, summed or made of edges are marked: in :attr:`Rows.marks` if
 variables reach them, else as :class:`Unmasked`. Sums over edges that are gathered at the edges again are harmless:
-degree normalisation and softmax do that.
+degree normalisation and softmax do that. ``layer`` returns the name of the message passing layer that is running.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -18,38 +19,49 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.utils import loop
 
-from captum_goat.tracking.operations import aten
-from captum_goat.tracking.registry import RULES, Call, Result, tensors_in
+from captum_goat.tracking.registry import RULES, Call, Result, aten, named, tensors_in
 from captum_goat.tracking.row_graph import Edges, Rows, Trace, Unmasked
 
 GATHERED, SUMMED, STRUCTURE, MASKED = "gathered", "summed", "structure", "masked"
 BY_RULE = Unmasked("", "")
-_LOOPS = (inspect.unwrap(loop.compute_loop_attr).__code__,)
+_LOOPS = inspect.unwrap(loop.compute_loop_attr).__code__
+_Layer = Callable[[], str]
+
+_PUTS = named("index_put")
+_BY_LISTS = named("index index_put")
+_SUMS = named("scatter_add index_add scatter_reduce")
+_SCATTERS = _PUTS | _SUMS | named("scatter index_copy")
+_GATHERS = named("index index_select gather")
+_MULTIPLIES = named("mm bmm addmm baddbmm mv _sparse_mm _sparse_addmm _linalg_solve_ex linalg_solve_triangular")
+_LOOKS_UP = named("_scaled_dot_product_flash_attention_for_cpu _embedding_bag _embedding_bag_forward_only")
+_REDUCES = named("sum mean amax amin max min prod cumsum segment_reduce")
+_MASKS = named("mul where masked_fill")
+_MASKS_OR_ADDS = _MASKS | named("add sub")
+_STORES = named("indices _indices col_indices crow_indices values _values _coalesced _coalesce") | named(
+    "sparse_compressed_tensor _sparse_compressed_tensor_unsafe _sparse_coo_tensor_with_dims_and_tensors"
+)
 
 
-def misuse(call: Call, layer: Callable[[], str]) -> str | None:
-    """Return what a call does that only a layer should do; ``None`` if nothing.
-
-    ``layer`` returns the name of the message passing layer that is running, if any: it may compute degrees.
-    """
-    operation = call.operation
-    by_matrix = (operation.multiplies or operation.looks_up) and _multiplies_edges(call)
-    if by_matrix or ((operation.masks or operation.adds) and _masks_by_edges(call) and not layer()):
-        return f"{operation.packet.__name__} with a matrix that is made of the edges"
-    by_index = operation.scatters and _index_is_edges(call) and _sums_by_hand(call, layer())
+def misuse(call: Call, layer: _Layer) -> str | None:
+    """Return what a call does that only a layer should do; ``None`` if nothing."""
+    packet = call.operation.packet
+    by_matrix = (packet in _MULTIPLIES or packet in _LOOKS_UP) and _multiplies_edges(call)
+    if by_matrix or (packet in _MASKS_OR_ADDS and _masks_by_edges(call) and not layer()):
+        return f"{packet.__name__} with a matrix that is made of the edges"
+    by_index = packet in _SCATTERS and _is_at_edges(call) and _sums_by_hand(call, layer())
     if by_index and _makes_loops():
         return None
-    if by_index or (operation.reduces and not call.graph.propagating and _reduces_edges(call) and not layer()):
-        return f"{operation.packet.__name__} over the edges outside of message passing"
+    if by_index or (packet in _REDUCES and not call.graph.propagating and _reduces_edges(call) and not layer()):
+        return f"{packet.__name__} over the edges outside of message passing"
     return None
 
 
 def _makes_loops() -> bool:
     """Return whether torch_geometric computes the features of self-loops from those of edges, as layers let it do."""
-    frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code not in _LOOPS:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not _LOOPS:
         frame = frame.f_back
-    return frame.f_code in _LOOPS
+    return frame is not None
 
 
 def _multiplies_edges(call: Call) -> bool:
@@ -57,9 +69,9 @@ def _multiplies_edges(call: Call) -> bool:
     for number, tensor in enumerate(tensors):
         if all(other is tensor or _is_parameter(other) for other in tensors):
             continue
-        inside = tensor.dim() == 3 and bool(call.graph.propagating)  # one product per edge, in the message of a layer
-        kind, last = _kind(call, tensor), number == len(tensors) - 1 and call.operation.multiplies and not inside
-        if kind in ("edges", STRUCTURE) or (last and kind == GATHERED):  # the rows of the last, the edges, are summed
+        kind, inside = _kind(call, tensor), tensor.dim() == 3 and call.graph.propagating  # one product per edge
+        sums = number == len(tensors) - 1 and call.operation.packet in _MULTIPLIES and not inside  # over its rows
+        if kind in ("edges", STRUCTURE) or (sums and kind == GATHERED):
             return True
     return False
 
@@ -71,7 +83,8 @@ def _masks_by_edges(call: Call) -> bool:
         return False
     traces = [(tensor, call.trace(tensor)) for tensor in tensors]
     plain = [tensor for tensor, trace in traces if trace is None and not _is_parameter(tensor)]
-    return any(isinstance(trace, Rows) for _, trace in traces) or (call.operation.masks and any(map(_is_matrix, plain)))
+    masks = call.operation.packet in _MASKS
+    return any(isinstance(trace, Rows) for _, trace in traces) or (masks and any(map(_is_matrix, plain)))
 
 
 def _sums_by_hand(call: Call, layer: str) -> bool:
@@ -89,12 +102,12 @@ def _sums_by_hand(call: Call, layer: str) -> bool:
 
 def _sums_up(call: Call) -> bool:
     """Return whether a scatter adds to the values that are there, else it replaces them."""
-    return bool(call.argument(3, "accumulate", False)) if call.operation.puts else call.operation.sums
+    packet = call.operation.packet
+    return bool(call.argument(3, "accumulate", False)) if packet in _PUTS else packet in _SUMS
 
 
 def _source(call: Call) -> Any:
-    position = 2 if call.operation.puts else 3
-    return call.args[position] if len(call.args) > position else None
+    return next(iter(call.args[2 if call.operation.packet in _PUTS else 3 :]), None)
 
 
 def _reduces_edges(call: Call) -> bool:
@@ -109,70 +122,73 @@ def _reduces_edges(call: Call) -> bool:
     return any(d % value.dim() == 0 for d in dims)
 
 
-def infer(call: Call, layer: Callable[[], str]) -> Unmasked | Edges | None:
+def infer(call: Call, layer: _Layer) -> Unmasked | Edges | None:
     """Return the trace of a result that no variable reaches; :data:`BY_RULE` if the rules for edges apply."""
-    operation, out = call.operation, call.out
+    packet, out = call.operation.packet, call.out
     kinds = {_kind(call, tensor) for tensor in _tensors(call)}
-    kind: str | None = None
-    if operation.stores and "edges" in kinds:
+    kind: str | None = None  # also of a table of constants that is looked up, and of degrees times parameters
+    if packet in _STORES and "edges" in kinds:
         return BY_RULE
-    if operation.gathers and _gathers_at_edges(call):
+    if packet in _GATHERS and _is_at_edges(call):
         if isinstance(call.trace(call.args[0]), Edges):
             return BY_RULE
         if (edges := _renumbered(call)) is not None:
             return edges
         foreign = _kind(call, call.args[0]) == SUMMED and layer() not in _layers(call)
         kind = (SUMMED if foreign else GATHERED) if out.is_floating_point() else None
-    elif operation.scatters and _index_is_edges(call):
+    elif packet in _SCATTERS and _is_at_edges(call):
         kind = _kind(call, _source(call))
         if kind not in (GATHERED, SUMMED):
             kind = None if call.graph.propagating else STRUCTURE
         elif _sums_up(call):
             kind = SUMMED
-    elif operation.gathers and call.trace(call.args[0]) is None:
-        kind = None  # a table of constants, looked up
-    elif operation.multiplies and kinds <= {STRUCTURE, None} and None in kinds:
-        kind = None  # features made of degrees, times parameters
+    elif (packet in _GATHERS and call.trace(call.args[0]) is None) or (
+        packet in _MULTIPLIES and kinds <= {STRUCTURE, None} and None in kinds
+    ):
+        return None
     elif kinds & {MASKED, SUMMED, GATHERED, STRUCTURE}:
         kind = next(known for known in (MASKED, SUMMED, GATHERED, STRUCTURE) if known in kinds)
-    elif operation.packet in RULES or operation.pointwise or not isinstance(out, Tensor):
+    elif packet in RULES or call.operation.pointwise or not isinstance(out, Tensor):
         return BY_RULE
     else:
         kind = STRUCTURE
     if kind is None:
         return None
-    earlier = _layers(call) if kind == SUMMED else []
-    return Unmasked(kind, operation.packet.__name__, earlier[0] if earlier else layer() if kind == SUMMED else "")
+    return Unmasked(kind, packet.__name__, [*_layers(call), layer()][0] if kind == SUMMED else "")
 
 
 def _renumbered(call: Call) -> Edges | None:
     """Return the edges of a table of integers that is looked up at the ends of edges: their nodes get new numbers."""
-    table, out = call.args[0], call.out
-    indices = [tensor for tensor in _tensors(call) if tensor is not table]
-    if table.is_floating_point() or table.dtype == torch.bool or table.dim() != 1 or len(indices) != 1:
+    table, out, (index, *others) = call.args[0], call.out, _indices(call)
+    if others or table.is_floating_point() or table.dtype == torch.bool or table.dim() != 1:
         return None
-    trace = call.trace(indices[0])
-    if not isinstance(trace, Edges) or indices[0].shape != out.shape or indices[0].dtype == torch.bool:
+    trace = call.trace(index)
+    if not isinstance(trace, Edges) or index.shape != out.shape or index.dtype == torch.bool:
         return None
     call.graph.by_values = True
-    return trace._replace(renumbered=trace.renumbered or not torch.equal(out, indices[0]))
+    return trace._replace(renumbered=trace.renumbered or not torch.equal(out, index))
 
 
-def _gathers_at_edges(call: Call) -> bool:
-    """Return whether an index is made of edges; boolean masks only leave out some of them."""
-    indices = [tensor for tensor in _tensors(call) if tensor is not call.args[0] and tensor.dtype != torch.bool]
-    return any(_kind(call, index) == "edges" for index in indices)
+def _indices(call: Call) -> list[Tensor]:
+    """Return where a call reads or writes."""
+    return tensors_in(call.args[1:2] if call.operation.packet in _BY_LISTS else call.args[2:3])
 
 
-def marked(call: Call, result: Result, layer: Callable[[], str]) -> Result:
+def _is_at_edges(call: Call) -> bool:
+    """Return whether an index is made of edges; boolean masks only leave out some of those that are read."""
+    writes = call.operation.packet in _SCATTERS
+    return any(isinstance(call.trace(i), Edges) and (writes or i.dtype != torch.bool) for i in _indices(call))
+
+
+def marked(call: Call, result: Result, layer: _Layer) -> Result:
     """Return the rows that a call returns with the marks that it leaves on them."""
-    operation = call.operation
+    packet = call.operation.packet
     if not isinstance(result, Rows):
         return result
-    if operation.gathers and _gathers_at_edges(call):
+    if packet in _GATHERS and _is_at_edges(call):
         here = {SUMMED + layer()} if is_summed(result) else set()
         return result._replace(marks=result.marks - here | {GATHERED})
-    if operation.scatters and _sums_up(call) and _index_is_edges(call):
+    if packet in _SCATTERS and _sums_up(call) and _is_at_edges(call):
         sums = not call.graph.propagating or MASKED not in result.marks
         return result._replace(marks=frozenset({SUMMED + layer()} if sums and result.broken is None else {}))
     foreign = {SUMMED + name for name in _layers(call)}
@@ -183,11 +199,6 @@ def _layers(call: Call) -> list[str]:
     """Return the layers in which constants were summed over edges."""
     traces = [call.trace(tensor) for tensor in _tensors(call)]
     return [trace.layer for trace in traces if isinstance(trace, Unmasked) and trace.kind == SUMMED]
-
-
-def _index_is_edges(call: Call) -> bool:
-    indices = call.args[1] if call.operation.puts else call.args[2:3]
-    return any(isinstance(call.trace(index), Edges) for index in indices)
 
 
 def _kind(call: Call, value: Any) -> str | None:
