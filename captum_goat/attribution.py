@@ -15,7 +15,7 @@ from captum_goat.adjacency.mask_entry import ENTRIES
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.hooks.interception import check_caches
 from captum_goat.inputs.graph_inputs import Selector, tensor_output
-from captum_goat.inputs.request import flattened, restored
+from captum_goat.inputs.request import Request, flattened, restored
 from captum_goat.inputs.targets import Choice
 from captum_goat.method.explain import recorded_explanations
 from captum_goat.method.record import KnownModel
@@ -62,30 +62,24 @@ class GOAtAttribution(Attribution):
 
     GOAt writes the output of a ReLU network as a sum of scalar products of edges, gates (the on/off states of the
     ReLUs) and constants, shares every product equally among its edges and gates, gives each gate's share to the
-    edges in its receptive field, and subtracts what the gates contribute without any edge. The attributions
-    therefore add up:
+    edges in its receptive field, and subtracts what the gates contribute without any edge. The attributions add up:
 
     .. math:: \sum_e \mathrm{attribution}_e = f(G) - f(G \text{ without edges}).
 
     The products are never enumerated: a few forward and backward passes give the exact result (see
-    :mod:`captum_goat.method.share`). Receptive fields depend on the graph alone, not on the mask: an edge of mask 0
-    still takes part in the sharing of gates. A softmax or sigmoid that is the model's last step is left out: logits are
-    attributed.
+    :mod:`captum_goat.method`). Receptive fields depend on the graph alone: an edge of mask 0 still takes part in the
+    sharing of gates. A softmax or sigmoid that is the model's last step is left out: logits are attributed.
 
     Node features are attributed with ``mask_type="node"`` (edges are then constants) or ``"node_and_edge"`` (both are
     variables and share every product). The baseline is then the graph with all features 0, and without edges for
     ``"node_and_edge"``. The gates' shares go to non-zero features: with ``"node"`` of every node that reaches the gate;
     with ``"node_and_edge"`` of the gate's own node (after pooling: of the nodes that bring more than biases into the
-    pool), beside the edges that reach it. A model without message passing is explained on its inputs, whose rows are
-    examples: each row's gates are shared among that row's non-zero inputs.
+    pool), beside the edges that reach it. Edge attributes are variables as node features are: the baseline has
+    attributes 0, and the gates' shares go to the non-zero attributes of every edge whose attributes reach the gate. A
+    model without message passing is explained on its inputs, whose rows are examples.
 
-    Edge attributes (bond types, say) are attributed with ``mask_type="edge_attr"``, alone or with the others: what of
-    an edge mattered, its presence or its attributes? They are variables as node features are, the baseline has
-    attributes 0, and the gates' shares go to the non-zero attributes of every edge whose attributes reach the gate.
-
-    A model in half precision is explained with the gates of its own forward pass. Rounding flips some whose inputs are
-    close to 0, so the attributions differ from those of ``model.float()`` by a few per cent (``float16``) or tens of
-    per cent (``bfloat16``) of the largest one.
+    In half precision rounding flips gates whose inputs are close to 0: attributions differ from those of
+    ``model.float()`` by a few per cent (``float16``) or tens of per cent (``bfloat16``) of the largest one.
 
     Reference: Lu, Mills, He, Liu, Niu: *GOAt: Explaining Graph Neural Networks via Graph Output Attribution*, ICLR
     2024.
@@ -101,13 +95,10 @@ class GOAtAttribution(Attribution):
             set. Inputs are in the order node, edge, edge_attr.
         at: Where an edge mask enters, as for :class:`~captum_goat.EdgeMaskedModel`: ``"message"``, the default and the
             paper's meaning, after degree normalisation; or ``"adjacency"``, as the presence of the edges: attributions
-            add up to what deleting all edges does, and edges also share by what they do to degrees. The integrand is
-            then smooth, and no polynomial: from 8 on, the number of points is doubled until the completeness error is
-            below ``eps ** 0.75`` (2e-12 in double, 6e-6 in single precision) of the sum of absolute values; with 128
-            points it must be what ``"message"`` allows. Gates are shared by the edges whose messages reach them.
+            add up to what deleting all edges does. The integrand is then no polynomial: the number of points is doubled
+            from 8 to at most 128, until the completeness error is below ``eps ** 0.75`` of the sum of absolute values.
         gates: ``"equal"`` shares a gate equally among its edges, as the paper does; ``"proportional"`` in proportion to
-            the absolute values of the edges' own shares. Measured by fidelity, the latter did mostly better on
-            BA-2Motifs and on normalised GCNs with ``at="adjacency"``, and worse on other models of molecules.
+            the absolute values of the edges' own shares.
         output: The part of the model's output that is explained, if that is no tensor: a position in a tuple or list, a
             key of a dictionary, the name of an attribute, a tuple of these, or a function of the output.
 
@@ -161,22 +152,19 @@ class GOAtAttribution(Attribution):
                 graphs; every edge is attributed to its own graph's target. ``[B, E]``: B masks of one graph.
                 With ``mask_type="node"`` the features ``x``, ``[N, F]`` or ``[B, N, F]``; with ``"node_and_edge"`` the
                 tuple ``(x, edge_mask)``; with ``"edge_attr"`` the edge attributes, ``[E, D]`` or ``[E]``, after the
-                others, if there are any. For a model without message passing its inputs, one row per example.
-                A heterogeneous graph has one mask per edge type: a dictionary ``{edge_type: mask}``, or a tuple in the
-                order of ``edge_index_dict``; and features per node type: a dictionary ``{node_type: x}``, or, with
-                ``HeteroData``, a tuple. A model with several ``edge_index`` tensors has one mask for each, in the order
-                of its arguments, or a dictionary by their names. All sets of edges share the output between them.
+                others. For a model without message passing its inputs, one row per example.
+                A heterogeneous graph has a mask per edge type, ``{edge_type: mask}`` or a tuple in the order of
+                ``edge_index_dict``; and features per node type, ``{node_type: x}`` or, with ``HeteroData``, a tuple. A
+                model with several ``edge_index`` tensors has a mask for each, in their order or by their names.
             target: What to explain: an int, or one per graph (or per mask) in a list or tensor; ``None`` for outputs
                 with one number per graph, ``[G]`` or ``[G, 1]``; tuples for outputs with more dimensions, as in Captum.
                 For models with one output row per node ``(node, class)``, or a list of such tuples, one per mask.
             additional_forward_args: The model's other arguments: ``(x, edge_index, batch, ...)`` for edges,
                 ``(edge_index, batch, ...)`` where ``x`` is an input; for heterogeneous graphs ``(x_dict,
-                edge_index_dict, ...)`` and ``(edge_index_dict, ...)``. Edge attributes that are an input are left out,
-                too. Or one ``Data``, ``HeteroData`` or ``Batch``.
+                edge_index_dict, ...)`` and ``(edge_index_dict, ...)``. Or one ``Data``, ``HeteroData`` or ``Batch``.
             return_convergence_delta: Whether to return the completeness error too.
-            feature_mask: The feature of each edge, as integers from 0 on, of the form of ``inputs``: edges with the
-                same number are one feature, also in different inputs, and each of them is given the sum over the
-                feature. See :func:`~captum_goat.undirected_feature_mask`.
+            feature_mask: The feature of each entry of ``inputs``, in the same form: integers from 0 on. Each entry is
+                given the sum over its feature. See :func:`~captum_goat.undirected_feature_mask`.
 
         Returns:
             The attributions, of the shape, dtype and device of ``inputs``, in the same form (tensor, tuple or
@@ -215,21 +203,16 @@ class GOAtAttribution(Attribution):
             >>> import torch
             >>> from torch_geometric.nn import GCN
             >>> from captum_goat import GOAtAttribution
-            >>> _ = torch.manual_seed(0)
-            >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3).eval()
-            >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
-            >>> goat = GOAtAttribution(model)
-            >>> goat.attribute_all(torch.ones(4), [(2, 0), (2, 1), (4, 1)], (x, edge_index)).shape
+            >>> goat = GOAtAttribution(GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3).eval())
+            >>> graph = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+            >>> goat.attribute_all(torch.ones(4), [(2, 0), (2, 1), (4, 1)], graph).shape
             torch.Size([4, 3])
         """
         if isinstance(targets, int):
-            raise TypeError(
-                f"Expected a sequence of targets, or None for every class (got {targets}). Pass [{targets}]."
-            )
+            raise TypeError(f"Expected several targets, or None for every class (got {targets}). Pass [{targets}].")
         choice = Choice("all" if targets is None else targets)
         attributions, deltas, *_ = self._explain(inputs, choice, additional_forward_args)
-        stacked = [torch.stack(per_target, dim=-1) for per_target in zip(*attributions, strict=True)]
-        result = restored(inputs, stacked)
+        result = restored(inputs, [torch.stack(values, dim=-1) for values in zip(*attributions, strict=True)])
         return (result, torch.stack(deltas, dim=-1)) if return_convergence_delta else result
 
     @log_usage()
@@ -247,19 +230,16 @@ class GOAtAttribution(Attribution):
             >>> import torch
             >>> from captum_goat import GOAtAttribution
             >>> from captum_goat.models import GraphClassifier
-            >>> _ = torch.manual_seed(0)
-            >>> model = GraphClassifier("gcn", 4, 8, 3).eval()
-            >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
-            >>> batch = torch.zeros(5, dtype=torch.long)
-            >>> predicted = GOAtAttribution(model).attribute_predicted(torch.ones(4), (x, edge_index, batch))
+            >>> goat = GOAtAttribution(GraphClassifier("gcn", 4, 8, 3).eval())
+            >>> graph = torch.randn(5, 4), torch.tensor([[0, 1, 2], [1, 2, 3]]), torch.zeros(5, dtype=torch.long)
+            >>> predicted = goat.attribute_predicted(torch.ones(3), graph)
             >>> predicted.attributions.shape, bool(predicted.targets == predicted.output.argmax())
-            (torch.Size([4]), True)
+            (torch.Size([3]), True)
         """
         attributions, deltas, output, _ = self._explain(inputs, Choice("predicted"), additional_forward_args)
         targets = output.argmax(dim=1) if output.dim() > 1 else torch.zeros_like(output, dtype=torch.long)
         return PredictedAttributions(restored(inputs, attributions[0]), targets, output, deltas[0])
 
-    @restores_state
     @log_usage()
     @restores_state
     def attribute_layers(self, inputs: Tensor, target: Any = None, additional_forward_args: Any = None) -> Tensor:
@@ -280,13 +260,11 @@ class GOAtAttribution(Attribution):
         Raises:
             ValueError: If something else than one mask of edges is attributed, or with ``field="repeated"`` or
                 ``at="adjacency"``.
-            UnsupportedModelError: If the model does something that cannot be explained exactly.
 
         Examples:
             >>> import torch
             >>> from torch_geometric.nn import GCN
             >>> from captum_goat import GOAtAttribution
-            >>> _ = torch.manual_seed(0)
             >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3).eval()
             >>> graph = torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]])
             >>> steps = GOAtAttribution(model).attribute_layers(torch.ones(2), (2, 0), graph)
@@ -299,19 +277,23 @@ class GOAtAttribution(Attribution):
                 f"{self.mask_type!r}, {self.at!r}, {self.field!r})."
             )
         with outside_inference_mode():
-            request = self._explained.request(inputs, additional_forward_args)
+            request = self._request(inputs, additional_forward_args)
             if request.count is not None or len(request.masks) != 1:
                 raise ValueError("Expected one edge mask [E] (got several).")
-            switch_off_autocast(request.device)
-            proportional = self.gates == "proportional"
-            (explanation,) = recorded_explanations(request, Choice([target]), proportional=proportional)
+            (explanation,) = recorded_explanations(request, Choice([target]), proportional=self.gates == "proportional")
             return explanation.attribute_steps()[0].to(inputs.dtype)
 
+    def _request(self, inputs: Any, arguments: Any) -> Request:
+        """Read the arguments of a call, and switch autocast off until its end."""
+        request = self._explained.request(inputs, arguments)
+        switch_off_autocast(request.device)
+        return request
+
+    @restores_state
     def _explain(self, inputs: Any, choice: Choice, arguments: Any, feature_mask: Any = None) -> _Explained:
         """Explain all chosen targets."""
         with outside_inference_mode():
-            request = self._explained.request(inputs, arguments)
-            switch_off_autocast(request.device)
+            request = self._request(inputs, arguments)
             check_caches(self.model, lambda: tensor_output(request.one_graph()))
             if not self._checked:
                 self._checked = ENTRIES[request.at].check_deletion(request.one_graph)
@@ -351,33 +333,28 @@ class GOAtAttribution(Attribution):
         Returns:
             One number per graph or per mask: ``sum(attributions) - (f(end_point) - f(start_point))``.
         """
-        ends, scores = flattened(end_point), flattened(attributions, end_point)
+        ends, scores, given = (flattened(values, end_point) for values in (end_point, attributions, start_point))
         shapes, expected = ([list(tensor.shape) for tensor in tensors] for tensors in (scores, ends))
         if shapes != expected:
             raise ValueError(f"Expected attributions of the inputs' shapes {expected} (got {shapes}).")
-        given = flattened(start_point, end_point)
         if len(given) not in (1, len(ends)):
             raise ValueError(f"Expected one start point per input, or one for all (got {len(given)} for {len(ends)}).")
         starts = [
             torch.as_tensor(0.0 if start is None else start, device=end.device).to(end.dtype).expand(end.shape)
             for start, end in zip(given * (len(ends) // len(given)), ends, strict=True)
         ]
-        pairs = end_point, restored(end_point, starts)
-        last, first = (self._explained.request(point, additional_forward_args) for point in pairs)
-        switch_off_autocast(last.device)
-        at_end, at_start = (recorded_explanations(request, Choice([target])) for request in (last, first))
+        last = self._request(end_point, additional_forward_args)
+        at_end = recorded_explanations(last, Choice([target]))
         parts = zip(at_end, last.parts(scores, len(at_end)), strict=True)
         sums = torch.cat([explanation.sums(*part) for explanation, part in parts])
-        end_value, start_value = (torch.cat([one.values() for one in recorded]) for recorded in (at_end, at_start))
-        return sums - (end_value - start_value)
+        start_values = self.explained_values(restored(end_point, starts), target, additional_forward_args)
+        return sums - (torch.cat([explanation.values() for explanation in at_end]) - start_values)
 
     @restores_state
     def explained_values(self, inputs: Any, target: Any = None, additional_forward_args: Any = None) -> Tensor:
         """Return the numbers that :meth:`attribute` with the same arguments would explain, one per graph or mask."""
         with outside_inference_mode():
-            request = self._explained.request(inputs, additional_forward_args)
-            switch_off_autocast(request.device)
-            explanations = recorded_explanations(request, Choice([target]))
+            explanations = recorded_explanations(self._request(inputs, additional_forward_args), Choice([target]))
             return torch.cat([explanation.values() for explanation in explanations]).detach()
 
     @property

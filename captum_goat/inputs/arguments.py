@@ -6,6 +6,7 @@ import copy
 import inspect
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -31,8 +32,7 @@ from captum_goat.inputs.edge_sets import (
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.tracking.sparse import is_adjacency
 
-# What the arguments of a model are taken to be when its `forward` does not name them.
-_USUAL_NAMES = ("x", "edge_index", "batch")
+_USUAL_NAMES = ("x", "edge_index", "batch")  # of arguments that a model's forward does not name
 _TENSORS = (*_USUAL_NAMES, "edge_attr", "edge_weight")  # arguments that no model takes as NumPy arrays
 
 _signatures: WeakKeyDictionary[Any, inspect.Signature] = WeakKeyDictionary()
@@ -52,11 +52,7 @@ def signature_of(model: Module) -> inspect.Signature:
 def named_arguments(
     model: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], leading: int = 0, missing: str | None = None
 ) -> tuple[dict[str, Any], int]:
-    """Return the arguments of a call by name, in order, and how many of them are passed by position.
-
-    The first ``leading`` arguments and the one called ``missing`` are not in ``args``, which may also be one graph that
-    has the others.
-    """
+    """Return the arguments of a call by name, without ``leading`` first ones, and how many are passed by position."""
     for value in args:
         if isinstance(value, list | tuple) and value and isinstance(value[0], BaseData):
             raise ValueError(
@@ -78,49 +74,31 @@ def named_arguments(
 
 def number_of_masks(model: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     """Return how many masks, one per set of edges, stand before the arguments of a model's own."""
-    rows = getattr(args[0], "shape", ())[:-1]  # all masks are [E], or all [B, E] with the same B
-    is_mask = [
-        isinstance(value, Tensor) and value.is_floating_point() and value.dim() in (1, 2) and value.shape[:-1] == rows
-        for value in args
-    ]
-    most = [*is_mask, False].index(False)
-    if most == 1:
-        return 1
-    possible = [number for number in range(1, most + 1) if _binds(model, args[number:], kwargs)]
-    sets = {number: candidate_sets(named_arguments(model, args[number:], kwargs)[0], number) for number in possible}
-    fitting = [number for number in possible if len(sets[number]) == number]
-    typed = [number for number in possible if any(isinstance(edges.key, tuple) for edges in sets[number])]
-    return max(fitting or typed or possible[:1], default=1)
-
-
-def _binds(model: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a model's forward takes these arguments."""
-    if len(args) == 1 and isinstance(args[0], BaseData):
-        return True
-    try:
-        signature_of(model).bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
+    masks = list(takewhile(lambda value: isinstance(value, Tensor) and value.is_floating_point(), args))
+    while masks and masks[-1].shape[:-1] != masks[0].shape[:-1]:
+        masks.pop()
+    for number in range(len(masks), 1, -1):
+        with suppress(TypeError):  # from arguments that do not fit the model's forward
+            if not isinstance(args[-1], BaseData):
+                signature_of(model).bind(*args[number:], **kwargs)
+            sets = candidate_sets(named_arguments(model, args[number:], kwargs)[0], number)
+            if len(sets) == number or any(isinstance(edges.key, tuple) for edges in sets):
+                return number
+    return 1
 
 
 def attributes_for(model: Module, data: Data) -> list[str]:
-    """Return the attributes of a graph that a model's forward takes by name; all if it takes the graph itself.
-
-    Raises:
-        ValueError: If the graph lacks an attribute that the forward needs.
-    """
-    parameters = signature_of(model).parameters.values()
+    """Return the attributes of a graph that a model's forward takes by name; all if it takes the graph itself."""
+    parameters, names = signature_of(model).parameters, list(data.keys())
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = [one.name for one in parameters if one.default is one.empty and one.kind not in variadic]
-    everything = list(data.keys())
-    taken = [name for name in everything if name in signature_of(model).parameters]
+    required = [one.name for one in parameters.values() if one.default is one.empty and one.kind not in variadic]
+    taken = [name for name in names if name in parameters]
     if not taken and len(required) <= 1:
-        return everything
-    if missing := [name for name in required if name not in everything]:
+        return names
+    if missing := [name for name in required if name not in names]:
         raise ValueError(
             f"Expected graphs with {', '.join(missing)}, which {type(model).__name__}.forward needs (got "
-            f"{', '.join(everything)}). Pass arguments=..., a function that returns the model's arguments for a graph."
+            f"{', '.join(names)}). Pass arguments=..., a function that returns the model's arguments for a graph."
         )
     return taken
 
@@ -131,22 +109,18 @@ def fresh(value: Any) -> Any:
 
 
 def attribute_place(model: Module, args: tuple[Any, ...]) -> tuple[str, str | None]:
-    """Return the argument of a model that is its edge attributes; or the graph that is its argument, and their name.
-
-    Raises:
-        ValueError: If there is none, or if it cannot be told.
-    """
+    """Return the argument of a model that is its edge attributes; or the graph that is its argument, and their name."""
     parameters = list(signature_of(model).parameters)
     if len(args) == 1 and isinstance(args[0], Data) and not _unpacked(model, args[0], 0):
         return parameters[0], "edge_attr"
-    usual = [name for name in ("edge_attr", "edge_features", "edge_feat", "edge_weight") if name in parameters]
-    others = [name for name in parameters if "edge" in name and "index" not in name and "type" not in name]
-    if not usual and not others:
+    names = [name for name in parameters if "edge" in name and "index" not in name and "type" not in name]
+    if not names:
         raise ValueError(
             f"Expected a model whose forward has an argument edge_attr (got {type(model).__name__}.forward("
             f"{', '.join(parameters)})). Rename the argument that holds the attributes of edges."
         )
-    return (usual or others)[0], None
+    usual = ("edge_weight", "edge_feat", "edge_features", "edge_attr")
+    return max(names, key=lambda name: usual.index(name) if name in usual else -1), None
 
 
 def _positional_names(model: Module) -> list[str]:
@@ -173,13 +147,7 @@ def _argument_names(model: Module, count: int) -> list[str]:
 
 
 def _unpacked(model: Module, data: BaseData, leading: int) -> dict[str, Any]:
-    """Return what a model's forward takes of a graph by name; nothing if it takes the graph itself.
-
-    A model takes the graph itself if its only argument is not edges, whatever that is called: ``forward(batch)``.
-
-    Of a heterogeneous graph ``x_dict`` is the dictionary of every node type's ``x``; and so is ``x`` for a model, made
-    by PyG's ``to_hetero``, that calls its dictionaries as a homogeneous model calls its tensors.
-    """
+    """Return what a model's forward takes of a graph by name; nothing if its only argument is the graph itself."""
     names = list(signature_of(model).parameters)
     dictionaries = any(name.endswith("_dict") for name in names)
     shared = data.stores[0]  # of a heterogeneous graph: what is not of any type
@@ -187,7 +155,7 @@ def _unpacked(model: Module, data: BaseData, leading: int) -> dict[str, Any]:
     for name in names:
         if name in shared:
             values[name] = shared[name]
-        elif isinstance(data, HeteroData) and (name.endswith("_dict") or not dictionaries):
+        elif isinstance(data, HeteroData) and (name.endswith("_dict") or not dictionaries):  # the latter: to_hetero
             values[name] = data.collect(name.removesuffix("_dict"), allow_empty=True) or None
     values = {name: value for name, value in values.items() if value is not None}
     whole = leading == 0 and len(values) == 1 == len(names) and not has_edges(list(values.values()))
@@ -252,11 +220,7 @@ def without_expansion(arguments: dict[str, Any], edges: EdgeSet | None, count: i
 
 
 def _repeated_once(arguments: dict[str, Any], times: int) -> dict[str, Any]:
-    """Undo Captum's expansion of additional arguments along dimension 0.
-
-    Every tensor has been repeated row by row, or as a whole, or, by a wrapper around a method, first one and then the
-    other: its rows then stand as [as a whole, row, row by row].
-    """
+    """Undo Captum's repetition along dimension 0: as a whole, row by row, or first one and then the other."""
     expanded = {name: value for name, value in arguments.items() if isinstance(value, Tensor) and value.dim() > 0}
     whole = all(value.size(0) % times == 0 for value in expanded.values())
     originals = []

@@ -42,13 +42,7 @@ class EdgeSet(NamedTuple):
 
 
 def find_edge_sets(arguments: Mapping[str, Any], sizes: MaskSizes | None) -> tuple[EdgeSet, ...]:
-    """Return the places of the edges, one per mask, in the order of the masks.
-
-    Without masks (``sizes`` is ``None``) return what looks like edges, which may be nothing.
-
-    Raises:
-        ValueError: If masks and edges do not fit together.
-    """
+    """Return the places of the edges, one per mask in their order; without masks those of what looks like edges."""
     _check_dense(arguments)
     typed = _typed_sets(arguments)
     if sizes is None:

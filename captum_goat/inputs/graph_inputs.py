@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 from torch.nn import Module
-from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.inputs.arguments import attribute_place, fresh, named_arguments, without_expansion
@@ -19,6 +18,7 @@ from captum_goat.inputs.edge_sets import EdgeSet, MaskSizes, find_edge_sets, ten
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.tracking.sparse import is_adjacency
 
+# A position, a key, the name of an attribute, a tuple of these, or a function of the output; None for all of it.
 Selector: TypeAlias = int | str | tuple[int | str, ...] | Callable[[Any], Any] | None
 
 
@@ -47,18 +47,10 @@ class GraphInputs:
         output: Selector = None,
         attributes: bool = False,
     ) -> GraphInputs:
-        """Name the arguments of a call of the model and find the edges among them.
+        """Name the arguments of a call of the model, without its ``leading`` first ones, and find the edges among them.
 
-        Args:
-            model: The model.
-            args: Its arguments, perhaps expanded by Captum; or one ``Data``, ``HeteroData`` or ``Batch`` that has them.
-            kwargs: Its keyword arguments.
-            num_edges: The sizes of the masks; ``None`` if the edges are not masked.
-            leading: How many first arguments ``args`` lacks, because they come with every call; or the node types of
-                a dictionary that is the first argument and comes with every call.
-            count: How many masks of the graph there are.
-            output: Which part of the model's output is explained, see :func:`selected`.
-            attributes: Whether ``args`` lacks the edge attributes, because they come with every call.
+        Instead of a number, ``leading`` may be the node types of the dictionary that is the first argument. With
+        ``attributes`` the edge attributes are not in ``args``, either. ``count`` is the number of masks.
         """
         node_types, number = (None, leading) if isinstance(leading, int) else (leading, 1)
         place = attribute_place(model, args) if attributes else None
@@ -81,9 +73,9 @@ class GraphInputs:
     @property
     def kinds(self) -> Hashable:
         """The names, dtypes and dimensions of the arguments, and where the edges are among them."""
-        tensors = tuple((tensor.dtype, tensor.device, tensor.dim()) for tensor in self.tensors)
-        names = tuple((name, _names_in(value)) for name, value in self.arguments.items())
-        return self.edges, self.positional, self.node_types, names, tensors
+        tensors = [(path, tensor.dtype, tensor.device, tensor.dim()) for path, tensor in tensors_of(self.arguments)]
+        names = [(name, value is None) for name, value in self.arguments.items()]
+        return self.edges, self.positional, self.node_types, tuple(names), tuple(tensors)
 
     def __call__(self, leading: Sequence[Tensor] = ()) -> Any:
         """Call the model, with its first arguments, or edge attributes, replaced."""
@@ -132,14 +124,11 @@ class GraphInputs:
         return replace(self, arguments=arguments | dict(zip(arguments, first, strict=False)))
 
     def offsets(self, features: Sequence[Tensor]) -> tuple[int, ...] | None:
-        """Return where the rows of each edge type's target nodes begin among all features; ``None`` without types.
-
-        For nodes without features that is behind all rows.
-        """
+        """Return where the rows of each edge type's target nodes begin among all features; ``None`` without types."""
         if self.node_types is None or not features:
             return None
         ends = list(accumulate(map(len, features), initial=0))
-        starts = dict(zip(self.node_types, ends, strict=False))
+        starts = dict(zip(self.node_types, ends, strict=False))  # nodes without features are behind all rows
         return tuple(starts.get(edges.key[-1], ends[-1]) for edges in self.edges)
 
     def copies(self, count: int) -> GraphInputs:
@@ -158,26 +147,8 @@ class GraphInputs:
             raise ValueError(f"Expected finite numbers (got infinite or nan entries in {', '.join(wrong)}).")
 
 
-def _names_in(value: Any) -> Hashable:
-    """Return the names of what is in a dictionary or graph, in order."""
-    if isinstance(value, dict):
-        return tuple(value)
-    if isinstance(value, BaseData):
-        return tuple((store._key, *store.keys()) for store in value.stores)
-    return value is None
-
-
 def selected(output: Any, selector: Selector) -> Any:
-    """Return the part of a model's output that is explained.
-
-    Args:
-        output: The output.
-        selector: A position in a tuple or list, a key of a dictionary, the name of an attribute, a tuple of these that
-            leads further inside, or a function of the output; ``None`` for the output itself.
-
-    Raises:
-        ValueError: If the output has no such part.
-    """
+    """Return the part of a model's output that is explained."""
     if selector is None or callable(selector):
         return output if selector is None else selector(output)
     part = output

@@ -187,22 +187,15 @@ def split_inputs(
 
 def _count(features: Sequence[Tensor], masks: Sequence[Tensor]) -> int | None:
     """Return how many masks or features of one graph there are; ``None`` for inputs as the model takes them."""
-    shapes = [list(feature.shape) for feature in features]
-    if not masks:
-        counts = {len(feature) if feature.dim() == 3 else None for feature in features}
-        if len(counts) > 1:
-            raise ValueError(
-                f"Expected features that are all [num_nodes, ...], or all [B, num_nodes, ...] with the same B (got "
-                f"{shapes})."
-            )
-        return counts.pop()
-    mask = masks[0]
-    if mask.dim() == 1 and any(feature.dim() > 2 for feature in features):
-        got = f"{list(mask.shape)} for {shapes}"
-        raise ValueError(f"Expected a mask [B, num_edges] for features [B, num_nodes, ...] (got {got}).")
-    if mask.dim() == 2 and any(feature.dim() < 2 or len(feature) != len(mask) for feature in features):
-        raise ValueError(f"Expected features [B, num_nodes, ...] for masks [B, num_edges] (got {shapes}).")
-    return None if mask.dim() == 1 else len(mask)
+    repeated = masks[0].dim() == 2 if masks else features[0].dim() == 3
+    dims, counts = {feature.dim() for feature in features}, {len(tensor) for tensor in (*features, *masks[:1])}
+    fits = len(counts) == 1 and dims <= ({2, 3} if masks else {3}) if repeated else dims <= {1, 2}
+    if not fits:
+        raise ValueError(
+            f"Expected features [B, num_nodes, ...] for masks [B, num_edges], and without masks all [B, num_nodes, ...]"
+            f" with the same B or all [num_nodes, ...] (got {[list(feature.shape) for feature in features]})."
+        )
+    return counts.pop() if repeated else None
 
 
 def _keys(parts: tuple[Any, ...], what: str) -> tuple[Any, ...] | None:

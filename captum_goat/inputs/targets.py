@@ -65,18 +65,9 @@ class Choice:
 
 
 def find_target(output: Tensor, target: Any, copies: int | None = None) -> Target:
-    """Return which numbers of an output a target selects.
+    """Return which numbers of an output ``target`` selects, with masks ``[B, E]`` in B ``copies`` of a graph's rows.
 
-    Args:
-        output: The model's output: ``[rows]`` or ``[rows, ...]``.
-        target: ``None``, an int, a tuple, a list of ints or tuples, or a tensor, as in Captum: one target for all
-            examples or one per example. A tuple with an index for *every* dimension of the output names its row
-            too: ``(node, class)``.
-        copies: How many copies of one graph the output has (masks ``[B, E]``); ``None`` for masks ``[E]``.
-
-    Raises:
-        ValueError: If the target does not select one number per example.
-        IndexError: If it lies outside of the output.
+    A tuple with an index for *every* dimension of the output names its row too: ``(node, class)``.
     """
     table = _as_table(target, output)
     names_row = table.size(1) == output.dim()
@@ -137,11 +128,7 @@ def _expected(output: Tensor) -> str:
 
 
 def node_numbers(nodes: Any, num_nodes: int, device: torch.device | None = None) -> Tensor:
-    """Return the chosen nodes as integers ``[K]``, given integers, a mask ``[N]``, or ``None`` for all.
-
-    Raises:
-        ValueError: If no node is chosen, or one that the graph does not have.
-    """
+    """Return the chosen nodes as integers ``[K]``, given integers, a mask ``[N]``, or ``None`` for all."""
     if nodes is None:
         return torch.arange(num_nodes, device=device)
     try:
