@@ -9,7 +9,6 @@ import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
-from torch.nn import Module
 
 from captum_goat.adjacency.mask_entry import ENTRIES
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
@@ -78,6 +77,8 @@ class GOAtAttribution(Attribution):
     attributes 0, and the gates' shares go to the non-zero attributes of every edge whose attributes reach the gate. A
     model without message passing is explained on its inputs, whose rows are examples.
 
+    The user's own model and the options are attributes: ``model``, ``field``, ``mask_type``, ``at`` and ``gates``.
+
     In half precision rounding flips gates whose inputs are close to 0: attributions differ from those of
     ``model.float()`` by a few per cent (``float16``) or tens of per cent (``bfloat16``) of the largest one.
 
@@ -85,9 +86,8 @@ class GOAtAttribution(Attribution):
     2024.
 
     Args:
-        forward_func: The trained model itself, in evaluation mode; or
-            :class:`~captum_goat.EdgeMaskedModel` around it; or PyG's ``to_captum_model(model, "edge")``, for
-            heterogeneous graphs with ``metadata``.
+        forward_func: The trained model itself, in evaluation mode; or :class:`~captum_goat.EdgeMaskedModel` around it;
+            or PyG's ``to_captum_model(model, "edge")``, for heterogeneous graphs with ``metadata``.
         field: ``"distinct"`` shares a gate equally among the distinct edges that reach it, as the paper says.
             ``"repeated"`` counts an edge once for every hop in which it appears, as the authors' code does.
         mask_type: What is attributed: ``"edge"``, the default for models with message passing; ``"node"``, the node
@@ -106,17 +106,20 @@ class GOAtAttribution(Attribution):
         >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat import GOAtAttribution
-        >>> _ = torch.manual_seed(0)
-        >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3).eval()
-        >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
-        >>> attributions, delta = GOAtAttribution(model).attribute(
-        ...     torch.ones(4), target=(2, 0), additional_forward_args=(x, edge_index), return_convergence_delta=True
-        ... )
+        >>> goat = GOAtAttribution(GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3).eval())
+        >>> graph = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])  # x, edge_index
+        >>> attributions, delta = goat.attribute(torch.ones(4), (2, 0), graph, return_convergence_delta=True)
         >>> attributions.shape, bool(delta.abs() < 1e-6)
         (torch.Size([4]), True)
         >>> attributions[2:]  # two edges that cannot reach node 2
         tensor([0., 0.])
+        >>> goat.attribute_all(torch.ones(4), [(2, 0), (2, 1), (4, 1)], graph).shape
+        torch.Size([4, 3])
+        >>> goat.attribute_layers(torch.ones(4), (2, 0), graph).shape
+        torch.Size([2, 4])
     """
+
+    multiplies_by_inputs = True  # attributions have the inputs as a factor
 
     def __init__(
         self,
@@ -131,8 +134,8 @@ class GOAtAttribution(Attribution):
         check_options(field, gates)
         super().__init__(forward_func)
         self._explained = ExplainedModel.of(forward_func, mask_type, at, output)
-        self.field = field
-        self.gates = gates
+        self.model, self.mask_type, self.at = self._explained.model, self._explained.mask_type, self._explained.at
+        self.field, self.gates = field, gates
         self._checked = False
         self._programs = ProgramStore[KnownModel]()
 
@@ -198,15 +201,6 @@ class GOAtAttribution(Attribution):
         Returns:
             The attributions, in the form of ``inputs``, with one more dimension at the end, that of the targets; with
             ``return_convergence_delta`` also the deltas, ``[graphs, targets]``.
-
-        Examples:
-            >>> import torch
-            >>> from torch_geometric.nn import GCN
-            >>> from captum_goat import GOAtAttribution
-            >>> goat = GOAtAttribution(GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3).eval())
-            >>> graph = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
-            >>> goat.attribute_all(torch.ones(4), [(2, 0), (2, 1), (4, 1)], graph).shape
-            torch.Size([4, 3])
         """
         if isinstance(targets, int):
             raise TypeError(f"Expected several targets, or None for every class (got {targets}). Pass [{targets}].")
@@ -260,16 +254,6 @@ class GOAtAttribution(Attribution):
         Raises:
             ValueError: If something else than one mask of edges is attributed, or with ``field="repeated"`` or
                 ``at="adjacency"``.
-
-        Examples:
-            >>> import torch
-            >>> from torch_geometric.nn import GCN
-            >>> from captum_goat import GOAtAttribution
-            >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3).eval()
-            >>> graph = torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]])
-            >>> steps = GOAtAttribution(model).attribute_layers(torch.ones(2), (2, 0), graph)
-            >>> steps.shape, bool(steps[1, 0] == 0)  # the first edge reaches node 2 in the first layer only
-            (torch.Size([2, 2]), True)
         """
         if self.mask_type != "edge" or self.at != "message" or self.field != "distinct":
             raise ValueError(
@@ -358,29 +342,9 @@ class GOAtAttribution(Attribution):
             return torch.cat([explanation.values() for explanation in explanations]).detach()
 
     @property
-    def model(self) -> Module:
-        """The user's own model, without what was wrapped around it."""
-        return self._explained.model
-
-    @property
-    def at(self) -> str:
-        """Where an edge mask enters: ``"message"`` or ``"adjacency"``."""
-        return self._explained.at
-
-    @property
-    def mask_type(self) -> str | None:
-        """What is attributed: ``"edge"``, ``"node"`` or ``"node_and_edge"``; ``None`` where the arguments tell."""
-        return self._explained.mask_type
-
-    @property
     def options(self) -> dict[str, Any]:
         """The options that decide the attributions, by name."""
         return {"field": self.field, "at": self.at, "gates": self.gates}
-
-    @property
-    def multiplies_by_inputs(self) -> bool:
-        """Whether attributions have the inputs as a factor; always true."""
-        return True
 
     def has_convergence_delta(self) -> bool:
         """Return whether :meth:`attribute` can return a completeness error; always true."""

@@ -18,7 +18,7 @@ from torch_geometric.explain.config import MaskType, ModelMode
 from captum_goat.attribution import GOAtAttribution, check_options
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state
 from captum_goat.hooks.interception import unchanged
-from captum_goat.inputs.arguments import fresh
+from captum_goat.inputs.graph_inputs import fresh
 from captum_goat.masked_model import check_at
 from captum_goat.wrapped_model import ExplainedModel
 

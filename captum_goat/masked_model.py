@@ -14,9 +14,8 @@ from torch_geometric.data.data import BaseData
 from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
 from captum_goat.hooks.global_state import restores_state
 from captum_goat.hooks.interception import check_caches
-from captum_goat.inputs.arguments import number_of_masks
+from captum_goat.inputs.arguments import check_masks, number_of_masks
 from captum_goat.inputs.copies import copies_agree, fallback_to_single_runs
-from captum_goat.inputs.edge_sets import check_masks
 from captum_goat.inputs.graph_inputs import GraphInputs, Selector, tensor_output
 from captum_goat.tracking.program import Program, ProgramStore
 

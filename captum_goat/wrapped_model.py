@@ -11,8 +11,9 @@ from torch_geometric.explain.algorithm.captum import CaptumHeteroModel, CaptumMo
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.hooks.model_state import modules_of, path_of
-from captum_goat.inputs.graph_inputs import Selector
-from captum_goat.inputs.request import Metadata, Request
+from captum_goat.inputs.arguments import has_edges
+from captum_goat.inputs.graph_inputs import GraphInputs, Selector
+from captum_goat.inputs.request import Metadata, Request, count_of, split_inputs
 from captum_goat.masked_model import EdgeMaskedModel, check_at, with_bound
 
 _MASK_NAMES = ("node", "edge", "edge_attr")
@@ -74,8 +75,14 @@ class ExplainedModel(NamedTuple):
         self.check_evaluating()
         arguments = arguments if isinstance(arguments, tuple) else () if arguments is None else (arguments,)
         arguments = with_bound(self.bound, arguments)
-        options = self.mask_type, self.metadata, self.finish, self.at, self.output
-        return Request.of(self.model, inputs, arguments, *options)
+        plain = self.mask_type is None and not has_edges(arguments)
+        kind = self.mask_type or ("input" if plain else "edge")
+        features, masks, node_types, sizes = split_inputs(kind, inputs, arguments, self.metadata)
+        count, attributes = None if plain else count_of(features, masks), kind.endswith("edge_attr")
+        leading = len(features) - attributes if node_types is None else node_types
+        options: dict[str, Any] = {"leading": leading, "count": count or 1, "attributes": attributes}
+        graph = GraphInputs.of(self.model, arguments, num_edges=sizes, output=self.output, **options)
+        return Request(graph, features, masks, count, plain, self.finish, self.at)
 
     def check_evaluating(self) -> None:
         """Raise ValueError if the model is in training mode."""

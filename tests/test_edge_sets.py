@@ -15,7 +15,7 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GraphConv, SignedGCN, global_add_pool
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
-from captum_goat.inputs.edge_sets import EdgeSet, find_edge_sets
+from captum_goat.inputs.arguments import EdgeSet, find_edge_sets
 from captum_goat.metrics import drop_edges, gaussian_noise
 
 X = torch.randn(7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData
 
-from captum_goat.inputs.edge_sets import EdgeSet
+from captum_goat.inputs.arguments import EdgeSet
 from captum_goat.inputs.graph_inputs import GraphInputs
 
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])

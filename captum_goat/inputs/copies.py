@@ -13,8 +13,7 @@ from torch.nn import Module
 from torch_geometric.data import Batch
 from torch_geometric.data.data import BaseData
 
-from captum_goat.inputs.arguments import signature_of
-from captum_goat.inputs.edge_sets import EdgeSet, describe, tensors_of
+from captum_goat.inputs.arguments import EdgeSet, describe, signature_of, tensors_of
 from captum_goat.tracking.sparse import is_adjacency
 
 _logger = logging.getLogger(__name__)

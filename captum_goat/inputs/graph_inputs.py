@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 from torch.nn import Module
+from torch.utils._pytree import tree_map_only
+from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.inputs.arguments import attribute_place, fresh, named_arguments, without_expansion
+from captum_goat.inputs.arguments import EdgeSet, MaskSizes, find_edge_sets, named_arguments, tensors_of, unexpanded
 from captum_goat.inputs.copies import side_by_side
-from captum_goat.inputs.edge_sets import EdgeSet, MaskSizes, find_edge_sets, tensors_of
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.tracking.sparse import is_adjacency
 
@@ -32,7 +33,7 @@ class GraphInputs:
     edges: tuple[EdgeSet, ...]  # where the edges are among the arguments, one place per mask
     node_types: tuple[str, ...] | None = None  # of attributed features that are in a dictionary, the first argument
     output: Selector = None  # which part of the model's output is explained
-    attributes: tuple[str, str | None] | None = None  # where attributed edge attributes are, see `attribute_place`
+    attributes: tuple[str, str | None] | None = None  # the argument that edge attributes are, or a graph and their name
 
     @classmethod
     def of(
@@ -47,17 +48,11 @@ class GraphInputs:
         output: Selector = None,
         attributes: bool = False,
     ) -> GraphInputs:
-        """Name the arguments of a call of the model, without its ``leading`` first ones, and find the edges among them.
-
-        Instead of a number, ``leading`` may be the node types of the dictionary that is the first argument. With
-        ``attributes`` the edge attributes are not in ``args``, either. ``count`` is the number of masks.
-        """
+        """Name the arguments and find the edges; ``leading`` (or a dictionary of types) and attributes are missing."""
         node_types, number = (None, leading) if isinstance(leading, int) else (leading, 1)
-        place = attribute_place(model, args) if attributes else None
-        missing = place[0] if place is not None and place[1] is None else None
-        arguments, positional = named_arguments(model, args, kwargs or {}, number, missing)
+        arguments, positional, place = named_arguments(model, args, kwargs or {}, number, attributes)
         edges = find_edge_sets(arguments, num_edges)
-        arguments = without_expansion(arguments, edges[0] if edges else None, count)
+        arguments = unexpanded(arguments, edges[0] if edges else None, count)
         return cls(model, arguments, positional, edges, node_types, output, place)
 
     @property
@@ -145,6 +140,11 @@ class GraphInputs:
         places = [(name, tensor.values() if is_adjacency(tensor) else tensor) for name, tensor in places]
         if wrong := dict.fromkeys(name for name, tensor in places if not tensor.isfinite().all()):
             raise ValueError(f"Expected finite numbers (got infinite or nan entries in {', '.join(wrong)}).")
+
+
+def fresh(value: Any) -> Any:
+    """Return an argument that a model may put other tensors into without changing the original."""
+    return copy(value) if isinstance(value, BaseData) else tree_map_only(Tensor, lambda tensor: tensor, value)
 
 
 def selected(output: Any, selector: Selector) -> Any:

@@ -8,12 +8,11 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn import Module
 from torch_geometric.data import HeteroData
 
-from captum_goat.inputs.edge_sets import MaskSizes, check_masks, check_number_of_masks, has_edges, listed
+from captum_goat.inputs.arguments import MaskSizes, check_masks, listed
 from captum_goat.inputs.feature_masks import sum_features
-from captum_goat.inputs.graph_inputs import GraphInputs, Selector
+from captum_goat.inputs.graph_inputs import GraphInputs
 
 # The mask ``[E]``, one set of edges after the other (``None`` if edges are constants), and the attributed features.
 Part: TypeAlias = tuple[Tensor | None, tuple[Tensor, ...]]
@@ -34,28 +33,6 @@ class Request:
     rows_are_examples: bool  # whether the model has no graph, so that every row of an input is an example
     finish: Callable[[Any], Any] | None  # applied to the model's output
     at: str  # how an edge mask enters: "message" or "adjacency"
-
-    @classmethod
-    def of(
-        cls,
-        model: Module,
-        inputs: Any,
-        arguments: tuple[Any, ...],
-        mask_type: str | None,
-        metadata: Metadata | None,
-        finish: Callable[[Any], Any] | None,
-        at: str,
-        output: Selector = None,
-    ) -> Request:
-        """Read the arguments of ``attribute``, which tell ``mask_type`` and ``metadata`` where these are ``None``."""
-        plain = mask_type is None and not has_edges(arguments)
-        kind = mask_type or ("input" if plain else "edge")
-        features, masks, node_types, sizes = split_inputs(kind, inputs, arguments, metadata)
-        count, attributes = None if plain else _count(features, masks), kind.endswith("edge_attr")
-        leading = len(features) - attributes if node_types is None else node_types
-        options: dict[str, Any] = {"count": count or 1, "output": output, "attributes": attributes}
-        graph = GraphInputs.of(model, arguments, num_edges=sizes, leading=leading, **options)
-        return cls(graph, features, masks, count, plain, finish, at)
 
     @property
     def device(self) -> torch.device:
@@ -173,8 +150,8 @@ def split_inputs(
     if "edge" in names:
         check_masks(masks)
         sizes = [mask.size(-1) for mask in masks]
-        if edge_types := _keys(parts[number:], "edge masks") or edge_types:
-            check_number_of_masks(edge_types, len(sizes))
+        edge_types = _keys(parts[number:], "edge masks") or edge_types
+        if edge_types is not None and len(edge_types) == len(sizes):
             sizes = dict(zip(edge_types, sizes, strict=True))
     rows = [("example", 1) if kind == "input" else ("node", 2)] * len(features) + [("edge", 1)] * len(attributes)
     features = (*features, *map(_detached, attributes))
@@ -185,7 +162,7 @@ def split_inputs(
     return features, masks, node_types, sizes
 
 
-def _count(features: Sequence[Tensor], masks: Sequence[Tensor]) -> int | None:
+def count_of(features: Sequence[Tensor], masks: Sequence[Tensor]) -> int | None:
     """Return how many masks or features of one graph there are; ``None`` for inputs as the model takes them."""
     repeated = masks[0].dim() == 2 if masks else features[0].dim() == 3
     dims, counts = {feature.dim() for feature in features}, {len(tensor) for tensor in (*features, *masks[:1])}

@@ -83,12 +83,13 @@ def find_target(output: Tensor, target: Any, copies: int | None = None) -> Targe
     if len(table) not in (1, examples):
         kind = "mask" if names_row else "graph"
         raise ValueError(f"Expected one target per {kind} (got {len(table)} targets for {examples} {kind}(s)).")
-    table = table.expand(examples, -1)
+    sizes = [rows, *output.shape[1:]] if names_row else output.shape[1:]
+    limits = torch.tensor(sizes, dtype=torch.long, device=output.device)
+    if ((table < -limits) | (table >= limits)).any():
+        raise IndexError(f"Expected a target within the output's shape {list(sizes)} (got {target!r}).")
+    index = torch.where(table < 0, table + limits, table).expand(examples, -1).unbind(1)
     example = torch.arange(examples, device=output.device)
-    if names_row:
-        row, *others = _inside(table, [rows, *output.shape[1:]], target)
-        return Target((example * rows + row, *others))
-    return Target((example, *_inside(table, output.shape[1:], target)))
+    return Target((example * rows + index[0], *index[1:]) if names_row else (example, *index))
 
 
 def _as_table(target: Any, output: Tensor) -> Tensor:
@@ -112,13 +113,6 @@ def _as_table(target: Any, output: Tensor) -> Tensor:
 
 def _holds_integers(values: Tensor) -> bool:
     return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
-
-
-def _inside(table: Tensor, sizes: Sequence[int], target: Any) -> list[Tensor]:
-    limits = torch.tensor(sizes, dtype=torch.long, device=table.device)
-    if ((table < -limits) | (table >= limits)).any():
-        raise IndexError(f"Expected a target within the output's shape {list(sizes)} (got {target!r}).")
-    return list(torch.where(table < 0, table + limits, table).unbind(1))
 
 
 def _expected(output: Tensor) -> str:

@@ -24,9 +24,8 @@ inside (a function is called by the one above it that is indented less)::
 
     attribution.py                   GOAtAttribution.attribute
     wrapped_model.py                   ExplainedModel.request
-    inputs/request.py                    Request.of
-    inputs/request.py                       split_inputs
-    inputs/graph_inputs.py                 GraphInputs.of
+    inputs/request.py                    split_inputs
+    inputs/graph_inputs.py               GraphInputs.of
     method/explain.py                  recorded_explanations
     method/explain.py                    GraphExplanation.record
     method/record.py                       record

@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
-from captum_goat.inputs.edge_sets import check_masks
+from captum_goat.inputs.arguments import check_masks
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.metrics.counted_edges import CountedEdges, check_scores, description
 from captum_goat.metrics.reduced_graphs import (
