@@ -255,15 +255,14 @@ class GOAtAttribution(Attribution):
             ValueError: If something else than one mask of edges is attributed, or with ``field="repeated"`` or
                 ``at="adjacency"``.
         """
-        if self.mask_type != "edge" or self.at != "message" or self.field != "distinct":
-            raise ValueError(
-                f"Expected edges to be attributed, with at='message' and field='distinct' (got mask_type "
-                f"{self.mask_type!r}, {self.at!r}, {self.field!r})."
-            )
         with outside_inference_mode():
             request = self._request(inputs, additional_forward_args)
-            if request.count is not None or len(request.masks) != 1:
-                raise ValueError("Expected one edge mask [E] (got several).")
+            options = self.mask_type, self.at, self.field
+            if options != ("edge", "message", "distinct") or request.count is not None or len(request.masks) != 1:
+                raise ValueError(
+                    f"Expected one edge mask [E] to be attributed, with at='message' and field='distinct' (got "
+                    f"{len(flattened(inputs))} input(s) for {', '.join(map(repr, options))})."
+                )
             (explanation,) = recorded_explanations(request, Choice([target]), proportional=self.gates == "proportional")
             return explanation.attribute_steps()[0].to(inputs.dtype)
 

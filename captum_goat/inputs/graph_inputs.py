@@ -144,7 +144,9 @@ class GraphInputs:
 
 def fresh(value: Any) -> Any:
     """Return an argument that a model may put other tensors into without changing the original."""
-    return copy(value) if isinstance(value, BaseData) else tree_map_only(Tensor, lambda tensor: tensor, value)
+    if isinstance(value, BaseData):
+        return copy(value)
+    return tree_map_only(Tensor, lambda tensor: tensor, value) if isinstance(value, dict | list | tuple) else value
 
 
 def selected(output: Any, selector: Selector) -> Any:

@@ -128,11 +128,10 @@ def split_inputs(
     """Return the features and masks among the user's inputs, the features' node types, and the sizes of the masks."""
     names, given = kind.split("_and_"), inputs if isinstance(inputs, tuple) else (inputs,)
     parts, attributes = (given[:-1], given[-1:]) if names[-1] == "edge_attr" else (given, ())
-    too_many = bool(parts) and kind == "edge_attr"
-    if len(given) < len(names) or too_many or not flattened(inputs):
-        what = {"edge": "the edge mask", "node": "the node features", "node_and_edge": "(x, edge_mask)"}
-        what_for = what.get(kind, f"for mask_type {kind!r}")
-        raise ValueError(f"Expected {len(names)} input(s), {what_for} (got {len(given)} inputs).")
+    if len(given) < len(names) or (parts and kind == "edge_attr") or not flattened(inputs):
+        words = {"edge": "the edge mask", "node": "the node features", "node_and_edge": "(x, edge_mask)"}
+        expected = f"Expected {len(names)} input(s), {words.get(kind, f'for mask_type {kind!r}')}"
+        raise ValueError(f"{expected} (got {len(given)} inputs).")
     node_types, edge_types = metadata if metadata is not None else (None, None)
     if node_types is None and len(arguments) == 1 and isinstance(arguments[0], HeteroData):
         node_types = tuple(arguments[0].collect("x", allow_empty=True))
@@ -166,8 +165,8 @@ def count_of(features: Sequence[Tensor], masks: Sequence[Tensor]) -> int | None:
     """Return how many masks or features of one graph there are; ``None`` for inputs as the model takes them."""
     repeated = masks[0].dim() == 2 if masks else features[0].dim() == 3
     dims, counts = {feature.dim() for feature in features}, {len(tensor) for tensor in (*features, *masks[:1])}
-    fits = len(counts) == 1 and dims <= ({2, 3} if masks else {3}) if repeated else dims <= {1, 2}
-    if not fits:
+    allowed = {2, 3} if masks else {3}
+    if (len(counts) > 1 or not dims <= allowed) if repeated else 3 in dims:
         raise ValueError(
             f"Expected features [B, num_nodes, ...] for masks [B, num_edges], and without masks all [B, num_nodes, ...]"
             f" with the same B or all [num_nodes, ...] (got {[list(feature.shape) for feature in features]})."
