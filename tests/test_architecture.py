@@ -15,7 +15,7 @@ import torch
 from conftest import make_gnn, random_edges
 
 import captum_goat
-from captum_goat import GOAtAttribution, method
+from captum_goat import EdgeSetSearch, GOAtAttribution, GuidedShapley, method
 
 PACKAGE = Path(captum_goat.__file__).parent
 STEPS = ("record", "replay", "share", "spread", "explain")
@@ -102,15 +102,12 @@ def test_the_steps_of_the_method_are_five_short_files() -> None:
     assert sum(files.values()) < 1300
 
 
-def test_a_constructor_does_not_run_the_model() -> None:
-    from captum_goat.inputs.graph_inputs import GraphInputs
-    from captum_goat.inputs.targets import Choice
-    from captum_goat.method.explain import GraphExplanation
-
+@pytest.mark.parametrize("method", [GOAtAttribution, EdgeSetSearch, GuidedShapley])
+def test_a_constructor_does_not_run_the_model(method: Any) -> None:
     model, runs = make_gnn("gcn"), []
     model.register_forward_hook(lambda *_: runs.append(1))
-    graph = GraphInputs.of(model, (torch.randn(4, 4, dtype=torch.float64), random_edges(4, 6, seed=1)), num_edges=6)
-    explanation = GraphExplanation(graph, Choice([0]), mask=torch.ones(6, dtype=torch.float64))
+    explainer = method(model)
     assert not runs
-    explanation.record()
+    graph = torch.randn(4, 4, dtype=torch.float64), random_edges(4, 6, seed=1)
+    explainer.attribute(torch.ones(6, dtype=torch.float64), 0, graph)
     assert runs

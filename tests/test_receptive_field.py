@@ -24,11 +24,9 @@ from torch_geometric.nn import (
 )
 from torch_geometric.utils import softmax, to_dense_batch
 
-from captum_goat import GOAtAttribution
-from captum_goat.adjacency.mask_entry import masked_output
+from captum_goat import EdgeMaskedModel, GOAtAttribution
 from captum_goat.fields.receptive_field import ReceptiveFields
 from captum_goat.fields.small_fields import SmallFields, find_owners
-from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.method.replay import ActivationPattern
 from captum_goat.rules.registry import Factors
 from captum_goat.tracking import Block, RowGraph
@@ -228,7 +226,7 @@ def _moves_by_large_changes(model: Positive, number: int) -> Tensor:
     """Return, for every entry of a gate's input, which edges move it when they are changed a lot."""
 
     def inputs(mask: Tensor) -> Tensor:
-        masked_output(GraphInputs.of(model, (X, EDGES), num_edges=EDGES.size(1)), mask)
+        EdgeMaskedModel(model)(mask, X, EDGES)
         return model.inputs[number]
 
     generator = torch.Generator().manual_seed(1)
@@ -252,7 +250,7 @@ def _field(fields: ReceptiveFields, gates: Factors, row: Tensor, num_rows: int) 
 def _derivative(model: Positive, number: int) -> Tensor:
     """Return, for every entry of a gate's input, which edges move it."""
     mask = torch.ones(EDGES.size(1), dtype=torch.float64, requires_grad=True)
-    masked_output(GraphInputs.of(model, (X, EDGES), num_edges=EDGES.size(1)), mask)
+    EdgeMaskedModel(model)(mask, X, EDGES)
     value = model.inputs[number]
     rows = [torch.autograd.grad(each, mask, retain_graph=True)[0] for each in value.reshape(-1)]
     return torch.stack(rows).view(*value.shape, -1) != 0
