@@ -23,7 +23,7 @@ from benchmarks.paper.machine import machine_lines
 from benchmarks.paper.recipes import attributions_of
 from captum_goat.compare.comparison import EMPTY, number, seconds
 from captum_goat.compare.explainers import make_explainer
-from captum_goat.compare.measures import clock
+from captum_goat.compare.run import clock
 from captum_goat.metrics import area_under_curve, fidelity_curve
 
 PEELED = ("goat_peeled", "ig_half_peeled_both", "ig_half_peeled_2_1")

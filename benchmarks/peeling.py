@@ -13,7 +13,7 @@ import torch
 from captum.attr import Attribution, GradientAttribution
 from torch import Tensor
 
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 from captum_goat.inputs.targets import find_target
 from captum_goat.method.share import gauss_legendre
 from captum_goat.metrics.counted_edges import CountedEdges, position_in_graph

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 
 from captum_goat.compare import Comparison, compare
 from captum_goat.compare.explainers import Explainer
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 
 
 def some_graphs(count: int = 5, dtype: torch.dtype = torch.float32) -> list[Data]:

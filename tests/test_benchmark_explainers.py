@@ -17,7 +17,7 @@ from torch_geometric.utils import to_undirected
 
 from benchmarks.explainers import EXPLAINERS, SLOW, Explainer, ExplainerSkippedError
 from captum_goat import EdgeMaskedModel
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 from captum_goat.datasets import ba_2motifs
 
 NAMES = sorted(EXPLAINERS)
@@ -211,7 +211,7 @@ def test_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mixed = Data(x=batch.x, edge_index=batch.edge_index[:, order], batch=batch.batch)
     target = torch.tensor([0, 1, 2, 0])
     expected = EXPLAINERS[name](**FEW.get(name, {}))(model, batch, target)
-    monkeypatch.setattr("captum_goat.compare.explainers.graphs.LARGEST_CALL", 60)
+    monkeypatch.setattr("captum_goat.compare.graphs.LARGEST_CALL", 60)
     again = EXPLAINERS[name](**FEW.get(name, {}))(model, batch, target)
     torch.testing.assert_close(again, expected)
     if name != "gnn_explainer":  # its random numbers belong to edges in their order

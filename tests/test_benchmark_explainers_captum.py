@@ -17,7 +17,7 @@ from torch_geometric.utils import to_undirected
 from benchmarks.explainers import EXPLAINERS
 from benchmarks.explainers.relu_modules import WithReLUModules
 from captum_goat import EdgeMaskedModel, GOAtAttribution, undirected_feature_mask
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 
 X = torch.rand(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 EDGES = to_undirected(torch.tensor([[0, 0, 1, 2, 3, 1], [1, 2, 2, 3, 4, 4]]))  # node 5 has none

@@ -15,7 +15,7 @@ from torch_geometric.nn import GCNConv, GINEConv, SAGEConv, global_max_pool, glo
 from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from benchmarks.explainers.decomposition import decompose
 from captum_goat import UnsupportedModelError
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 
 X = torch.rand(7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 EDGES = random_edges(6, 12, seed=5)  # node 6 is isolated

@@ -16,7 +16,7 @@ from torch_geometric.utils import to_undirected
 from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from benchmarks.explainers.flows import FlowXMarginals, message_flows
 from benchmarks.explainers.receptive_fields import GraphSHAPIQ, moebius, receptive_fields
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 from captum_goat.models import GraphClassifier, RootClassifier
 
 ZERO, ONE = torch.tensor([0]), torch.tensor([1])

@@ -18,8 +18,8 @@ from torch_geometric.utils import to_undirected
 
 from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError, subgraphx
 from benchmarks.explainers.pgm import PGMExplainerOfPyG, p_value
-from captum_goat.compare.explainers.graphs import Graphs, seeded
-from captum_goat.compare.explainers.standard import self_loops_last
+from captum_goat.compare.explainers import self_loops_last
+from captum_goat.compare.graphs import Graphs, seeded
 
 GRAPH_LEVEL = {"mode": "multiclass_classification", "task_level": "graph", "return_type": "raw"}
 

@@ -11,7 +11,7 @@ from torch_geometric.nn import GCNConv, SAGEConv, global_add_pool
 
 from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from benchmarks.explainers.decision_regions import Head, decision_regions
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 
 
 class Sums(nn.Module):

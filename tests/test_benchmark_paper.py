@@ -16,7 +16,7 @@ from benchmarks.paper.options import GNNS, Options, parse
 from benchmarks.paper.results import Row, read_rows
 from benchmarks.paper.run import run
 from benchmarks.paper.study import Results
-from captum_goat.compare.explainers.standard import EdgeOcclusion
+from captum_goat.compare.explainers import EdgeOcclusion
 
 NAMES = ("goat", "random", "occlusion", "integrated_gradients")
 pytestmark = pytest.mark.slow

@@ -26,7 +26,7 @@ from benchmarks.paper.tasks import Task, in_turn
 from benchmarks.paper_metrics import search_prefix
 from benchmarks.training import Split, TrainingResult
 from captum_goat.compare.comparison import mean_and_error
-from captum_goat.compare.measures import explain
+from captum_goat.compare.run import explain
 from captum_goat.datasets import ba_2motifs
 from captum_goat.models import GraphClassifier
 

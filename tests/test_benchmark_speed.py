@@ -34,7 +34,7 @@ from benchmarks.speed.sections import nodes, sizes
 from benchmarks.speed.split import PLACES, REST, Place, Stopwatch, split_time
 from benchmarks.speed.subprocess_timing import TooLargeError, call_apart
 from benchmarks.speed.tables import megabytes, table, times
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 
 FEW = ("goat", "saliency", "unit")
 MEGABYTE = 2**20

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from benchmarks.explainers import EXPLAINERS
-from captum_goat.compare import computation_graphs, measures, run, subject
-from captum_goat.compare.measures import measure
+from captum_goat.compare import computation_graphs, run, subject
+from captum_goat.compare.run import measure
 from captum_goat.compare.subject import Subject
 from captum_goat.models import RootClassifier
 
@@ -164,12 +164,12 @@ def test_random_numbers_do_not_depend_on_how_many_graphs_there_are(most: int, mo
 def test_completeness_errors_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     given, explainer = Subject.of(MODEL, GRAPHS), EXPLAINERS["goat"]()
     scores = [torch.ones(graph.num_edges) for graph in GRAPHS[:4]]
-    expected, sizes = measures.completeness_error(explainer, given, scores), []
+    expected, sizes = run.completeness_error(explainer, given, scores), []
     monkeypatch.setattr(subject, "MAX_GRAPHS", 3)
     given.model.register_forward_pre_hook(
         lambda _, args, names: sizes.append([*args, *names.values()][2]), with_kwargs=True
     )
-    torch.testing.assert_close(measures.completeness_error(explainer, given, scores), expected)
+    torch.testing.assert_close(run.completeness_error(explainer, given, scores), expected)
     assert {int(batch.max()) + 1 for batch in sizes} == {3, 1}
 
 

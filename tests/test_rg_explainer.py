@@ -27,7 +27,7 @@ from benchmarks.explainers.growth import (
     uniform,
 )
 from benchmarks.explainers.reinforced import RGExplainer, Scene
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import ground_truth_auc
 from captum_goat.models import GraphClassifier, RootClassifier, train_model

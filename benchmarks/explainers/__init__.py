@@ -51,10 +51,11 @@ from benchmarks.explainers.sampling import KernelShap, ShapleyValueSampling
 from benchmarks.explainers.search import LongEdgeSets, RandomEdgeSets
 from benchmarks.explainers.shapley import GUIDED_SHAPLEY, GUIDED_SHAPLEY_MARGIN
 from benchmarks.explainers.subgraphx import SubgraphX
-from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
-from captum_goat.compare.explainers.search import EdgeSets
-from captum_goat.compare.explainers.standard import (
+from captum_goat.compare.explainers import (
     EdgeOcclusion,
+    EdgeSets,
+    Explainer,
+    ExplainerSkippedError,
     GNNExplainer,
     GOAt,
     IntegratedGradients,

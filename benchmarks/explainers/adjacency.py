@@ -21,8 +21,7 @@ from benchmarks.explainers.peeled import (
 )
 from benchmarks.peeling import UpperHalfGradients
 from captum_goat import EdgeMaskedModel, GOAtAttribution
-from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
-from captum_goat.compare.explainers.standard import EdgeOcclusion, GOAt
+from captum_goat.compare.explainers import EdgeOcclusion, Explainer, ExplainerSkippedError, GOAt
 from captum_goat.tracking import UnsupportedModelError
 
 

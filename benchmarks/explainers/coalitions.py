@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from benchmarks.explainers.adjacency import Deletion
-from captum_goat.compare.explainers.graphs import LARGEST_CALL, Graphs, MaskedTargets
-from captum_goat.compare.explainers.interface import ExplainerSkippedError
+from captum_goat.compare.explainers import ExplainerSkippedError
+from captum_goat.compare.graphs import LARGEST_CALL, Graphs, MaskedTargets
 
 LARGEST_GAME = 14  # players, 16,384 coalitions
 

@@ -8,8 +8,8 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from benchmarks.explainers.edge_weights import WeightedTargets, takes_weights
-from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
-from captum_goat.compare.explainers.interface import Explainer
+from captum_goat.compare.explainers import Explainer
+from captum_goat.compare.graphs import Graphs, MaskedTargets
 from captum_goat.metrics.counted_edges import sums
 
 

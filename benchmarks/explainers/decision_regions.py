@@ -10,8 +10,8 @@ from torch.nn import Module
 from torch_geometric.nn import Linear as PyGLinear
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.compare.explainers.graphs import Graphs
-from captum_goat.compare.explainers.interface import ExplainerSkippedError
+from captum_goat.compare.explainers import ExplainerSkippedError
+from captum_goat.compare.graphs import Graphs
 
 BISECTIONS = 40  # halve the way between two embeddings that often
 
@@ -122,7 +122,7 @@ def decision_regions(head: Head, embeddings: Tensor, candidates: int = 50) -> li
         >>> import torch
         >>> from torch_geometric.data import Batch, Data
         >>> from benchmarks.explainers.decision_regions import Head, decision_regions
-        >>> from captum_goat.compare.explainers.graphs import Graphs
+        >>> from captum_goat.compare.graphs import Graphs
         >>> from captum_goat.models import GraphClassifier
         >>> _ = torch.manual_seed(0)
         >>> model = GraphClassifier("sage", in_channels=2, hidden_channels=8, num_classes=2)

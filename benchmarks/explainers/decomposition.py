@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 
 from benchmarks.explainers.graph_copies import repeat_graphs
 from captum_goat import UnsupportedModelError
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 from captum_goat.rules.operations import is_inplace, spellings
 
 # What treats rows one by one or moves them, and maps the sum of two inputs to the sum of the results.
@@ -79,7 +79,7 @@ def decompose(model: Module, graphs: Graphs, groups: Tensor) -> Decomposition:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from benchmarks.explainers.decomposition import decompose
-        >>> from captum_goat.compare.explainers.graphs import Graphs
+        >>> from captum_goat.compare.graphs import Graphs
         >>> from captum_goat.models import GraphClassifier
         >>> model = GraphClassifier("sage", in_channels=1, hidden_channels=4, num_classes=2)
         >>> _ = model.eval().requires_grad_(False)

@@ -8,8 +8,8 @@ from torch.nn import Module
 
 from benchmarks.explainers.decomposition import decompose
 from captum_goat import UnsupportedModelError
-from captum_goat.compare.explainers.graphs import LARGEST_CALL, Graphs
-from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
+from captum_goat.compare.explainers import Explainer, ExplainerSkippedError
+from captum_goat.compare.graphs import LARGEST_CALL, Graphs
 from captum_goat.metrics.counted_edges import position_in_graph
 
 

@@ -12,9 +12,8 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from benchmarks.explainers.graph_copies import repeat_graphs
-from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
-from captum_goat.compare.explainers.interface import ExplainerSkippedError
-from captum_goat.compare.explainers.standard import IntegratedGradients
+from captum_goat.compare.explainers import ExplainerSkippedError, IntegratedGradients
+from captum_goat.compare.graphs import Graphs, MaskedTargets
 
 
 class WeightedTargets(MaskedTargets):

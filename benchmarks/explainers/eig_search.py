@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.compare.explainers.graphs import LARGEST_CALL, Graphs, MaskedTargets
-from captum_goat.compare.explainers.interface import Explainer
+from captum_goat.compare.explainers import Explainer
+from captum_goat.compare.graphs import LARGEST_CALL, Graphs, MaskedTargets
 from captum_goat.metrics.counted_edges import position_in_graph
 
 

@@ -13,8 +13,8 @@ from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
 from benchmarks.explainers.graph_copies import repeat_graphs
-from captum_goat.compare.explainers.graphs import LARGEST_CALL, Graphs
-from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
+from captum_goat.compare.explainers import Explainer, ExplainerSkippedError
+from captum_goat.compare.graphs import LARGEST_CALL, Graphs
 from captum_goat.models import RootClassifier
 
 MOST_FLOWS = 1_000_000
@@ -100,7 +100,7 @@ def message_flows(graphs: Graphs, layers: int, *, at_root: bool) -> Tensor:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from benchmarks.explainers.flows import message_flows
-        >>> from captum_goat.compare.explainers.graphs import Graphs
+        >>> from captum_goat.compare.graphs import Graphs
         >>> edge = Graphs.of(Data(x=torch.ones(2, 1), edge_index=torch.tensor([[1], [0]])), torch.tensor([0]))
         >>> message_flows(edge, 2, at_root=True)  # edge 0 and stay at node 0, stay at node 1 and edge 0, stay at node 0
         tensor([[0, 1],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.nn import Module
 
 from captum_goat import GOAtAttribution
-from captum_goat.compare.explainers.standard import GOAt
+from captum_goat.compare.explainers import GOAt
 
 
 class RepeatedGOAt(GOAt):

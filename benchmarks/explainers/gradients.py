@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from benchmarks.explainers.relu_modules import WithReLUModules
-from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets, seeded
-from captum_goat.compare.explainers.standard import MaskGradients
+from captum_goat.compare.explainers import MaskGradients
+from captum_goat.compare.graphs import Graphs, MaskedTargets, seeded
 
 
 class InputXGradient(MaskGradients):

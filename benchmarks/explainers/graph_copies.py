@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch_geometric.data import Data
 
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 
 
 def repeat_graphs(graphs: Graphs, count: int) -> Graphs:
@@ -16,7 +16,7 @@ def repeat_graphs(graphs: Graphs, count: int) -> Graphs:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from benchmarks.explainers.graph_copies import repeat_graphs
-        >>> from captum_goat.compare.explainers.graphs import Graphs
+        >>> from captum_goat.compare.graphs import Graphs
         >>> graph = Graphs.of(Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]])), torch.tensor([1]))
         >>> repeat_graphs(graph, 2).edge_index
         tensor([[0, 2],

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import remove_self_loops, softmax, to_undirected
 
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 from captum_goat.metrics.counted_edges import sums
 
 NEVER = torch.iinfo(torch.long).max  # the place of a node that has not joined
@@ -34,7 +34,7 @@ class Neighbours:
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from captum_goat.compare.explainers.graphs import Graphs
+        >>> from captum_goat.compare.graphs import Graphs
         >>> from benchmarks.explainers.growth import Neighbours
         >>> path = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0, 2, 2], [1, 1, 2]]))  # 0 - 1 - 2
         >>> near = Neighbours.of(Graphs.of(path, torch.tensor([0])))
@@ -175,7 +175,7 @@ def grow(start: Growth, scorer: Scorer, choose: Chooser, limit: int) -> tuple[Gr
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from captum_goat.compare.explainers.graphs import Graphs
+        >>> from captum_goat.compare.graphs import Graphs
         >>> from benchmarks.explainers.growth import Growth, Neighbours, best, grow, uniform
         >>> path = Data(x=torch.ones(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))  # 0 - 1 - 2 - 3
         >>> start = Growth.at(Neighbours.of(Graphs.of(path, torch.tensor([0]))), torch.tensor([2]))

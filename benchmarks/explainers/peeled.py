@@ -12,8 +12,8 @@ from torch.nn import Module
 
 from benchmarks.peeling import Order, UpperHalfGradients, peeled_scores
 from captum_goat import EdgeMaskedModel, GOAtAttribution
-from captum_goat.compare.explainers.graphs import Graphs, seeded
-from captum_goat.compare.explainers.interface import Explainer
+from captum_goat.compare.explainers import Explainer
+from captum_goat.compare.graphs import Graphs, seeded
 
 
 class RandomNumbers(Attribution):

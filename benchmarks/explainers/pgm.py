@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from benchmarks.explainers.graph_copies import repeat_graphs
-from captum_goat.compare.explainers.graphs import Graphs, seeded
-from captum_goat.compare.explainers.interface import Explainer
+from captum_goat.compare.explainers import Explainer
+from captum_goat.compare.graphs import Graphs, seeded
 
 P_VALUE_FLOOR = 1e-300  # its logarithm is finite
 

@@ -14,13 +14,18 @@ from torch_geometric.explain import AttentionExplainer, GraphMaskExplainer, PGEx
 from torch_geometric.nn import MessagePassing
 
 from benchmarks.explainers.training_sample import sample_graphs
-from captum_goat.compare.explainers import interface
-from captum_goat.compare.explainers.graphs import Graphs, seeded
-from captum_goat.compare.explainers.interface import ExplainerSkippedError, own_copy
-from captum_goat.compare.explainers.standard import edge_mask, pyg_explainer, self_loops_last
+from captum_goat.compare.explainers import (
+    Explainer,
+    ExplainerSkippedError,
+    edge_mask,
+    own_copy,
+    pyg_explainer,
+    self_loops_last,
+)
+from captum_goat.compare.graphs import Graphs, seeded
 
 
-class PGExplainerOfPyG(interface.Explainer):
+class PGExplainerOfPyG(Explainer):
     """PyG's ``PGExplainer``: learns a network that tells an edge's mask from the embeddings of its two nodes.
 
     It has to be fitted. The network is trained on the classes that the model predicts, one graph at a time. The root of
@@ -84,7 +89,7 @@ def _predicted(model: Module, graph: Data) -> tuple[Tensor, Tensor, Tensor, Tens
     return graphs.x, graphs.edge_index[:, self_loops_last(graphs.edge_index)], graphs.batch, target
 
 
-class GraphMaskOfPyG(interface.Explainer):
+class GraphMaskOfPyG(Explainer):
     """PyG's ``GraphMaskExplainer``: learns, layer by layer, which messages can be replaced by a constant.
 
     PyG sends every message through a layer norm and a ReLU while it learns, so that what it explains is not quite the
@@ -146,7 +151,7 @@ def _tell_widths(model: Module, layers: list[MessagePassing], graphs: Graphs) ->
             hook.remove()
 
 
-class AttentionOfPyG(interface.Explainer):
+class AttentionOfPyG(Explainer):
     """PyG's ``AttentionExplainer``: the largest attention coefficient of an edge, over all layers and heads.
 
     It is skipped for models without attention. It does not depend on the class.

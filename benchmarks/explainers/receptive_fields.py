@@ -9,8 +9,8 @@ from torch_geometric.nn import MessagePassing
 
 from benchmarks.explainers.flows import of_root
 from benchmarks.explainers.graph_copies import repeat_graphs
-from captum_goat.compare.explainers.graphs import LARGEST_CALL, Graphs
-from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
+from captum_goat.compare.explainers import Explainer, ExplainerSkippedError
+from captum_goat.compare.graphs import LARGEST_CALL, Graphs
 
 LARGEST_FIELD = 14  # nodes
 MOST_COALITIONS = 100_000

@@ -29,8 +29,8 @@ from benchmarks.explainers.growth import (
 )
 from benchmarks.explainers.growth_networks import Locator, Policy
 from benchmarks.explainers.training_sample import sample_graphs
-from captum_goat.compare.explainers.graphs import Graphs, seeded
-from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError, own_copy
+from captum_goat.compare.explainers import Explainer, ExplainerSkippedError, own_copy
+from captum_goat.compare.graphs import Graphs, seeded
 from captum_goat.metrics.counted_edges import position_in_graph, sums
 from captum_goat.models import RootClassifier
 

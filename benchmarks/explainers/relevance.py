@@ -15,8 +15,8 @@ from torch_geometric.nn import Linear as PyGLinear
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import Aggregation
 
-from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets
-from captum_goat.compare.explainers.interface import Explainer
+from captum_goat.compare.explainers import Explainer
+from captum_goat.compare.graphs import Graphs, MaskedTargets
 
 _LINEAR = (nn.Linear, PyGLinear)
 

@@ -14,8 +14,8 @@ from torch_geometric.utils import get_embeddings
 from benchmarks.explainers.decision_regions import Head, decision_regions
 from benchmarks.explainers.training_sample import sample_graphs
 from captum_goat import EdgeMaskedModel
-from captum_goat.compare.explainers.graphs import Graphs, seeded
-from captum_goat.compare.explainers.interface import Explainer, own_copy
+from captum_goat.compare.explainers import Explainer, own_copy
+from captum_goat.compare.graphs import Graphs, seeded
 from captum_goat.metrics.counted_edges import sums
 
 HIDDEN = 64

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.compare.explainers.graphs import Graphs, MaskedTargets, seeded
-from captum_goat.compare.explainers.interface import Explainer
+from captum_goat.compare.explainers import Explainer
+from captum_goat.compare.graphs import Graphs, MaskedTargets, seeded
 
 AT_ONCE = 64  # masks that are tried in one call of the model
 

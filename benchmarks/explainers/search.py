@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_goat.compare.explainers.search import EdgeSets
+from captum_goat.compare.explainers import EdgeSets
 from captum_goat.search import EdgeSetSearch
 from captum_goat.search.swaps import SwapSearch
 

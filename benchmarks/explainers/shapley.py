@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partialmethod
 from typing import Any
 
-from captum_goat.compare.explainers.interface import Explainer
-from captum_goat.compare.explainers.shapley import GuidedShapleyValues
+from captum_goat.compare.explainers import Explainer, GuidedShapleyValues
 
 
 def _variant(n_samples: int, *, margin: bool) -> type[Explainer]:

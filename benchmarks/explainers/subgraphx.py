@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Data
 
-from captum_goat.compare.explainers.graphs import Graphs, seeded
-from captum_goat.compare.explainers.interface import Explainer, ExplainerSkippedError
+from captum_goat.compare.explainers import Explainer, ExplainerSkippedError
+from captum_goat.compare.graphs import Graphs, seeded
 
 _FOLDER = "captum_goat_dig_xgraph_method"  # the folder of the package's methods, under a name of our own
 _ADVICE = "Install it without its dependencies: pip install --no-deps dive-into-graphs && pip install rdkit"
@@ -74,7 +74,7 @@ def best_values(coalitions: Sequence[tuple[list[int], float]], graphs: Graphs) -
 
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from captum_goat.compare.explainers.graphs import Graphs
+        >>> from captum_goat.compare.graphs import Graphs
         >>> from benchmarks.explainers.subgraphx import best_values
         >>> path = Data(x=torch.ones(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
         >>> best_values([([0, 1, 2], 0.5), ([0, 1], 0.75)], Graphs.of(path, torch.tensor([0])))

@@ -16,8 +16,9 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from benchmarks.paper.tasks import Task
+from captum_goat.compare.comparison import TimedScores
 from captum_goat.compare.explainers import Explainer, ExplainerSkippedError
-from captum_goat.compare.measures import TimedScores, clock, explain
+from captum_goat.compare.run import clock, explain
 
 LONGEST = 3  # times the budget for a single graph
 SHORTEST = 0.001  # seconds between two checks of the processor time

@@ -12,7 +12,7 @@ from torch.nn import BatchNorm1d, Module
 from torch_geometric.data import Data
 
 from benchmarks.cost import NUM_FEATURES, NUM_NODES
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 from captum_goat.models import GraphClassifier, NodeClassifier
 
 BONDS_PER_ATOM = 1.1  # which makes an average degree of 2.2, as molecules have

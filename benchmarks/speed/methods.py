@@ -18,8 +18,8 @@ from torch_geometric.nn import to_captum_model
 from benchmarks.explainers import EXPLAINERS
 from benchmarks.speed.graphs import EXPLAINED_CLASS
 from captum_goat import EdgeMaskedModel, GOAtAttribution
-from captum_goat.compare.explainers.graphs import Graphs
-from captum_goat.compare.explainers.interface import Explainer, own_copy
+from captum_goat.compare.explainers import Explainer, own_copy
+from captum_goat.compare.graphs import Graphs
 
 STEPS = 50  # Captum's default
 EPOCHS = 100  # PyG's default; the GOAt paper's experiments use more

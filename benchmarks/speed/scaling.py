@@ -11,7 +11,7 @@ from benchmarks.speed.options import Options
 from benchmarks.speed.results import Row
 from benchmarks.speed.rounds import in_turn
 from benchmarks.speed.subprocess_timing import Apart, TooLargeError, call_apart
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 
 WARM_UP = 100  # edges
 LARGE = 10_000  # edges from which on time is nearly that of the edges, so that it tells that of more edges

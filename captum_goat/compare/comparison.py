@@ -6,8 +6,6 @@ import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
-from importlib.util import find_spec
-from itertools import cycle
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -16,7 +14,6 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation
 
-from captum_goat.compare.measures import Key, TimedScores
 from captum_goat.metrics import NodePolicy
 from captum_goat.report import write_report
 
@@ -25,16 +22,25 @@ DECISIVE = 2.0  # standard errors
 TINY = 0.0005  # smaller than what three digits show
 EMPTY = "-"
 Verdict: TypeAlias = Literal["better", "alike", "worse"]
-MARKERS = "osv^<>DPX*h"  # matplotlib has ten colours: both together tell more lines apart
-PANELS = (("fidelity_plus", "fid+ (more is better)"), ("fidelity_minus", "fid- (less is better)"))
+# A metric and a sparsity, which is empty for metrics that have none and for means over all sparsities.
+Key: TypeAlias = tuple[str, str]
 LEGEND = """fid+: how far the probability of the class drops without the edges with the highest scores (more is better).
 fid-: how far it drops if only these edges are left (less is better). Gain: fid+ minus fid-. All are means over the
 sparsities, the shares of edges that are not among the highest. Better, worse: on the same graphs, the gain differs from
-the reference's by more than two standard errors. Robust gain: the same if only a few random edges of those are removed.
-AUC: how well scores tell the true edges from the others. Infidelity: how badly scores predict the change of the logit
-when random messages are lost, with scores multiplied by the factor that fits best (less is better). Completeness error:
-the largest difference between the sum of the scores and the change of the logit, for explainers whose scores are meant
-to add up to it."""
+the reference's by more than two standard errors. AUC: how well scores tell the true edges from the others. Infidelity:
+how badly scores predict the change of the logit when random messages are lost, with scores multiplied by the factor
+that fits best (less is better). Completeness error: the largest difference between the sum of the scores and the change
+of the logit, for explainers whose scores are meant to add up to it."""
+
+
+@dataclass(frozen=True)
+class TimedScores:
+    """The edge scores of the first graphs, and the time they took."""
+
+    scores: list[Tensor]  # of each graph, [E]
+    seconds_alone: Tensor  # for single graphs, [M]
+    seconds_in_batch: float  # per graph; nan if the explainer takes one graph at a time
+    completeness_error: Tensor  # of each graph, [G]; nan for explainers that are not complete
 
 
 @dataclass(frozen=True)
@@ -142,19 +148,15 @@ class Comparison:
         return max(complete, key=lambda row: sign * row.value).explainer
 
     def write(self, folder: str | PathLike[str]) -> Path:
-        """Write ``comparison.md`` (its path is returned), ``comparison.csv`` and, with matplotlib, ``fidelity.png``."""
+        """Write ``comparison.md``, whose path is returned, and ``comparison.csv`` into a folder."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "comparison.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(field.name for field in fields(ComparisonRow))
             writer.writerows([_csv_cell(value) for value in astuple(row)] for row in self.rows)
-        sections = ["# Explainers compared", str(self), LEGEND]
-        if find_spec("matplotlib") is not None:
-            _draw_curves(self, folder / "fidelity.png")
-            sections.append("![fid+ and fid- over sparsities](fidelity.png)")
         path = folder / "comparison.md"
-        path.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
+        path.write_text(f"# Explainers compared\n\n{self}\n\n{LEGEND}\n", encoding="utf-8")
         return path
 
     def write_html(self, path: str | PathLike[str], **options: Any) -> Path:
@@ -239,7 +241,6 @@ def _tables(comparison: Comparison, names: Sequence[str]) -> list[str]:
     }
     others = {
         "explainer": fidelities["explainer"],
-        "robust gain": column("robust_gain"),
         "AUC": column("ground_truth_auc"),
         "infidelity": column("infidelity", lambda row: f"{row.value:.2g}"),
         "completeness error": column("largest_completeness_error", lambda row: f"{row.value:.2g}"),
@@ -284,28 +285,3 @@ def signed(difference: float, error: float) -> str:
 
 def _csv_cell(value: Any) -> Any:
     return "" if value != value else f"{value:.6g}" if isinstance(value, float) else value  # nan is not itself
-
-
-def _draw_curves(comparison: Comparison, path: Path) -> None:
-    """Draw the mean fidelities of all explainers with their standard errors, and write them as a PNG file."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10.0, 3.6), layout="constrained")
-    axes = figure.subplots(1, len(PANELS))
-    for axis, (metric, title) in zip(axes, PANELS, strict=True):
-        for name, marker in zip(comparison.scores, cycle(MARKERS), strict=False):
-            style: dict[str, Any] = {"linewidth": 1.0, "marker": marker, "markersize": 4}
-            if name == comparison.reference:
-                style |= {"color": "black", "linewidth": 2.2, "zorder": 5}
-            rows = [comparison.get(name, metric, sparsity) for sparsity in comparison.sparsities]
-            points = [(float(row.sparsity), row.value, row.error) for row in rows if row is not None]
-            sparsities, means, errors = zip(*points, strict=True) if points else ((), (), ())
-            axis.errorbar(sparsities, means, errors, label=name, capsize=2, **style)
-        axis.set_title(title, fontsize=9)
-        axis.set_xlabel("sparsity", fontsize=8)
-        axis.set_xticks(comparison.sparsities)
-        axis.tick_params(labelsize=8)
-        axis.grid(alpha=0.3)
-    if comparison.scores:
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
-    figure.savefig(path, dpi=80)

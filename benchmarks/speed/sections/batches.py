@@ -17,7 +17,7 @@ from benchmarks.speed.results import Check, Row, Section
 from benchmarks.speed.rounds import in_turn
 from benchmarks.speed.split import split_time
 from benchmarks.speed.tables import seconds, table
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 
 MOST_UNITS = {"gcn": 8.0, "sage": 11.0, "gin": 13.0}
 

@@ -14,7 +14,7 @@ from benchmarks.speed.results import Check, Row, Section
 from benchmarks.speed.rounds import in_turn
 from benchmarks.speed.tables import seconds, table
 from captum_goat import EdgeMaskedModel
-from captum_goat.compare.explainers.graphs import Graphs
+from captum_goat.compare.graphs import Graphs
 
 INTEGRATED = "integrated_gradients"
 LEAST_SPEED_UP, LEAST_SPEED_UP_AGAIN, LEAST_SPEED_UP_MASKED = 10.0, 15.0, 3.0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import random
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
-from captum_goat import EdgeMaskedModel
+from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.metrics.counted_edges import CountedEdges, description, edges_of, graph_of_nodes, number_of_graphs
 from captum_goat.metrics.reduced_graphs import model_arguments, signed_logits
 
@@ -42,7 +42,7 @@ class Graphs:
             raise ValueError(
                 f"Expected target to be a class, or one for each of {count} graphs (got {description(classes)})."
             )
-        data = copy.copy(data)
+        data = copy(data)
         data.edge_index, data.batch = edge_index, graph_of_nodes(data)
         return cls(data, classes.long().reshape(-1).expand(count), model)
 
@@ -79,17 +79,14 @@ class Graphs:
         """An edge mask of ones, ``[E]``."""
         return self.x.new_ones(self.num_edges)
 
-    def changed(self, **attributes: Tensor) -> Graphs:
-        """Return the graphs with other features, edges, or other attributes."""
-        data = copy.copy(self.data)
-        for name, value in attributes.items():
-            data[name] = value
-        return replace(self, data=data)
-
     @cached_property
     def edges(self) -> CountedEdges:
         """The edges as they are counted: both directions are one edge if every edge has its reverse."""
         return CountedEdges.of(self.data)
+
+    def changed(self, **attributes: Tensor) -> Graphs:
+        """Return the graphs with other features, edges, or other attributes."""
+        return replace(self, data=copy(self.data).update(attributes))
 
     def shared(self, totals: Tensor) -> Tensor:
         """Share the score of each counted edge ``[M]`` equally among its columns ``[E]``."""
@@ -135,9 +132,9 @@ class Graphs:
 
 
 class MaskedTargets(Module):
-    """The logits of the target classes as a function of an edge mask.
+    """The sum of the logits of the target classes, ``[B]``, as a function of edge masks ``[B, E]``.
 
-    Graphs of a batch are disjoint: the gradient of the *sum* of their logits has the gradients of all of them.
+    Graphs of a batch are disjoint: the gradient of the sum of their logits has the gradients of all of them.
     """
 
     def __init__(self, model: Module, graphs: Graphs, at: Literal["message", "adjacency"] = "message") -> None:
@@ -154,8 +151,7 @@ class MaskedTargets(Module):
         """Return the logit of each graph's class for each of B masks, ``[B, G]`` from ``[B, E]``."""
         return self.graphs.of_target(self.logits(masks))
 
-    def forward(self, masks: Tensor) -> Tensor:
-        """Return the sum of these logits for each of B masks, ``[B]`` from ``[B, E]``."""
+    def forward(self, masks: Tensor) -> Tensor:  # noqa: D102
         return self.values(masks).sum(-1)
 
 
