@@ -90,7 +90,7 @@ def search_prefix(
     if shortest < 1:
         raise ValueError(f"Expected the shortest prefix to have one edge or more (got {shortest}).")
     edges, scores = CountedEdges.of(data), check_scores(scores, data)
-    prediction = Prediction.of(model, data, target, node_policy)
+    prediction = Prediction(model, data, target, node_policy)
     ranks, longest = edges.ranks(scores), edges.budget(sparsity)
     first = longest.clamp(max=shortest)
     length, open_graphs = first.clone(), torch.ones_like(first, dtype=torch.bool)

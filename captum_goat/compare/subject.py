@@ -62,7 +62,7 @@ class Subject:
             own = _GraphRootClassifier(own) if takes_graph else RootClassifier(own)
             checked = _checked(own, cut)
             notes = _differences(own, checked, whole, roots)
-        logits = torch.cat([of_two_classes(logits_of(own, batch)) for _, batch in batches(checked)])
+        logits = of_two_classes(_logits(own, checked))
         classes = logits.argmax(dim=1) if target is None else class_per_graph(target, logits).clone()
         return cls(own, checked, classes, tuple(notes))
 
@@ -89,6 +89,10 @@ def batches(graphs: Sequence[Data]) -> Iterator[tuple[slice, Batch]]:
         edges += graph.num_edges
     if first < len(graphs):
         yield slice(first, len(graphs)), Batch.from_data_list(list(graphs[first:]))
+
+
+def _logits(model: Module, graphs: Sequence[Data]) -> Tensor:
+    return torch.cat([logits_of(model, batch) for _, batch in batches(graphs)])
 
 
 def _sequence(graphs: Any) -> list[Data]:
@@ -223,7 +227,7 @@ def _differences(rooted: RootClassifier, cut: list[Data], whole: Data, nodes: Te
             "classifier leave out nodes=..."
         )
     expected = rows[nodes].view(len(nodes), -1)
-    logits = torch.cat([logits_of(rooted, batch) for _, batch in batches(cut)])
+    logits = _logits(rooted, cut)
     if torch.allclose(logits, expected, RELATIVE, ABSOLUTE):
         return []
     changed = int((of_two_classes(logits).argmax(dim=1) != of_two_classes(expected).argmax(dim=1)).sum())

@@ -6,7 +6,7 @@ data, scores, ...)``; those that many functions share are described at :func:`fi
 """
 
 from captum_goat.metrics.captum_metrics import PerturbFunc, drop_edges, gaussian_noise, graph_infidelity
-from captum_goat.metrics.counted_edges import select_edges, sparsity
+from captum_goat.metrics.counted_edges import ground_truth_auc, precision_at_k, select_edges, sparsity
 from captum_goat.metrics.fidelity import (
     FidelityCurve,
     RobustFidelity,
@@ -16,7 +16,6 @@ from captum_goat.metrics.fidelity import (
     fidelity_plus,
     robust_fidelity,
 )
-from captum_goat.metrics.ground_truth import ground_truth_auc, precision_at_k
 from captum_goat.metrics.reduced_graphs import NodePolicy
 from captum_goat.metrics.sanity import SanityChecks, rank_correlation
 

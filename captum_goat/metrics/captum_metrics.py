@@ -1,10 +1,7 @@
 """Captum's infidelity for edge scores: perturbations of edge masks, and the metric per graph.
 
-Captum's infidelity returns one number per row of a mask ``[B, E]``; :func:`drop_edges` and :func:`gaussian_noise` are
-the perturbations that it needs. :func:`graph_infidelity` returns one number per graph of a batch. Attributions must be
-those of single edges, computed without a ``feature_mask``.
-
-Reference: Yeh, Hsieh, Suggala, Inouye, Ravikumar: *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019.
+Attributions must be those of single edges, computed without a ``feature_mask``. Reference: Yeh, Hsieh, Suggala, Inouye,
+Ravikumar: *On the (In)fidelity and Sensitivity of Explanations*, NeurIPS 2019.
 """
 
 from __future__ import annotations
@@ -21,13 +18,7 @@ from torch_geometric.data import Batch, Data
 from captum_goat.inputs.arguments import check_masks
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.metrics.counted_edges import CountedEdges, check_scores, description
-from captum_goat.metrics.reduced_graphs import (
-    class_per_graph,
-    logits_of,
-    model_arguments,
-    of_two_classes,
-    signed_logits,
-)
+from captum_goat.metrics.reduced_graphs import model_arguments, predicted_logits, signed_logits
 
 # What Captum's infidelity calls: (inputs, baselines if there are any) -> (perturbations,), (perturbed inputs,).
 PerturbFunc: TypeAlias = Callable[..., tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]
@@ -130,10 +121,8 @@ def _features(masks: tuple[Tensor, ...], feature_mask: Tensor | tuple[Tensor, ..
         raise ValueError(f"Expected one feature mask per mask (got {len(features)} for {len(masks)} masks).")
     for feature, edges in zip(features, sizes, strict=True):
         if feature.shape != (edges,) or feature.is_floating_point() or bool((feature < 0).any()):
-            got = description(feature)
-            raise ValueError(
-                f"Expected a feature mask of integers from 0 on, one for each of {edges} edges (got {got})."
-            )
+            expected = f"Expected a feature mask of integers from 0 on, one for each of {edges} edges"
+            raise ValueError(f"{expected} (got {description(feature)}).")
     return [feature.to(mask.device, torch.long) for feature, mask in zip(features, masks, strict=True)]
 
 
@@ -177,8 +166,7 @@ def graph_infidelity(
         raise ValueError(f"Expected one sample or more (got {samples}).")
     edges, scores = CountedEdges.of(data), check_scores(scores, data)
     perturb = perturb_func or drop_edges(0.1, feature_mask=edges.number, generator=generator)
-    output = of_two_classes(logits_of(model, data))
-    classes = output.argmax(dim=1) if target is None else class_per_graph(target, output)
+    _, classes = predicted_logits(model, data, target)
     masked, arguments = EdgeMaskedModel(model), model_arguments(model, data)
 
     def values(masks: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Edges as they are counted, ranked and selected: an undirected edge is one edge, however many columns it has."""
+"""Edges as they are counted, selected and compared with the truth: an undirected edge is one, with two columns."""
 
 from __future__ import annotations
 
@@ -38,17 +38,6 @@ class CountedEdges:
         number, first = numbered_by_first(pair)
         return cls(number, columns_graph[first], num_graphs, columns_graph)
 
-    def repeated(self, copies: int) -> CountedEdges:
-        """Return the edges of copies of the graphs, the first copy first."""
-        copy = torch.arange(copies, device=self.graph.device).view(-1, 1)
-        graphs = copy * self.num_graphs
-        return CountedEdges(
-            (self.number + copy * len(self.graph)).view(-1),
-            (self.graph + graphs).view(-1),
-            self.num_graphs * copies,
-            (self.columns_graph + graphs).view(-1),
-        )
-
     @property
     def counts(self) -> Tensor:
         """The number of edges of each graph, ``[G]``."""
@@ -76,10 +65,9 @@ class CountedEdges:
         """Return how many edges of each graph are selected at a sparsity, ``[G]``; see ``select_edges``."""
         if not 0.0 <= sparsity <= 1.0:
             raise ValueError(f"Expected a sparsity from 0 to 1, the share of edges to leave out (got {sparsity}).")
-        counts = self.counts
         # (1 - 0.9) * 10 is a little less than 1 in floating-point numbers.
-        budget = ((1.0 - sparsity) * counts.double() + 1e-6).long()
-        return budget if sparsity == 1.0 else torch.minimum(budget.clamp(min=1), counts)
+        budget = ((1.0 - sparsity) * self.counts.double() + 1e-6).long()
+        return budget if sparsity == 1.0 else torch.minimum(budget.clamp(min=1), self.counts)
 
 
 def sums(values: Tensor, index: Tensor, size: int) -> Tensor:
@@ -137,25 +125,19 @@ def check_scores(scores: Tensor, data: Data | Batch) -> Tensor:
         raise ValueError(
             f"Expected scores of shape [{columns}], floating-point numbers (got {description(scores)}).{advice}"
         )
-    wrong = int((~scores.isfinite()).sum())
-    if wrong:
-        got = f"{wrong} of {columns} that are infinite or nan"
-        raise ValueError(f"Expected finite scores (got {got}). Check the model's output.")
+    if wrong := int((~scores.isfinite()).sum()):
+        raise ValueError(f"Expected finite scores (got {wrong} of {columns} that are infinite or nan).")
     return scores.detach().to(edge_index.device)
 
 
-def check_selected(
-    selected: Tensor | None,
-    data: Data | Batch,
-    name: str = "selected edges",
-    advice: str = " Use select_edges to select edges by score.",
-) -> Tensor:
+def check_selected(selected: Tensor | None, data: Data | Batch, name: str = "selected edges") -> Tensor:
     """Raise ValueError unless there is one bool per column of ``edge_index``; return them on its device."""
     edge_index = edges_of(data)
     columns = edge_index.size(1)
     if not isinstance(selected, Tensor) or selected.shape != (columns,) or selected.dtype != torch.bool:
         raise ValueError(
-            f"Expected {name} as bool of shape [{columns}], one per edge (got {description(selected)}).{advice}"
+            f"Expected {name} as bool of shape [{columns}], one per edge (got {description(selected)}). "
+            "Use select_edges to select edges by score."
         )
     return selected.to(edge_index.device)
 
@@ -197,7 +179,7 @@ def select_edges(
     edges, scores = CountedEdges.of(data), check_scores(scores, data)
     if (sparsity is None) == (k is None):
         raise ValueError(f"Expected either a sparsity or k (got sparsity={sparsity} and k={k}).")
-    budget = edges.budget(sparsity) if sparsity is not None else number_per_graph(k, edges)
+    budget = edges.budget(sparsity) if sparsity is not None else _number_per_graph(k, edges)
     selected: Tensor = (edges.ranks(scores) < budget[edges.graph])[edges.number]
     return selected
 
@@ -223,9 +205,85 @@ def sparsity(data: Data | Batch, selected: Tensor) -> Tensor:
     return 1.0 - edges.per_graph(is_selected.to(torch.get_default_dtype())) / edges.counts
 
 
-def number_per_graph(k: int | Tensor | None, edges: CountedEdges) -> Tensor:
+def _number_per_graph(k: int | Tensor | None, edges: CountedEdges) -> Tensor:
     """Return a number of edges for each graph, ``[G]``."""
     number = torch.as_tensor(k, device=edges.graph.device)
     if number.is_floating_point() or number.shape not in ((), (edges.num_graphs,)) or bool((number < 0).any()):
         raise ValueError(f"Expected k as an integer from 0 on, or one for each of {edges.num_graphs} graphs (got {k}).")
     return number.expand(edges.num_graphs)
+
+
+def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | None = None) -> Tensor:
+    r"""Return the area under the ROC curve of edge scores ``[E]`` against the true edges, one number per graph ``[G]``.
+
+    It is the probability that a true edge has a higher score than a false one; ties count one half:
+
+    .. math:: \mathrm{AUC} = \frac{1}{P Q} \sum_{i\,\text{true}} \sum_{j\,\text{false}}
+        \left[s_i > s_j\right] + \tfrac{1}{2} \left[s_i = s_j\right]
+
+    Edges are counted as in :func:`~captum_goat.metrics.select_edges`; an edge is true if either of its directions is.
+    ``ground_truth`` has the true edges, bool ``[E]``; ``None`` for ``data.edge_label``. For graphs in which all edges
+    are true, or none, the result is nan: take :func:`torch.nanmean` of several.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from captum_goat.metrics import ground_truth_auc
+        >>> true = torch.tensor([True, False, False])
+        >>> data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), edge_label=true, num_nodes=4)
+        >>> ground_truth_auc(data, torch.tensor([0.5, 0.9, 0.1]))
+        tensor([0.5000])
+    """
+    edges, scores = CountedEdges.of(data), check_scores(scores, data)
+    true = edges.any(_true_edges(data, ground_truth))
+    ranks = middle_ranks(edges.totals(scores), edges)
+    positive = edges.per_graph(true.double())
+    negative = edges.counts - positive
+    wins = edges.per_graph(torch.where(true, ranks, 0.0)) - positive * (positive + 1) / 2
+    return (wins / (positive * negative)).to(scores.dtype)
+
+
+def precision_at_k(
+    data: Data | Batch, scores: Tensor, k: int | Tensor | None = None, ground_truth: Tensor | None = None
+) -> Tensor:
+    r"""Return the share of true edges among the k edges with the highest scores, one number per graph ``[G]``.
+
+    .. math:: \mathrm{precision}_k = \frac{|\text{top}_k \cap \text{true}|}{|\text{top}_k|}
+
+    ``k`` is one number for all graphs or one per graph ``[G]``; ``None`` for the number of true edges. The result is
+    nan where no edge is on top. The other arguments are those of :func:`ground_truth_auc`.
+
+    Examples:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from captum_goat.metrics import precision_at_k
+        >>> true = torch.tensor([True, True, False])
+        >>> data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), edge_label=true, num_nodes=4)
+        >>> precision_at_k(data, torch.tensor([0.5, 0.1, 0.4]))
+        tensor([0.5000])
+    """
+    edges, scores = CountedEdges.of(data), check_scores(scores, data)
+    true = edges.any(_true_edges(data, ground_truth))
+    number = edges.per_graph(true.long()) if k is None else _number_per_graph(k, edges)
+    top = edges.ranks(scores) < number[edges.graph]
+    return edges.per_graph((top & true).to(scores.dtype)) / edges.per_graph(top.long())
+
+
+def _true_edges(data: Data | Batch, ground_truth: Tensor | None) -> Tensor:
+    label = data.edge_label if ground_truth is None and "edge_label" in data else ground_truth
+    return check_selected(label, data, "ground_truth, or data.edge_label,")
+
+
+def middle_ranks(values: Tensor, edges: CountedEdges) -> Tensor:
+    """Rank edges in their graphs, 1 for the lowest value; equal ones share the mean of their ranks."""
+    # First by value and then, stably, by graph: runs of equal pairs are ties.
+    order = torch.sort(values, stable=True).indices
+    order = order[torch.sort(edges.graph[order], stable=True).indices]
+    sorted_values, sorted_graph = values[order], edges.graph[order]
+    starts = torch.ones_like(order, dtype=torch.bool)
+    starts[1:] = (sorted_values[1:] != sorted_values[:-1]) | (sorted_graph[1:] != sorted_graph[:-1])
+    run = starts.long().cumsum(0) - 1
+    rank = (position_in_graph(sorted_graph, edges.num_graphs) + 1).double()
+    size = sums(torch.ones_like(rank), run, len(order))
+    shared = (sums(rank, run, len(order)) / size)[run]
+    return torch.empty_like(shared).scatter_(0, order, shared)

@@ -95,7 +95,7 @@ def fidelity_plus(
         tensor([-0.4621])
     """
     selected = check_selected(selected, data)
-    return Prediction.of(model, data, target, node_policy).drop(~selected)
+    return Prediction(model, data, target, node_policy).drop(~selected)
 
 
 def fidelity_minus(
@@ -120,7 +120,7 @@ def fidelity_minus(
         True
     """
     selected = check_selected(selected, data)
-    return Prediction.of(model, data, target, node_policy).drop(selected)
+    return Prediction(model, data, target, node_policy).drop(selected)
 
 
 def fidelity_curve(
@@ -145,7 +145,7 @@ def fidelity_curve(
         >>> fidelity_curve(model, graph, graph.edge_label.float(), [0.5, 0.7, 1.0]).plus[-1]  # nothing is removed
         tensor([0.])
     """
-    prediction = Prediction.of(model, data, target, node_policy)
+    prediction = Prediction(model, data, target, node_policy)
     selections = [select_edges(data, scores, sparsity) for sparsity in sparsities]
     if not selections:
         raise ValueError("Expected one sparsity or more (got none).")
@@ -210,8 +210,8 @@ def robust_fidelity(
             raise ValueError(f"Expected {name} to be a probability from 0 to 1 (got {alpha}).")
     if samples < 1:
         raise ValueError(f"Expected one sample or more (got {samples}).")
-    selected = check_selected(selected, data)
-    edges, prediction = CountedEdges.of(data), Prediction.of(model, data, target, node_policy)
+    edges, selected = CountedEdges.of(data), check_selected(selected, data)
+    prediction = Prediction(model, data, target, node_policy)
     device = edges.graph.device if generator is None else generator.device
 
     def draw(probability: float) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -175,33 +174,34 @@ class _Squashed(TorchFunctionMode):
         return out
 
 
-@dataclass(frozen=True)
 class Prediction:
-    """The probability of each graph's class, with all or some of the edges."""
+    """The probability of each graph's class, which is by default the predicted one, with all or some of the edges."""
 
-    model: Module
-    data: Data | Batch
-    target: Tensor
-    node_policy: NodePolicy
-    original: Tensor  # with all edges, [G]
-
-    @classmethod
-    def of(
-        cls, model: Module, data: Data | Batch, target: Tensor | int | None, node_policy: NodePolicy = "stay"
-    ) -> Prediction:
-        """Predict the graphs with all edges; the default ``target`` is the predicted class of each graph."""
-        logits = of_two_classes(logits_of(model, data, logarithms_too=False))
-        classes = logits.argmax(dim=1) if target is None else class_per_graph(target, logits)
-        return cls(model, data, classes, node_policy, _probabilities(logits, classes))
+    def __init__(
+        self, model: Module, data: Data | Batch, target: Tensor | int | None, node_policy: NodePolicy = "stay"
+    ) -> None:
+        self.model, self.data, self.node_policy = model, data, node_policy
+        logits, self.target = predicted_logits(model, data, target, logarithms_too=False)
+        self.original = self._probabilities(logits)  # with all edges, [G]
 
     def with_edges(self, keep: Tensor) -> Tensor:
         """Return the probability for the graphs with only the edges to keep, ``[G]``."""
-        logits = of_two_classes(output_of(self.model, self.data, keep, self.node_policy))
-        return _probabilities(logits, self.target)
+        return self._probabilities(of_two_classes(output_of(self.model, self.data, keep, self.node_policy)))
 
     def drop(self, keep: Tensor) -> Tensor:
         """Return how far the probability drops when only the edges to keep are left, ``[G]``."""
         return self.original - self.with_edges(keep)
+
+    def _probabilities(self, logits: Tensor) -> Tensor:
+        return logits.softmax(dim=1).gather(1, self.target.unsqueeze(1)).squeeze(1)
+
+
+def predicted_logits(
+    model: Module, data: Data | Batch, target: Any, *, logarithms_too: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Return logits of two classes or more ``[G, C]``, and the class of each graph, by default the predicted one."""
+    logits = of_two_classes(logits_of(model, data, logarithms_too=logarithms_too))
+    return logits, logits.argmax(dim=1) if target is None else class_per_graph(target, logits)
 
 
 def class_per_graph(target: Any, logits: Tensor) -> Tensor:
@@ -215,7 +215,3 @@ def class_per_graph(target: Any, logits: Tensor) -> Tensor:
             f"Expected target to be a class below {classes}, or one for each of {graphs} graphs (got {target!r})."
         )
     return index.long().reshape(-1).expand(graphs)
-
-
-def _probabilities(logits: Tensor, target: Tensor) -> Tensor:
-    return logits.softmax(dim=1).gather(1, target.unsqueeze(1)).squeeze(1)
