@@ -18,7 +18,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.explain import Explanation
 
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk.files import check_format, load_attributions, merge
+from captum_goat.bulk.files import SavedAttributions, check_format, merge
 from captum_goat.bulk.part_folder import PartFolder, Ranks
 from captum_goat.bulk.tables import joined_table, plain_attributes
 from captum_goat.inputs.arguments import attributes_for
@@ -140,7 +140,7 @@ def explain_dataset(
         finished = ranks.once(lambda: folder.prepare(resume=resume))
         _write_parts(explainer, source, folder, finished, ranks, show_progress)
         ranks.once(lambda: merge(folder))
-    return load_attributions(out)
+    return SavedAttributions(Path(out))
 
 
 def edge_method(method: Any) -> EdgeMethod:
@@ -300,23 +300,17 @@ class _BatchExplainer:
         deltas = torch.stack(result.deltas)
         targets = explained_classes(target, result.output)
         sizes = torch.tensor([graph.edge_index.size(1) for graph in graphs])
+        edges = batch.edge_index.as_tensor() if isinstance(batch.edge_index, EdgeIndex) else batch.edge_index
+        edges = edges.cpu().long() - batch.ptr[:-1].cpu().repeat_interleave(sizes)  # without edges, they may be floats
         return {
             "attributions": (attributions.t() if target == "all" else attributions[0]).cpu(),
             "targets": None if targets is None else targets.cpu(),
             "outputs": result.output.detach().cpu(),
             "deltas": (deltas.t() if target == "all" else deltas[0]).cpu(),
             "sizes": sizes,
-            "edge_index": _edges_of_graphs(batch, sizes),
+            "edge_index": edges.int().t().contiguous(),
             "columns": [plain_attributes(graph, self.columns) for graph in graphs],
         }
-
-
-def _edges_of_graphs(batch: Data, sizes: Tensor) -> Tensor:
-    """Return the edges of a batch ``[E, 2]``, with the nodes of every graph counted from 0."""
-    edges = batch.edge_index
-    plain: Tensor = edges.as_tensor() if isinstance(edges, EdgeIndex) else edges
-    first: Tensor = batch.ptr[:-1].cpu().repeat_interleave(sizes)
-    return (plain.cpu().long() - first).int().t().contiguous()  # without edges, an edge_index may come as floats
 
 
 def _explanations(explainer: _BatchExplainer, source: GraphSource, show_progress: bool) -> DatasetExplanations:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
@@ -36,14 +37,6 @@ class GraphAttributions(NamedTuple):
     ``target`` is ``None`` where all classes are explained or there are none; ``output`` is the model's output without a
     last softmax or sigmoid; ``delta`` is the convergence delta, one per explained class. ``edges`` has the numbers of
     the edges in the whole graph, where a node is explained; ``columns`` the attributes that were carried along.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.bulk import GraphAttributions
-        >>> target, edges = torch.tensor(1), torch.tensor([[0, 1, 2], [1, 2, 0]])
-        >>> graph = GraphAttributions(torch.tensor([0.1, 0.7, 0.2]), edges, target, torch.zeros(2), torch.tensor(0.0))
-        >>> graph.edge_index[:, graph.attributions.argmax()]  # the edge that speaks for class 1 most
-        tensor([1, 2])
     """
 
     attributions: Tensor
@@ -56,9 +49,11 @@ class GraphAttributions(NamedTuple):
 
 
 class SavedAttributions(Sequence[GraphAttributions]):
-    """The attributions of a dataset in a file.
+    """The attributions of a dataset in a file, a sequence with one named tuple per graph.
 
-    ``meta`` has the options of the run, the numbers of graphs and edges, and the largest convergence delta.
+    Each has ``attributions`` (``[E]``, or ``[E, C]`` for all classes), ``edge_index``, ``target``, ``output``,
+    ``delta``, ``edges`` (numbers in the whole graph, where nodes were explained) and ``columns``. ``meta`` has the
+    options of the run, the numbers of graphs and edges, and the largest convergence delta.
 
     Examples:
         >>> import tempfile
@@ -72,9 +67,21 @@ class SavedAttributions(Sequence[GraphAttributions]):
         (4, 'predicted', [2, 2])
     """
 
-    def __init__(self, content: dict[str, Any]) -> None:
-        self.meta: dict[str, Any] = content["meta"]
-        self._content = content
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        if path.suffix == ".pt":
+            self.meta: dict[str, Any] = self._content["meta"]
+        else:
+            from captum_goat.bulk.parquet_file import read_meta
+
+            self.meta = read_meta(path)
+
+    @cached_property
+    def _content(self) -> dict[str, Any]:
+        content: dict[str, Any] = _read(self._path)
+        if not _is_complete(content):
+            raise ValueError(f"Expected attributions in {self._path} (got something else).")
+        return content
 
     def __len__(self) -> int:
         return int(self.meta["graphs"])
@@ -139,8 +146,7 @@ def check_format(path: Path) -> None:
 def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
     """Open a ``.pt`` or ``.parquet`` file that :func:`~captum_goat.bulk.explain_dataset` has written.
 
-    The result is a sequence with one :class:`~captum_goat.bulk.GraphAttributions` per graph. The tensors of a ``.pt``
-    file stay on disk until they are used; a Parquet file is read to memory.
+    The tensors of a ``.pt`` file stay on disk until they are used; a Parquet file is read as a whole.
 
     Examples:
         >>> import tempfile
@@ -158,12 +164,11 @@ def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
     if not Path(path).is_file():
         raise FileNotFoundError(f"Expected attributions in {path} (got no such file).")
     try:
-        content = _read(Path(path))
-        if not _is_complete(content):
-            raise ValueError("other contents")
+        saved = SavedAttributions(Path(path))
+        len(saved._content)  # which checks it
     except (EOFError, KeyError, OSError, RuntimeError, TypeError, UnpicklingError, ValueError) as error:
         raise ValueError(f"Expected attributions in {path} (got something else).") from error
-    return SavedAttributions(content)
+    return saved
 
 
 def merge(folder: PartFolder) -> None:
@@ -191,18 +196,18 @@ def _is_complete(content: Any) -> bool:
     if not isinstance(content, dict) or content.keys() != {*LAYOUT, "ptr", "columns", "meta"}:
         return False
     meta, ptr, columns = content["meta"], content["ptr"], content["columns"]
-    counts = [meta.get(name) for name in ("graphs", "edges")] if isinstance(meta, dict) else [None]
-    if not all(type(count) is int for count in counts) or not isinstance(columns, list):
+    if not isinstance(meta, dict) or not isinstance(columns, list) or not isinstance(ptr, Tensor):
+        return False
+    graphs, edges = meta.get("graphs"), meta.get("edges")
+    if type(graphs) is not int or ptr.dtype != torch.long or ptr.shape != (graphs + 1,) or len(columns) != graphs:
         return False
     for name, (unit, dim) in LAYOUT.items():
         tensor = content[name]
-        fits = isinstance(tensor, Tensor) and tensor.dim() > dim and tensor.size(dim) == meta[unit]
+        fits = isinstance(tensor, Tensor) and tensor.dim() > dim and tensor.size(dim) == meta.get(unit)
         if not fits and not (name in OPTIONAL and tensor is None):
             return False
-    begins = isinstance(ptr, Tensor) and ptr.dtype == torch.long and ptr.shape == (meta["graphs"] + 1,)
-    edges = content["edge_index"].size(0) == 2 and not content["edge_index"].is_floating_point()
-    fits = begins and edges and len(columns) == meta["graphs"] and ptr[[0, -1]].tolist() == [0, meta["edges"]]
-    return fits and bool((ptr.diff() >= 0).all())
+    has_ends = content["edge_index"].size(0) == 2 and not content["edge_index"].is_floating_point()
+    return has_ends and ptr[[0, -1]].tolist() == [0, edges] and bool((ptr.diff() >= 0).all())
 
 
 def _read(path: Path) -> Any:

@@ -25,10 +25,14 @@ from captum_goat.bulk.tables import named_columns
 KEY = b"captum_goat"  # of the options of the run in the file's metadata
 
 
+def read_meta(path: Path) -> dict[str, Any]:
+    """Read the options of the run alone."""
+    return dict(json.loads((parquet.read_schema(path).metadata or {})[KEY]))
+
+
 def read_table(path: Path) -> dict[str, Any]:
     """Read a file to what a ``.pt`` file has; raise some error or other for other files."""
-    table = parquet.read_table(path)
-    meta = dict(json.loads((table.schema.metadata or {})[KEY]))
+    table, meta = parquet.read_table(path), read_meta(path)
     graphs, rows = torch.unique_consecutive(_column(table, "graph"), return_counts=True)
     if not torch.equal(graphs, torch.arange(len(graphs))):
         raise ValueError("Expected the rows of graphs 0, 1, ... in this order.")

@@ -23,7 +23,7 @@ from torch_geometric.data import Data
 import captum_goat
 from captum_goat.attribution import GOAtAttribution
 from captum_goat.bulk.dataset import BATCH_SIZE, NAMES, EdgeMethod, explain_dataset
-from captum_goat.bulk.files import check_format, load_attributions
+from captum_goat.bulk.files import SavedAttributions, check_format, load_attributions
 from captum_goat.bulk.model_check import check
 from captum_goat.bulk.part_folder import Ranks
 from captum_goat.cli.saved_files import find_class, load_graphs, load_model
@@ -56,7 +56,6 @@ EXPLAIN_EPILOG = """examples:
 To continue an interrupted run, call it again. Read the file with captum_goat.load_attributions; a .pt file is also
 read by torch.load, a .parquet file by pandas and others."""
 REPORT_EPILOG = """example:
-  captum-goat explain --model weights.pt --class my_models:GIN --data data/Mutagenicity --out attributions.pt
   captum-goat report --attributions attributions.pt --data data/Mutagenicity --out page.html \\
       --class-names mutagen nonmutagen --elements C O Cl H N F Br S P I Na K Li Ca
 
@@ -310,7 +309,7 @@ def _explain(options: argparse.Namespace) -> int:
             explain_nodes(method, data, options.nodes or None, max_edges=options.max_edges or MAX_EDGES, **shared)
         seconds = time.perf_counter() - start
         if ranks.rank == 0:
-            saved, unit = load_attributions(options.out), "graphs" if options.nodes is None else "nodes"
+            saved, unit = SavedAttributions(options.out), "graphs" if options.nodes is None else "nodes"
             error = f", largest completeness error {saved.meta['largest_error']:.1e}"
             print(
                 f"{len(saved)} {unit} in {seconds:.1f} s ({len(saved) / seconds:.0f} {unit} per second)"

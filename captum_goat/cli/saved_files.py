@@ -112,11 +112,8 @@ def _files_of_graphs(folder: Path) -> list[Path]:
 
 
 def _graphs(content: Any, path: Path) -> Sequence[Data]:
-    if isinstance(content, Batch):
-        graphs: list[Data] = content.to_data_list()
-        return graphs
     if isinstance(content, Data):
-        return [content]
+        return content.to_data_list() if isinstance(content, Batch) else [content]
     if isinstance(content, tuple) and len(content) > 1 and isinstance(content[0], dict | Data):
         first, slices, *others = content
         sizes = next((part for part in others if isinstance(part, dict)), {})

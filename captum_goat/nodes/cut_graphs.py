@@ -90,10 +90,9 @@ def cut_graphs(
     root has all edges of the nodes that are less than ``num_hops + margin`` steps away.
     """
     size, one_way = max(index.num_nodes, 1), index.direction != "both"
-    reach = _reach(index, roots, num_hops if one_way else num_hops + margin, max_edges, at_least)
-    roots = roots[: reach.number]
-    owner, edges = reach.edges // max(index.num_edges, 1), reach.edges % max(index.num_edges, 1)
-    own, distance, border = reach.nodes, reach.distance, roots[:0]
+    reach = num_hops if one_way else num_hops + margin
+    roots, own, distance, keys = _reach(index, roots, reach, max_edges, at_least)
+    owner, edges, border = keys // max(index.num_edges, 1), keys % max(index.num_edges, 1), roots[:0]
     is_border = (distance == num_hops) & one_way
     if shared:
         border, own, distance = torch.unique(own[is_border] % size), own[~is_border], distance[~is_border]
@@ -127,14 +126,10 @@ def cut_graphs(
     )
 
 
-class _Reach(NamedTuple):
-    number: int  # of roots
-    nodes: Tensor  # sorted keys root * num_nodes + node
-    distance: Tensor  # of these, in hops
-    edges: Tensor  # sorted keys root * num_edges + edge
-
-
-def _reach(index: NeighborIndex, roots: Tensor, num_hops: int, max_edges: int | None, at_least: int) -> _Reach:
+def _reach(
+    index: NeighborIndex, roots: Tensor, num_hops: int, max_edges: int | None, at_least: int
+) -> tuple[Tensor, ...]:
+    """Return roots, sorted keys root * num_nodes + node, their distances, and sorted keys root * num_edges + edge."""
     size, num_edges = max(index.num_nodes, 1), max(index.num_edges, 1)
     number = len(roots)
     frontier = torch.arange(number, device=roots.device) * size + roots
@@ -154,7 +149,7 @@ def _reach(index: NeighborIndex, roots: Tensor, num_hops: int, max_edges: int | 
         nodes, order = torch.cat([nodes, frontier]).sort()
         distance = torch.cat([distance, torch.full_like(frontier, hop + 1)])[order]
     edges = torch.unique(edges) if index.direction == "both" else edges.sort().values
-    return _Reach(number, nodes, distance, edges)
+    return roots[:number], nodes, distance, edges
 
 
 def _find(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
