@@ -10,7 +10,7 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from captum_goat.adjacency.mask_entry import ENTRIES
+from captum_goat.adjacency.mask_entry import ENTRIES, check_deletion
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.hooks.interception import check_caches
 from captum_goat.inputs.graph_inputs import Selector, tensor_output
@@ -279,7 +279,7 @@ class GOAtAttribution(Attribution):
             request = self._request(inputs, arguments)
             check_caches(self.model, lambda: tensor_output(request.one_graph()))
             if not self._checked:
-                self._checked = ENTRIES[request.at].check_deletion(request.one_graph)
+                self._checked = check_deletion(request.one_graph, ENTRIES[request.at])
             options = {"repeated": self.field == "repeated", "proportional": self.gates == "proportional"}
             explanations = recorded_explanations(request, choice, programs=self._programs, **options)
             per_target = list(zip(*(explanation.attribute() for explanation in explanations), strict=True))

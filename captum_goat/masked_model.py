@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data.data import BaseData
 
-from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
+from captum_goat.adjacency.mask_entry import ENTRIES, check_deletion, masked_output
 from captum_goat.hooks.global_state import restores_state
 from captum_goat.hooks.interception import check_caches
 from captum_goat.inputs.arguments import check_masks, number_of_masks
@@ -126,7 +126,7 @@ class EdgeMaskedModel(Module):
         graph = GraphInputs.of(self.model, args, kwargs, names or sizes, count=count, output=self.output)
         check_caches(self.model, lambda: tensor_output(graph()))
         if not self._checked:
-            self._checked = ENTRIES[self.at].check_deletion(graph)
+            self._checked = check_deletion(graph, ENTRIES[self.at])
         if masks[0].dim() == 1:
             self._check_not_perturbed()
             return self._output(graph, torch.cat(masks))

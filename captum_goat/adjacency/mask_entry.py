@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.adjacency.deletion import check_same, nearly_equal, running_without_edges, with_edges
-from captum_goat.adjacency.presence import SUMMING, EdgeSums, Gathering, Presence, entered
+from captum_goat.adjacency.presence import SUMMING, Gathering, Presence, entered, find_presence, unknown
 from captum_goat.hooks.interception import OnCall, check_context, intercepted, unchanged
 from captum_goat.inputs.copied_edges import CopiedEdges
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
@@ -35,18 +35,25 @@ _logger = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
-    """What watches a pass into which a mask is put."""
+    """What watches a pass into which a mask is put; by default it does nothing."""
 
-    integrates: bool  # whether the pass is the end of a path of integration, whose start is then needed
+    integrates: bool = False  # whether the pass is the end of a path of integration, whose start is then needed
 
     def before_masking(self, messages: Tensor) -> None:
         """Look at messages before the mask enters."""
+        return
 
     def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
         """Note which edges masked messages cross, and to which nodes they go."""
+        return
 
     def after_presence(self, factor: Tensor, edges: Tensor) -> None:
         """Note which edges a factor of summands is the presence of."""
+        return
+
+
+class _Unwatched(Watcher):
+    """Watches nothing: which layers pass messages was seen when the model was followed."""
 
 
 def changed_steps(what: str) -> UnsupportedModelError:
@@ -59,9 +66,10 @@ def changed_steps(what: str) -> UnsupportedModelError:
 
 @dataclass(frozen=True)
 class MessageSites:
-    """Where a mask entered a pass, in call order: calls of message functions."""
+    """Where a mask entered a pass, in call order: calls of message functions, or sums over edges."""
 
     sites: tuple[Messages | Presence, ...] = ()
+    enters: tuple[bool, ...] | None = None  # whether presence entered, for every sum at places that an index names
 
     @property
     def is_polynomial(self) -> bool:
@@ -85,36 +93,14 @@ class MessageSites:
     def replayed(
         self, factors: Sequence[Tensor], check: Callable[[], None]
     ) -> tuple[dict[str, Any], Callable[[], None]]:
-        """Return the hooks by which one factor per site enters, and what raises if some of them did not.
-
-        Before each of them ``check`` is called.
-        """
-        remaining = iter(factors)
+        """Return the hooks by which one factor per site enters, after ``check``, and what raises if some did not."""
+        remaining, sums = iter(factors), iter(self.enters or ())
 
         def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
             check()
             for factor in remaining:
                 return messages * factor
             raise changed_steps("more messages")
-
-        def check_done() -> None:
-            for _ in remaining:
-                raise changed_steps("fewer messages")
-
-        return {"on_message": on_message} if self.sites else {}, check_done
-
-
-@dataclass(frozen=True)
-class PresenceSites(MessageSites):
-    """Where the presence of edges entered a pass, in call order: sums over edges."""
-
-    enters: tuple[bool, ...] = ()  # whether presence entered, for every sum at places that an index names
-
-    def replayed(
-        self, factors: Sequence[Tensor], check: Callable[[], None]
-    ) -> tuple[dict[str, Any], Callable[[], None]]:
-        """Return the hooks by which one factor per site enters, and what raises if some of them did not."""
-        remaining, sums = iter(factors), iter(self.enters)
 
         def on_sum(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             enters = next(sums, None)
@@ -129,33 +115,21 @@ class PresenceSites(MessageSites):
             for _ in (*remaining, *sums):
                 raise changed_steps("fewer messages")
 
-        return {"on_sum": on_sum, "summing": SUMMING}, check_done
+        if self.enters is not None:
+            return {"on_sum": on_sum, "summing": SUMMING}, check_done
+        return {"on_message": on_message} if self.sites else {}, check_done
 
 
 class AtMessages:
-    """A mask that multiplies the messages of one pass.
-
-    Args:
-        tracker: The tracker that is entered while the model runs.
-        edge_sets: The user's edges, the very tensors that the model will receive.
-        mask: The mask, ``[E]``.
-        watcher: What watches the pass.
-    """
+    """A mask ``[E]`` that multiplies the messages of one pass over edges, the very tensors that the model receives."""
 
     can_batch = True  # whether replays are polynomials, whose points can run as replicas
 
-    def __init__(
-        self,
-        tracker: RowTracker,
-        edge_sets: Sequence[Tensor],
-        mask: Tensor,
-        watcher: Watcher,
-    ) -> None:
+    def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor], mask: Tensor, watcher: Watcher) -> None:
         self.over_edges = False  # whether the presence of edges entered the last sum
         self._tracker, self._mask, self._watcher = tracker, mask, watcher
         self._edges = EdgeTracker(tracker, edge_sets)
         self._sites: list[Messages | Presence] = []
-        self._factors: dict[Any, tuple[Tensor, Tensor]] = {}  # by the id() of edges, which are kept alive
 
     def hooks(self) -> dict[str, Any]:
         """Return what :func:`intercepted` has to call."""
@@ -174,31 +148,12 @@ class AtMessages:
 
     def _masked(self, messages: Tensor, call: Messages) -> Tensor:
         self._sites.append(call)
-        kind = id(call.edges), call.dtype, len(call.shape), call.shape.index(-1)
-        if kind not in self._factors:
-            self._factors[kind] = call.edges, call.factor(self._mask)
-        return messages * self._factors[kind][1]
+        return messages * call.factor(self._mask)
 
     def sites(self) -> MessageSites:
         """Return where the mask entered; raise UnsupportedModelError if no message passing was seen."""
         self._edges.check_seen()
         return MessageSites(tuple(self._sites))
-
-    @staticmethod
-    def check_deletion(graph: GraphInputs) -> bool:
-        """Check that masking edges is deleting them, if the mask means that; return whether the model is checked."""
-        return True
-
-    @staticmethod
-    def check_base(
-        graph: GraphInputs, masked: Tensor, before: Tensor, output_of: Callable[[GraphInputs], Tensor]
-    ) -> None:
-        """Check that the output with all edges masked is that without them, if the mask means that."""
-
-    @staticmethod
-    def owners(owner: Tensor, edge_sets: Sequence[Tensor]) -> Tensor:
-        """Return the explained number that every edge belongs to, given that of edges whose messages reach it."""
-        return owner
 
 
 class AtAdjacency(AtMessages):
@@ -208,26 +163,33 @@ class AtAdjacency(AtMessages):
 
     def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor], mask: Tensor, watcher: Watcher) -> None:
         super().__init__(tracker, edge_sets, mask, watcher)
-        self._sums = EdgeSums(tracker)
         self._enters: list[bool] = []
+        self._waiting = False  # whether messages are about to be brought together
 
     def hooks(self) -> dict[str, Any]:
         """Return what :func:`intercepted` has to call."""
-        own = {"on_sum": self.on_sum, "summing": SUMMING, "around_propagate": self._sums.around_propagate}
+        own = {"on_sum": self.on_sum, "summing": SUMMING, "around_propagate": self._around_propagate}
         return super().hooks() | own
 
     def _masked(self, messages: Tensor, call: Messages) -> Tensor:
-        self._sums.pass_messages()
+        self._waiting = True
         return messages.clone()
+
+    def _around_propagate(self, step: int, explained: bool) -> None:
+        """Note that message passing begins (1) or ends (-1); refuse messages that were not summed up."""
+        if step < 0 and explained and self._waiting:
+            raise unknown(self._tracker, "brings messages together by something else than sums and means")
+        self._tracker.around_propagate(step, explained)
 
     def on_sum(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let presence enter a sum, if it is one over edges."""
         call = Gathering.of(func, args, kwargs)
-        site = self._sums.find(call)
+        site = find_presence(call, self._tracker)
         self.over_edges = site is not None
         self._enters.append(self.over_edges)
         if site is None:
             return func(*args, **kwargs)
+        self._waiting &= not site.linear
         if self._watcher.integrates:
             with self._tracker.paused():
                 site = site.started(call, self._mask)
@@ -238,58 +200,57 @@ class AtAdjacency(AtMessages):
 
     def sites(self) -> MessageSites:
         """Return where presence entered."""
-        self._edges.check_seen()
-        return PresenceSites(tuple(self._sites), tuple(self._enters))
-
-    @staticmethod
-    @torch.no_grad()
-    def check_deletion(graph: GraphInputs) -> bool:
-        """Raise UnsupportedModelError if the output with a random half of the edges masked is not that without them.
-
-        Returns whether the check proves something: edges are deleted and others left, and that changes the output.
-        """
-        count = sum(map(num_edges, graph.edge_sets))
-        order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-        kept = (order < count // 2).to(graph.edge_sets[0].device)
-        before = tensor_output(unchanged(graph.model, graph))
-        with running_without_edges(graph):
-            deleted = tensor_output(unchanged(graph.model, with_edges(graph, kept)))
-        check_same(graph, masked_output(graph, kept.to(before.dtype), AtAdjacency), deleted, before)
-        return count > 1 and not nearly_equal(before, deleted)
-
-    @staticmethod
-    def check_base(
-        graph: GraphInputs, masked: Tensor, before: Tensor, output_of: Callable[[GraphInputs], Tensor]
-    ) -> None:
-        """Raise UnsupportedModelError if the output with all edges masked to 0 is not that without them."""
-        count = sum(map(num_edges, graph.edge_sets))
-        graph = with_edges(graph, torch.zeros(count, dtype=torch.bool, device=masked.device))
-        with running_without_edges(graph):
-            deleted = output_of(graph)
-        check_same(graph, masked, deleted, before)
-
-    @staticmethod
-    def owners(owner: Tensor, edge_sets: Sequence[Tensor]) -> Tensor:
-        """Give edges that reach no explained number by messages, but may by degrees, to that of their neighbours."""
-        if len(edge_sets) != 1:
-            return owner
-        edge_index, count = edge_sets[0], edge_sets[0].size(1)
-        edges = owner[:count].clone()
-        of_node = torch.full((int(edge_index.max()) + 1,), -1, device=owner.device) if count else edges
-        for _ in range(count):
-            known = of_node.scatter_reduce(0, edge_index.reshape(-1), edges.repeat(2), "amax")
-            edges = edges.where(edges >= 0, known[edge_index].amax(dim=0))
-            if torch.equal(known, of_node):
-                break
-            of_node = known
-        return torch.cat([edges, owner[count:]])
+        return replace(super().sites(), enters=tuple(self._enters))
 
 
 Entry = type[AtMessages]
 ENTRIES: dict[str, Entry] = {"message": AtMessages, "adjacency": AtAdjacency}
 
 
-class RowWatcher:
+@torch.no_grad()
+def check_deletion(graph: GraphInputs, entry: Entry) -> bool:
+    """Raise UnsupportedModelError if the output with a random half of the edges masked is not that without them.
+
+    Returns whether no more checks are needed: masks do not delete edges, or deleting these changed the output.
+    """
+    if entry is AtMessages:
+        return True
+    count = sum(map(num_edges, graph.edge_sets))
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    kept = (order < count // 2).to(graph.edge_sets[0].device)
+    before = tensor_output(unchanged(graph.model, graph))
+    with running_without_edges(graph):
+        deleted = tensor_output(unchanged(graph.model, with_edges(graph, kept)))
+    check_same(graph, masked_output(graph, kept.to(before.dtype), entry), deleted, before)
+    return count > 1 and not nearly_equal(before, deleted)
+
+
+def check_base(graph: GraphInputs, masked: Tensor, before: Tensor, output_of: Callable[[GraphInputs], Tensor]) -> None:
+    """Raise UnsupportedModelError if the output with all edges masked to 0 is not that without them."""
+    count = sum(map(num_edges, graph.edge_sets))
+    graph = with_edges(graph, torch.zeros(count, dtype=torch.bool, device=masked.device))
+    with running_without_edges(graph):
+        deleted = output_of(graph)
+    check_same(graph, masked, deleted, before)
+
+
+def owners_by_degrees(owner: Tensor, edge_sets: Sequence[Tensor]) -> Tensor:
+    """Give edges that reach no explained number by messages, but may by degrees, to that of their neighbours."""
+    if len(edge_sets) != 1:
+        return owner
+    edge_index, count = edge_sets[0], edge_sets[0].size(1)
+    edges = owner[:count].clone()
+    of_node = torch.full((int(edge_index.max()) + 1,), -1, device=owner.device) if count else edges
+    for _ in range(count):
+        known = of_node.scatter_reduce(0, edge_index.reshape(-1), edges.repeat(2), "amax")
+        edges = edges.where(edges >= 0, known[edge_index].amax(dim=0))
+        if torch.equal(known, of_node):
+            break
+        of_node = known
+    return torch.cat([edges, owner[count:]])
+
+
+class RowWatcher(Watcher):
     """Sets the rows of masked messages: the edges that they cross."""
 
     integrates = True
@@ -337,24 +298,6 @@ class RowWatcher:
         self._tracker.graph.first_node = shift
         return shift
 
-    def after_presence(self, factor: Tensor, edges: Tensor) -> None:
-        """Do nothing: messages have rows, the factors by which edges count in degrees have none."""
-
-
-class _Unwatched:
-    """Watches nothing: which layers pass messages was seen when the model was followed."""
-
-    integrates = False
-
-    def before_masking(self, messages: Tensor) -> None:
-        """Do nothing."""
-
-    def after_masking(self, masked: Tensor, messages: Tensor, call: Messages, nodes: Tensor) -> None:
-        """Do nothing."""
-
-    def after_presence(self, factor: Tensor, edges: Tensor) -> None:
-        """Do nothing."""
-
 
 def masked_output(
     graph: GraphInputs,
@@ -369,13 +312,12 @@ def masked_output(
     Raises:
         ValueError: If the output for one copy depends on the edges of another one.
     """
-    if programs is None or count > 1 or not entry.can_batch:
-        return _followed_output(graph, mask, entry, count, on_call=on_call)
     key = graph.kinds, mask.dtype
-    for program in programs.of(key):
-        tracker = GivenRows()
-        run = ProgramRun(program, graph.tensors, tracker)
-        masks = entry(tracker, graph.edge_sets, mask, _Unwatched())
+    programs = programs if count == 1 and entry.can_batch else None
+    for program in [] if programs is None else programs.of(key):
+        given = GivenRows()
+        run = ProgramRun(program, graph.tensors, given)
+        masks = entry(given, graph.edge_sets, mask, _Unwatched())
         try:
             output = tensor_output(intercepted(graph, graph.model, steps=run, **masks.hooks()))
             run.end(output)
@@ -383,30 +325,19 @@ def masked_output(
         except (OtherProgramError, UnsupportedModelError) as error:  # what is the model's fault comes again
             _logger.debug("A program of %s did not fit: %r", type(graph.model).__name__, error)
             continue
-        programs.hit()
+        if programs is not None:
+            programs.hit()
         return output
-    return _followed_output(graph, mask, entry, count, lambda program: programs.add(key, program))
-
-
-def _followed_output(
-    graph: GraphInputs,
-    mask: Tensor,
-    entry: Entry,
-    count: int,
-    on_program: Callable[[Program | None], None] | None = None,
-    on_call: OnCall | None = None,
-) -> Tensor:
-    """Call a model with a mask, and follow the edges operation by operation."""
     tracker = RowTracker(graph.model)
     copies = CopiedEdges(tracker, graph.edge_sets, count)
     masks = entry(tracker, graph.edge_sets, mask, copies)
-    steps = None if on_program is None else ProgramRecorder(graph.tensors, tracker)
+    steps = None if programs is None else ProgramRecorder(graph.tensors, tracker)
     hooks = {"on_call": on_call, **masks.hooks()}
     output = tensor_output(intercepted(graph, graph.model, tracker=tracker, steps=steps, **hooks))
     tracker.check_by_layers(output)
     masks.sites()
     copies.check(output)
-    if steps is not None and on_program is not None:
+    if steps is not None and programs is not None:
         steps.end(output)
-        on_program(steps.program())
+        programs.add(key, steps.program())
     return output

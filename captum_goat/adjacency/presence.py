@@ -132,55 +132,35 @@ class Presence(NamedTuple):
         return self._replace(start=start) if alone.any() else self
 
 
-class EdgeSums:
-    """Find where the presence of edges enters while a model runs and a tracker is entered."""
+def find_presence(call: Gathering, tracker: RowTracker) -> Presence | None:
+    """Return the presence that enters in a call; ``None`` if no edges are brought together."""
+    indices = call.index if isinstance(call.index, list | tuple) else [call.index]
+    indices = [index for index in indices if isinstance(index, Tensor) and index.dtype != torch.bool]
+    traces = [trace for index in indices if isinstance(trace := tracker.get(index), Edges)]
+    if not traces or tracker.set_aside:
+        return None
+    if call.kind not in ("sum", "max", "put"):
+        raise unknown(tracker, f"brings edges together by '{call.kind}'")
+    source = call.source
+    if not isinstance(call.index, Tensor) or not isinstance(source, Tensor) or not source.is_floating_point():
+        raise unknown(tracker, "counts edges in integers, or makes a matrix of them")
+    shape = list(traces[0].ids.shape)
+    if call.index.dim() == 1 and source.dim() > 1:
+        shape = [-1 if d == call.dim % source.dim() else 1 for d in range(source.dim())]
+    elif call.index.shape != source.shape:
+        raise unknown(tracker, "sums up a part of what it has for the edges")
+    trace = tracker.get(source)
+    marks = trace.marks if isinstance(trace, Rows) else {trace.kind} if isinstance(trace, Unmasked) else set()
+    of_messages = call.kind == "sum" and "masked" in marks and not in_softmax()
+    return Presence(traces[0].ids.reshape(shape), source.dtype, linear=of_messages)
 
-    def __init__(self, tracker: RowTracker) -> None:
-        self._tracker = tracker
-        self._waiting = False
 
-    def pass_messages(self) -> None:
-        """Note that messages are about to be brought together."""
-        self._waiting = True
-
-    def around_propagate(self, step: int, explained: bool) -> None:
-        """Note that message passing begins (1) or ends (-1); refuse messages that were not summed up."""
-        if step < 0 and explained and self._waiting:
-            raise self._unknown("brings messages together by something else than sums and means")
-        self._tracker.around_propagate(step, explained)
-
-    def find(self, call: Gathering) -> Presence | None:
-        """Return the presence that enters in a call; ``None`` if no edges are brought together.
-
-        Raises:
-            UnsupportedModelError: If edges are brought together by something else than a sum.
-        """
-        indices = call.index if isinstance(call.index, list | tuple) else [call.index]
-        indices = [index for index in indices if isinstance(index, Tensor) and index.dtype != torch.bool]
-        traces = [trace for index in indices if isinstance(trace := self._tracker.get(index), Edges)]
-        if not traces or self._tracker.set_aside:
-            return None
-        if call.kind not in ("sum", "max", "put"):
-            raise self._unknown(f"brings edges together by '{call.kind}'")
-        source = call.source
-        if not isinstance(call.index, Tensor) or not isinstance(source, Tensor) or not source.is_floating_point():
-            raise self._unknown("counts edges in integers, or makes a matrix of them")
-        shape = list(traces[0].ids.shape)
-        if call.index.dim() == 1 and source.dim() > 1:
-            shape = [-1 if d == call.dim % source.dim() else 1 for d in range(source.dim())]
-        elif call.index.shape != source.shape:
-            raise self._unknown("sums up a part of what it has for the edges")
-        trace = self._tracker.get(source)
-        marks = trace.marks if isinstance(trace, Rows) else {trace.kind} if isinstance(trace, Unmasked) else set()
-        of_messages = call.kind == "sum" and "masked" in marks and not in_softmax()
-        self._waiting &= not of_messages
-        return Presence(traces[0].ids.reshape(shape), source.dtype, linear=of_messages)
-
-    def _unknown(self, what: str) -> UnsupportedModelError:
-        return UnsupportedModelError(
-            f"{self._tracker.place()} {what}, so it is not known what it would do without an edge. Use at='message', "
-            f"which masks messages and leaves degrees as they are."
-        )
+def unknown(tracker: RowTracker, what: str) -> UnsupportedModelError:
+    """Return the error for a model that does something with edges for which their presence has no meaning."""
+    return UnsupportedModelError(
+        f"{tracker.place()} {what}, so it is not known what it would do without an edge. Use at='message', which masks "
+        f"messages and leaves degrees as they are."
+    )
 
 
 def entered(call: Gathering, factor: Tensor) -> Any:

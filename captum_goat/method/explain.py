@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.adjacency.mask_entry import ENTRIES, AtMessages, Entry
+from captum_goat.adjacency.mask_entry import ENTRIES, AtAdjacency, AtMessages, Entry, check_base
 from captum_goat.fields.small_fields import Owners, SmallFields, spread_by_step
 from captum_goat.inputs.copies import copies_agree, fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import GraphInputs
@@ -176,13 +176,13 @@ class GraphExplanation:
     def _base(self) -> ActivationPattern:
         """Return the pattern without edges, after a check that it is that of the graph without edges."""
         base = self._recorded_at_zero() if self.pattern.chooses else self.pattern.at_zero()
-        subject = base.subject._replace(features=(), edge_sets=())
+        if base.subject.entry is AtAdjacency:
+            subject = base.subject._replace(features=(), edge_sets=())
 
-        def output_of(graph: GraphInputs) -> Tensor:
-            return record(subject._replace(forward=graph.output_rows)).output
+            def output_of(graph: GraphInputs) -> Tensor:
+                return record(subject._replace(forward=graph.output_rows)).output
 
-        graph = self._graph.with_leading(base.subject.features)
-        subject.entry.check_base(graph, base.output, self.output, output_of)
+            check_base(self._graph.with_leading(base.subject.features), base.output, self.output, output_of)
         return base
 
     def _recorded_at_zero(self) -> ActivationPattern:

@@ -76,15 +76,6 @@ def _record_anew(subject: Subject, arguments: Sequence[Tensor] | None) -> Activa
             values, arguments = values | {error.call}, None
 
 
-class _Squash(NamedTuple):
-    """A call of a softmax or sigmoid."""
-
-    input: Tensor
-    result: Tensor
-    version: int  # the version of the input
-    step: int | None  # the number of the call in the program
-
-
 class _Recorder:
     """One recording: its callbacks and what they have seen."""
 
@@ -105,7 +96,8 @@ class _Recorder:
         self.calls: list[FrozenCall | None] = []
         self.kept: list[Kept] = []  # of the call that is being rewritten
         self.suspects: list[str] = []
-        self.squashes: dict[int, _Squash] = {}
+        # Calls of a softmax or sigmoid: input, result, version of the input, number of the call in the program.
+        self.squashes: dict[int, tuple[Tensor, Tensor, int, int | None]] = {}
         # A gate that only features of value 0 reach is a constant, though its rows are variables.
         rows = [feature.unsqueeze(-1).flatten(1) for feature in subject.features]
         self.zero_rows = any(bool((row == 0).all(1).any()) for row in rows)
@@ -164,7 +156,7 @@ class _Recorder:
             or (self.left_out is None) != (last is None)
         ):
             return replace(pattern, tape=tape)
-        return replace(pattern, tape=tape, program=self.steps.program(last and last.step, tape))
+        return replace(pattern, tape=tape, program=self.steps.program(last and last[3], tape))
 
     def on_call(self, rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let a rule rewrite a call, if it must, and note the values that it freezes."""
@@ -188,7 +180,7 @@ class _Recorder:
         if rule.squashes and self.left_out is None:
             self.tracker.set_squashed(out, number)
             value, step = input_of(args, kwargs), None if self.steps is None else self.steps.current
-            self.squashes[number] = _Squash(value, out, value._version, step)
+            self.squashes[number] = value, out, value._version, step
         kept = tuple(rule.settle(call, out, self.kept))
         if kept and rewrite is not None:
             check_context(self.subject.mask.device.type)

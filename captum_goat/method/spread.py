@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from captum_goat.adjacency.mask_entry import AtAdjacency, owners_by_degrees
 from captum_goat.fields.receptive_field import Elements, ReceptiveFields
 from captum_goat.fields.small_fields import Owners, SmallFields, find_owners
 from captum_goat.inputs.graph_inputs import GraphInputs
@@ -78,7 +79,9 @@ def owners_of(
             f"Expected a target such as (node, class): rows of the model's output {list(pattern.output.shape)} "
             f"share edges or inputs, as rows of nodes do. Choose one of them."
         )
-    owner = subject.entry.owners(owners.elements, subject.edge_sets)
+    owner = owners.elements
+    if subject.entry is AtAdjacency:
+        owner = owners_by_degrees(owner, subject.edge_sets)
     if copies is None:
         return owner, owners
     number = torch.cat([torch.arange(size, device=owner.device) * copies // max(size, 1) for size in sizes])

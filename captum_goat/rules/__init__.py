@@ -20,20 +20,10 @@ One line gives an operation of your own (a ``torch.nn.Module`` class, or a funct
 
 :func:`gate` is for element-wise activations, :func:`scale` for norms that only scale, :func:`freeze` for attention
 coefficients. For anything else decorate a function with :func:`rule`, which writes the operation as sums and products
-of its inputs and of numbers that it keeps::
-
-    >>> class CentredNorm(torch.nn.Module):
-    ...     def forward(self, x):
-    ...         x = x - x.mean(0)
-    ...         return x / x.norm()
-    >>> @rules.rule(CentredNorm)
-    ... def centred_norm(keep, module, x):
-    ...     x = x - x.mean(0)
-    ...     return x * keep(lambda: 1 / x.norm())
-    >>> rules.forget(CentredNorm)
+of its inputs and of numbers that it keeps.
 """
 
-from captum_goat.rules import products, recurrent, selection  # noqa: F401 (registers the rules of torch)
+from captum_goat.rules import choices, products, recurrent  # noqa: F401 (registers the rules of torch)
 from captum_goat.rules.activations import gate
 from captum_goat.rules.attention import freeze
 from captum_goat.rules.norms import scale

@@ -44,26 +44,19 @@ def _own_gate(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Key
 
     def keep_checked(values: Callable[[], Tensor], **options: Any) -> Tensor:
         def checked() -> Tensor:
-            _check_rows(func, args, kwargs)
+            value = input_of(args, kwargs).detach()
+            order = torch.arange(len(value), device=value.device).roll(len(value) // 3 + 1) if value.dim() else ...
+            out, rolled = (func(rows.clone(), *args[1:]) for rows in (value, value[order]))
+            if not torch.allclose(out[order], rolled, rtol=1e-3, atol=1e-5, equal_nan=True):
+                raise ValueError(
+                    f"Expected an activation that acts on every number alone (got {func.__qualname__}, which mixes "
+                    f"rows). Write a rule for it with captum_goat.rules.rule."
+                )
             return values()
 
         return keep(checked, **options)
 
     return gated(keep_checked, func, args, kwargs)
-
-
-def _check_rows(func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> None:
-    """Raise ValueError if the results for rows in another order are not the results in that order."""
-    value = input_of(args, kwargs).detach()
-    if value.dim() == 0:
-        return
-    order = torch.arange(len(value), device=value.device).roll(len(value) // 3 + 1)
-    out, rolled = (func(rows.clone(), *args[1:]) for rows in (value, value[order]))
-    if not torch.allclose(out[order], rolled, rtol=1e-3, atol=1e-5, equal_nan=True):
-        raise ValueError(
-            f"Expected an activation that acts on every number alone (got {func.__qualname__}, which mixes rows). "
-            f"Write a rule for it with captum_goat.rules.rule."
-        )
 
 
 def gated(
@@ -125,28 +118,6 @@ def relu_as(gate: Callable[[Tensor], Tensor], func: Callable[..., Any], args: Ar
     return gate(value)
 
 
-def _clamp(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
-    low = args[1] if len(args) > 1 else kwargs.get("min")
-    high = args[2] if len(args) > 2 else kwargs.get("max")
-    return (relu if _is_zero(low) and high is None else gated)(keep, func, args, kwargs)
-
-
-def _threshold(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
-    bounds = [*args[1:3], *(kwargs[key] for key in ("threshold", "value") if key in kwargs)]
-    return (relu if all(_is_zero(bound) for bound in bounds) else gated)(keep, func, args, kwargs)
-
-
-def _is_zero(bound: Any) -> bool:
-    return isinstance(bound, int | float) and bound == 0
-
-
-def _rrelu(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
-    if kwargs.get("training", args[3] if len(args) > 3 else False):
-        result: Tensor = func(*args, **kwargs)  # random, and refused as such
-        return result
-    return gated(keep, func, args, kwargs, passes_zero=True)
-
-
 @rule(F.glu)
 def _glu(keep: Keep, input: Tensor, dim: int = -1) -> Tensor:
     value, open_ = input.chunk(2, dim)
@@ -155,14 +126,11 @@ def _glu(keep: Keep, input: Tensor, dim: int = -1) -> Tensor:
 
 # Element-wise functions through the origin, with a kink there or not: out = P * in.
 _ACTIVATIONS = """leaky_relu prelu elu selu celu gelu silu mish hardswish softsign tanh tanhshrink hardshrink
-softshrink abs absolute relu6"""
+softshrink abs absolute relu6 rrelu"""
 register(spellings(*_ACTIVATIONS.split()), Rule(partial(gated, passes_zero=True), unary=True))
 # Smooth ones that are not 0 at 0: out = f(0) + P * in.
 register(spellings("hardsigmoid", "softplus"), Rule(partial(gated, smooth=True), unary=True))
 register(spellings("sigmoid", "expit", "logsigmoid"), Rule(partial(gated, smooth=True), squashes=True, unary=True))
 # With bounds that decide what they are at 0.
-register(spellings("hardtanh", "clamp_max"), Rule(gated, unary=True))
+register(spellings("hardtanh", "clamp", "clip", "clamp_min", "clamp_max", "threshold"), Rule(gated, unary=True))
 register((nn.ReLU, *spellings("relu")), Rule(relu, unary=True, is_relu=True))
-register(spellings("clamp", "clip", "clamp_min"), Rule(_clamp, unary=True))
-register(spellings("threshold"), Rule(_threshold, unary=True))
-register(spellings("rrelu"), Rule(_rrelu, unary=True))

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import softmax
 
-from captum_goat.rules.operations import Arguments, Keywords, spellings
+from captum_goat.rules.operations import Arguments, Keywords, bind, spellings
 from captum_goat.rules.products import PRODUCTS
-from captum_goat.rules.registry import Factors, Keep, Kept, RecordedCall, Rewrite, Rule, find, register, rule
+from captum_goat.rules.registry import Factors, Keep, Kept, RecordedCall, Rewrite, Rule, find, register
 from captum_goat.tracking import Broken, Rows, Unsupported
 
 
@@ -44,26 +44,19 @@ def frozen_result(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs:
     return keep(lambda: func(*args, **kwargs))
 
 
-@rule(F.scaled_dot_product_attention)
-def _attention(
-    keep: Keep,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    if enable_gqa:
+def _attention(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    given = bind(("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale"), args, kwargs)
+    query, key, value = (given[name] for name in ("query", "key", "value"))
+    attn_mask: Tensor | None = given.get("attn_mask")
+    scale = 1 / math.sqrt(query.size(-1)) if given.get("scale") is None else given["scale"]
+    if given.get("enable_gqa"):
         times = query.size(-3) // key.size(-3)
         key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
 
     def weights() -> Tensor:
-        scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.size(-1)) if scale is None else scale)
+        scores: Tensor = query @ key.transpose(-2, -1) * scale
         allowed = attn_mask
-        if is_causal:
+        if given.get("is_causal"):
             allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         if allowed is not None and allowed.dtype == torch.bool:
             scores = scores.masked_fill(~allowed, -math.inf)
@@ -72,10 +65,11 @@ def _attention(
         return scores.softmax(-1)
 
     def reads() -> Tensor:
-        seen = query.sum(-1, keepdim=True) + key.sum((-2, -1), keepdim=True)
+        seen: Tensor = query.sum(-1, keepdim=True) + key.sum((-2, -1), keepdim=True)
         return seen if attn_mask is None or attn_mask.dtype == torch.bool else seen + attn_mask.sum(-1, keepdim=True)
 
-    return keep(weights, reads=reads) @ value
+    out: Tensor = keep(weights, reads=reads) @ value
+    return out
 
 
 @cache
@@ -128,6 +122,7 @@ class _PresentQuotient(Rule):
         return kept
 
 
+register((F.scaled_dot_product_attention,), Rule(_attention))
 _FROZEN = Rule(frozen_result, cuts=True)
 _EXPONENTIAL = _PresentExponential(frozen_result, cuts=True)
 _QUOTIENT = _PresentQuotient(frozen_result, cuts=True)

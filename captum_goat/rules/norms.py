@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from captum_goat.rules.operations import Arguments, Keywords, input_of, ratio
-from captum_goat.rules.registry import Keep, Rule, register, rule
+from captum_goat.rules.operations import Arguments, Keywords, bind, input_of, ratio
+from captum_goat.rules.registry import Keep, Rule, register
 
 
 def scale(*operations: Any) -> None:
@@ -36,42 +36,23 @@ def scale(*operations: Any) -> None:
     register(operations, Rule(rewrite))
 
 
-@rule(F.layer_norm, torch.layer_norm)
-def _layer_norm(
-    keep: Keep,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
-) -> Tensor:
-    dims = list(range(-len(normalized_shape), 0))
-    return _affine(_standardized(keep, input, dims, eps), weight, bias)
+def _layer_norm(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    """Rewrite a layer norm or, if the mean is not subtracted, an RMS norm."""
+    centred = "rms" not in func.__name__
+    names = ("weight", "bias", "eps") if centred else ("weight", "eps")
+    given = bind(("input", "normalized_shape", *names), args, kwargs)
+    value, eps = given["input"], given.get("eps")
+    least = eps if eps is not None else 1e-5 if centred else torch.finfo(value.dtype).eps
+    dims = list(range(-len(given["normalized_shape"]), 0))
+    return _affine(_standardized(keep, value, dims, least, centred=centred), given.get("weight"), given.get("bias"))
 
 
-@rule(F.rms_norm, torch.rms_norm)
-def _rms_norm(
-    keep: Keep, input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> Tensor:
-    dims = list(range(-len(normalized_shape), 0))
-    least = torch.finfo(input.dtype).eps if eps is None else eps
-    return _affine(input * keep(lambda: (input.square().mean(dims, keepdim=True) + least).rsqrt()), weight, None)
-
-
-@rule(F.group_norm, torch.group_norm)
-def _group_norm(
-    keep: Keep,
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
-) -> Tensor:
-    groups = input.reshape(input.size(0), num_groups, -1)
-    normal = _standardized(keep, groups, [-1], eps).reshape(input.shape)
-    return _affine(normal, _per_channel(weight, input), _per_channel(bias, input))
+def _group_norm(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    given = bind(("input", "num_groups", "weight", "bias", "eps"), args, kwargs)
+    value = given["input"]
+    groups = value.reshape(value.size(0), given["num_groups"], -1)
+    normal = _standardized(keep, groups, [-1], given.get("eps", 1e-5)).reshape(value.shape)
+    return _affine(normal, *_per_channel(given))
 
 
 _INSTANCES = (F.instance_norm, torch.instance_norm)
@@ -82,7 +63,7 @@ def _given(func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Keywo
     statistics, parameters = ("running_mean", "running_var"), ("weight", "bias")
     functional = func in (F.batch_norm, F.instance_norm)
     order = (*statistics, *parameters) if functional else (*parameters, *statistics)
-    return dict(zip(("input", *order, "training", "momentum", "eps"), args, strict=False)) | kwargs
+    return bind(("input", *order, "training", "momentum", "eps"), args, kwargs)
 
 
 def _computes_statistics(func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> bool:
@@ -96,21 +77,25 @@ def _statistics_norm(keep: Keep, func: Callable[..., Any], args: Arguments, kwar
     given = _given(func, args, kwargs)
     value = given["input"]
     dims = [d for d in range(value.dim()) if d != 1 and not (func in _INSTANCES and d == 0)]
-    normal = _standardized(keep, value, dims, given.get("eps", 1e-5))
-    return _affine(normal, _per_channel(given.get("weight"), value), _per_channel(given.get("bias"), value))
+    return _affine(_standardized(keep, value, dims, given.get("eps", 1e-5)), *_per_channel(given))
 
 
+register((F.layer_norm, torch.layer_norm, F.rms_norm, torch.rms_norm), Rule(_layer_norm))
+register((F.group_norm, torch.group_norm), Rule(_group_norm))
 register((*_INSTANCES, F.batch_norm, torch.batch_norm), Rule(_statistics_norm, when=_computes_statistics))
 
 
-def _standardized(keep: Keep, value: Tensor, dims: list[int], eps: float) -> Tensor:
+def _standardized(keep: Keep, value: Tensor, dims: list[int], eps: float, *, centred: bool = True) -> Tensor:
     """Return the value less its mean, over its frozen standard deviation."""
-    centred = value - value.mean(dims, keepdim=True)
-    return centred * keep(lambda: (centred.square().mean(dims, keepdim=True) + eps).rsqrt())
+    value = value - value.mean(dims, keepdim=True) if centred else value
+    return value * keep(lambda: (value.square().mean(dims, keepdim=True) + eps).rsqrt())
 
 
-def _per_channel(parameter: Tensor | None, value: Tensor) -> Tensor | None:
-    return None if parameter is None else parameter.view([-1] + [1] * (value.dim() - 2))
+def _per_channel(given: Keywords) -> list[Tensor | None]:
+    """Return the weight and bias of a norm whose channels are dimension 1."""
+    shape = [-1] + [1] * (given["input"].dim() - 2)
+    parameters = given.get("weight"), given.get("bias")
+    return [None if parameter is None else parameter.view(shape) for parameter in parameters]
 
 
 def _affine(value: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

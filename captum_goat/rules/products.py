@@ -11,7 +11,7 @@ from torch import Tensor
 
 from captum_goat.rules.operations import Arguments, Keywords, bind, input_of, is_inplace, ratio, spellings
 from captum_goat.rules.registry import Keep, Kept, RecordedCall, Rewrite, Rule, register, rule
-from captum_goat.tracking import Broken, Edges, Rows, UnsupportedModelError
+from captum_goat.tracking import Edges, Rows, UnsupportedModelError
 
 
 class _Product(Rule):
@@ -27,14 +27,11 @@ class _Product(Rule):
         frozen = {place for place, trace in rows.items() if trace.broken is not None or (divides and place == 1)}
         if not frozen or frozen == rows.keys() or (divides and 0 in frozen):
             return None
-        can_be_values = any(reason is not None and reason.call is not None for reason in _reasons(rows, frozen))
+        reasons = [rows[place].broken for place in frozen]
+        can_be_values = any(reason is not None and reason.call is not None for reason in reasons)
         if can_be_values and all(rows[place].degree == 0 for place in rows.keys() - frozen):
             return None  # a root times attention: the root is the value
         return partial(_frozen_factors, places=frozen)
-
-
-def _reasons(rows: dict[int, Rows], places: set[int]) -> list[Broken | None]:
-    return [rows[place].broken for place in places]
 
 
 def _frozen_factors(

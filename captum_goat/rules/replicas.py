@@ -42,7 +42,6 @@ class Replicas:
 
     def __init__(self, plan: Plan, mask: Tensor, num_features: int, num_rows: int) -> None:
         self.count, self.plan, self._mask = len(plan.patterns), plan, mask
-        self._masks: dict[torch.dtype, Tensor] = {}  # the mask in every replica, with a 1 for constants behind it
         # By the id() of the ids of rows, which are kept alive beside their scales and places.
         self._scales: dict[tuple[int, torch.dtype, bool], tuple[Tensor, Tensor, Tensor]] = {}
         self._next_feature, self._first_row = mask.numel(), mask.numel() + num_features
@@ -56,10 +55,8 @@ class Replicas:
     def add_site(self, site: Messages) -> Tensor:
         """Return the factors of the mask at a site."""
         edges, dtype = site.edges.reshape(-1), site.mask_dtype(self._mask)
-        if dtype not in self._masks:
-            scaled = torch.outer(self.plan.own.to(dtype), self._mask.to(dtype))
-            self._masks[dtype] = torch.cat([scaled, scaled.new_ones(len(scaled), 1)], dim=1)
-        factors = self._masks[dtype].index_select(1, edges.where(edges >= 0, self._mask.numel()))
+        scaled = torch.outer(self.plan.own.to(dtype), self._mask.to(dtype))
+        factors = torch.cat([scaled, scaled.new_ones(self.count, 1)], dim=1)[:, edges]  # the edge -1 is the last entry
         return self._leaf(factors.view(self.count, *site.shape), edges.where(edges >= 0, self._end))
 
     def add_feature(self, feature: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.adjacency.deletion import nearly_equal, running_without_edges, with_edges
-from captum_goat.adjacency.mask_entry import ENTRIES, masked_output
+from captum_goat.adjacency.mask_entry import ENTRIES, check_deletion, masked_output
 from captum_goat.hooks.interception import OnCall, intercepted, unchanged
 from captum_goat.inputs.copies import fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import tensor_output
@@ -73,7 +73,7 @@ class EdgeValues:
         self._at_once = 1  # it is not known yet whether copies of the graph are independent
         try:
             if not self._is_binary:
-                ENTRIES[self.at].check_deletion(self._graph)
+                check_deletion(self._graph, ENTRIES[self.at])
             self._evaluate_ends()
         except UnsupportedModelError as error:
             if at is not None:
