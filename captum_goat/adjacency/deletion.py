@@ -34,14 +34,7 @@ def running_without_edges(graph: GraphInputs) -> Iterator[None]:
 
 
 def check_same(graph: GraphInputs, masked: Tensor, deleted: Tensor, before: Tensor) -> None:
-    """Check that the output with edges masked to 0 is the one with them deleted.
-
-    The output with all edges, ``before``, tells how large a difference may be.
-
-    Raises:
-        ValueError: If they differ where some of the inputs are not finite.
-        UnsupportedModelError: If they differ otherwise.
-    """
+    """Raise if the outputs with edges masked to 0 and deleted differ by more than rounding of that ``before``."""
     if not nearly_equal(masked, deleted, before):
         graph.check_finite()
         raise UnsupportedModelError(

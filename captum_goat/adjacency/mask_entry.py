@@ -307,11 +307,7 @@ def masked_output(
     programs: ProgramStore[Program] | None = None,
     on_call: OnCall | None = None,
 ) -> Tensor:
-    """Call a model with a mask ``[E]`` on the edges of a graph, or of ``count`` copies of it side by side.
-
-    Raises:
-        ValueError: If the output for one copy depends on the edges of another one.
-    """
+    """Call a model with a mask ``[E]`` on the edges of a graph, or of ``count`` independent copies of it."""
     key = graph.kinds, mask.dtype
     programs = programs if count == 1 and entry.can_batch else None
     for program in [] if programs is None else programs.of(key):
