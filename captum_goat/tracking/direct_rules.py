@@ -7,14 +7,14 @@ operations inside, with the functions' own arguments. Other functions are follow
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from captum_goat.tracking.linear import with_constants
-from captum_goat.tracking.registry import REFUSED, Call, Result, aten, by_rule, functions, operation_of
+from captum_goat.tracking.registry import REFUSED, Call, Operation, Result, aten, by_rule, functions, operation_of
 from captum_goat.tracking.row_graph import Rows
 
 # Called with a call of a function, whose ``operation`` is ``None``.
@@ -38,11 +38,15 @@ def _direct(names: str) -> Callable[[Direct], Direct]:
     return register
 
 
+@cache
+def _operation(packet: Any) -> Operation:
+    return operation_of(getattr(packet, packet.overloads()[0]))
+
+
 def _by_operation(packet: Any, call: Call) -> Result:
     """Apply the rule of an operation to a function with the same arguments."""
-    operation = operation_of(getattr(packet, packet.overloads()[0]))
     traces = [trace for value in call.args if (trace := call.trace(value)) is not None]
-    return by_rule(call._replace(operation=operation), traces)
+    return by_rule(call._replace(operation=_operation(packet)), traces)
 
 
 for _packet, _names in {
