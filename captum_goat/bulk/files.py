@@ -230,7 +230,8 @@ def _write_tensors(folder: PartFolder, meta: dict[str, Any], path: Path) -> None
         for part in folder.read_all():
             columns += part["columns"]
             for name, file in files.items():
-                file.write(part[name].contiguous().view(-1).view(torch.uint8).numpy().data)
+                rows = part[name].clone(memory_format=torch.contiguous_format)  # one row may have a stride of 0
+                file.write(rows.view(-1).view(torch.uint8).numpy().data)
         content: dict[str, Any] = {name: _mapped(file, first[name]) for name, file in files.items()}
         content |= {"ptr": starts(content.pop("sizes")), "edge_index": content["edge_index"].t()}
         try:
