@@ -7,7 +7,7 @@ from torch import Tensor
 
 from captum_goat.compare.explainers import EdgeSets
 from captum_goat.search import EdgeSetSearch
-from captum_goat.search.swaps import SwapSearch
+from captum_goat.search.edge_sets import SwapSearch
 
 
 class RandomSwaps(SwapSearch):

@@ -57,9 +57,7 @@ class CountedEdges:
 
     def ranks(self, scores: Tensor) -> Tensor:
         """Return the rank of each edge in its graph, ``[M]``: 0 for the highest score; the first of equal ones wins."""
-        order = torch.sort(self.totals(scores), descending=True, stable=True).indices
-        rank = position_in_graph(self.graph[order], self.num_graphs)
-        return torch.empty_like(rank).scatter_(0, order, rank)
+        return position_in_graph(self.graph, self.num_graphs, -self.totals(scores))
 
     def budget(self, sparsity: float) -> Tensor:
         """Return how many edges of each graph are selected at a sparsity, ``[G]``; see ``select_edges``."""
@@ -75,11 +73,13 @@ def sums(values: Tensor, index: Tensor, size: int) -> Tensor:
     return values.new_zeros(size).index_add_(0, index, values)
 
 
-def position_in_graph(graph: Tensor, num_graphs: int) -> Tensor:
-    """Number the elements of each graph from 0 on, in their order, given the graph of each element ``[K]``."""
-    ascending, order = torch.sort(graph, stable=True)
+def position_in_graph(graph: Tensor, num_graphs: int, *keys: Tensor) -> Tensor:
+    """Number the elements of each graph from 0 on, by the first of the keys ``[K]``, then the next, or as they are."""
+    order = torch.arange(len(graph), device=graph.device)
+    for key in (*reversed(keys), graph):
+        order = order[torch.sort(key[order], stable=True).indices]
     counts = sums(torch.ones_like(graph), graph, num_graphs)
-    position = torch.arange(len(graph), device=graph.device) - (counts.cumsum(0) - counts)[ascending]
+    position = torch.arange(len(graph), device=graph.device) - (counts.cumsum(0) - counts)[graph[order]]
     return torch.empty_like(position).scatter_(0, order, position)
 
 
@@ -276,14 +276,8 @@ def _true_edges(data: Data | Batch, ground_truth: Tensor | None) -> Tensor:
 
 def middle_ranks(values: Tensor, edges: CountedEdges) -> Tensor:
     """Rank edges in their graphs, 1 for the lowest value; equal ones share the mean of their ranks."""
-    # First by value and then, stably, by graph: runs of equal pairs are ties.
-    order = torch.sort(values, stable=True).indices
-    order = order[torch.sort(edges.graph[order], stable=True).indices]
-    sorted_values, sorted_graph = values[order], edges.graph[order]
-    starts = torch.ones_like(order, dtype=torch.bool)
-    starts[1:] = (sorted_values[1:] != sorted_values[:-1]) | (sorted_graph[1:] != sorted_graph[:-1])
-    run = starts.long().cumsum(0) - 1
-    rank = (position_in_graph(sorted_graph, edges.num_graphs) + 1).double()
-    size = sums(torch.ones_like(rank), run, len(order))
-    shared = (sums(rank, run, len(order)) / size)[run]
-    return torch.empty_like(shared).scatter_(0, order, shared)
+    pairs = torch.stack([edges.graph.double(), values.double()])
+    _, run, size = torch.unique(pairs, dim=1, return_inverse=True, return_counts=True)  # runs of equal values, in order
+    before = edges.counts.cumsum(0) - edges.counts
+    ranks: Tensor = (size.cumsum(0) - (size - 1).double() / 2)[run] - before[edges.graph]
+    return ranks

@@ -42,11 +42,7 @@ class Players:
 
     def ranks(self, *keys: Tensor) -> Tensor:
         """Number the players of each game from 0 on, ``[P]``, by the first of the keys ``[P]``, then the next, ..."""
-        order = torch.arange(len(self.game), device=self.game.device)
-        for key in reversed(keys):
-            order = order[torch.sort(key[order], stable=True).indices]
-        position = position_in_graph(self.game[order], self.num_games)
-        return torch.empty_like(position).scatter_(0, order, position)
+        return position_in_graph(self.game, self.num_games, *keys)
 
     def totals(self, values: Tensor) -> Tensor:
         """Return the sums over the columns of each player, ``[P, ...]`` from ``[columns, ...]``."""
