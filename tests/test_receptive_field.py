@@ -210,9 +210,10 @@ def test_fields_equal_the_derivative_test(body: Callable[[Positive, Tensor, Tens
     mask = torch.ones(EDGES.size(1), dtype=torch.float64)
     pattern = record_edges(model, X, EDGES, mask)
     fields = fields_of_edges(pattern)
-    for number, gates in enumerate(_of_relus(model, pattern)):
+    of_relus = _of_relus(model, pattern)
+    moves_of_relus = (_moves_by_large_changes if large else _derivatives)(model)
+    for number, (gates, moves) in enumerate(zip(of_relus, moves_of_relus, strict=True)):
         found = torch.stack([_field(fields, gates, row, pattern.graph.num_rows) for row in gates.rows.ids.reshape(-1)])
-        moves = (_moves_by_large_changes if large else _derivative)(model, number)
         assert torch.equal(found.view(*gates.rows.ids.shape, -1).expand_as(moves), moves), f"gate {number}"
 
 
@@ -222,22 +223,24 @@ def _of_relus(model: Positive, pattern: ActivationPattern) -> list[Factors]:
     return [next(each for each in known if torch.equal(each.values, (x > 0).to(x.dtype))) for x in model.inputs]
 
 
-def _moves_by_large_changes(model: Positive, number: int) -> Tensor:
-    """Return, for every entry of a gate's input, which edges move it when they are changed a lot."""
+def _moves_by_large_changes(model: Positive) -> list[Tensor]:
+    """Return, for every entry of each gate's input, which edges move it when they are changed a lot."""
+    masked = EdgeMaskedModel(model)
 
-    def inputs(mask: Tensor) -> Tensor:
-        EdgeMaskedModel(model)(mask, X, EDGES)
-        return model.inputs[number]
+    def inputs(mask: Tensor) -> list[Tensor]:
+        masked(mask, X, EDGES)
+        return list(model.inputs)
 
-    generator = torch.Generator().manual_seed(1)
-    moves = torch.zeros(*inputs(torch.ones(EDGES.size(1), dtype=torch.float64)).shape, EDGES.size(1), dtype=torch.bool)
+    generator, moves = torch.Generator().manual_seed(1), []
     for _ in range(25):
         mask = 10 ** (torch.rand(EDGES.size(1), generator=generator, dtype=torch.float64) * 6 - 3)
         mask *= torch.randint(-1, 2, mask.shape, generator=generator)
-        before = inputs(mask)
-        for edge in range(EDGES.size(1)):
-            moves[..., edge] |= inputs(mask.index_fill(0, torch.tensor(edge), 5.0)) != before
-    return moves
+        changed = zip(
+            *(inputs(mask.index_fill(0, torch.tensor(edge), 5.0)) for edge in range(EDGES.size(1))), strict=True
+        )
+        pairs = zip(inputs(mask), changed, strict=True)
+        moves.append([torch.stack([one != before for one in by_edge], dim=-1) for before, by_edge in pairs])
+    return [torch.stack(of_gate).any(dim=0) for of_gate in zip(*moves, strict=True)]
 
 
 def _field(fields: ReceptiveFields, gates: Factors, row: Tensor, num_rows: int) -> Tensor:
@@ -247,13 +250,16 @@ def _field(fields: ReceptiveFields, gates: Factors, row: Tensor, num_rows: int) 
     return fields.spread(share, gates.rows.sources) > 0
 
 
-def _derivative(model: Positive, number: int) -> Tensor:
-    """Return, for every entry of a gate's input, which edges move it."""
+def _derivatives(model: Positive) -> list[Tensor]:
+    """Return, for every entry of each gate's input, which edges move it."""
     mask = torch.ones(EDGES.size(1), dtype=torch.float64, requires_grad=True)
     EdgeMaskedModel(model)(mask, X, EDGES)
-    value = model.inputs[number]
-    rows = [torch.autograd.grad(each, mask, retain_graph=True)[0] for each in value.reshape(-1)]
-    return torch.stack(rows).view(*value.shape, -1) != 0
+    gradients = (
+        [torch.autograd.grad(entry, mask, retain_graph=True)[0] for entry in value.reshape(-1)]
+        for value in model.inputs
+    )
+    pairs = zip(model.inputs, gradients, strict=True)
+    return [torch.stack(rows).view(*value.shape, -1) != 0 for value, rows in pairs]
 
 
 def test_repeated_lists_an_edge_once_per_hop() -> None:
