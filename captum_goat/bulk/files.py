@@ -37,6 +37,14 @@ class GraphAttributions(NamedTuple):
     ``target`` is ``None`` where all classes are explained or there are none; ``output`` is the model's output without a
     last softmax or sigmoid; ``delta`` is the convergence delta, one per explained class. ``edges`` has the numbers of
     the edges in the whole graph, where a node is explained; ``columns`` the attributes that were carried along.
+
+    Examples:
+        >>> import torch
+        >>> from captum_goat.bulk import GraphAttributions
+        >>> target, edges = torch.tensor(1), torch.tensor([[0, 1, 2], [1, 2, 0]])
+        >>> graph = GraphAttributions(torch.tensor([0.1, 0.7, 0.2]), edges, target, torch.zeros(2), torch.tensor(0.0))
+        >>> graph.edge_index[:, graph.attributions.argmax()]  # the edge that speaks for class 1 most
+        tensor([1, 2])
     """
 
     attributions: Tensor
@@ -49,11 +57,9 @@ class GraphAttributions(NamedTuple):
 
 
 class SavedAttributions(Sequence[GraphAttributions]):
-    """The attributions of a dataset in a file, a sequence with one named tuple per graph.
+    """The attributions of a dataset in a file: one :class:`~captum_goat.bulk.GraphAttributions` per graph.
 
-    Each has ``attributions`` (``[E]``, or ``[E, C]`` for all classes), ``edge_index``, ``target``, ``output``,
-    ``delta``, ``edges`` (numbers in the whole graph, where nodes were explained) and ``columns``. ``meta`` has the
-    options of the run, the numbers of graphs and edges, and the largest convergence delta.
+    ``meta`` has the options of the run, the numbers of graphs and edges, and the largest convergence delta.
 
     Examples:
         >>> import tempfile
