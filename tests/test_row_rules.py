@@ -40,6 +40,10 @@ PAIRS: dict[str, tuple[Body, Body]] = {
         lambda x, f, s: f.new_zeros(NODES, CHANNELS).index_add(1, ORDER, s).relu(),
         lambda x, f, s: moved_columns(s),
     ),
+    "shapes changed in place": (
+        lambda x, f, s: (s * 1).unsqueeze_(1).relu().squeeze_(1).t_().transpose_(0, 1),
+        lambda x, f, s: s.relu(),
+    ),
     "ReLU of a concatenation with constants": (
         lambda x, f, s: torch.cat([x[:, :2], s[:, :2]], dim=-1).relu(),
         lambda x, f, s: torch.cat([x[:, :2].relu(), s[:, :2].relu()], dim=-1),

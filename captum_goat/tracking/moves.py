@@ -71,6 +71,15 @@ def _rearrange(call: Call, ids: Tensor) -> Any:
     return call.func(ids, *call.args[1:], **call.kwargs)
 
 
+@rule(aten.squeeze_, aten.unsqueeze_, aten.t_, aten.transpose_)
+def _rearrange_in_place(call: Call) -> Result:
+    trace = call.trace(call.args[0])
+    if not isinstance(trace, Edges | Rows) or (call.operation.packet is aten.squeeze_ and len(call.args) == 1):
+        return REFUSED  # the shape before the call is not known any more
+    change = getattr(aten, call.operation.packet.__name__[:-1])
+    return trace._replace(ids=change(trace.ids, *call.args[1:]))
+
+
 @moves(aten.repeat)
 def _repeat(call: Call, ids: Tensor) -> Tensor:
     ids = with_dims(ids, call.out.dim())
