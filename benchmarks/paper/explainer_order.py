@@ -20,11 +20,11 @@ COLOURS = {
     "shapley_value_sampling": "tab:purple",
     "gnn_explainer": "tab:orange",
     "pg_explainer": "tab:red",
-    "pgm_explainer": "tab:brown",
+    "guided_shapley_64": "gold",
+    "edge_set_search": "tab:brown",
     "rg_explainer": "tab:pink",
     "rc_explainer": "tab:olive",
     "degree": "tab:cyan",
-    "subgraphx": "gold",
 }
 MARKERS = dict(zip(COLOURS, "o.s^vD<>PXhp", strict=True))
 OTHERS = "others"

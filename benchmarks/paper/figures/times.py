@@ -22,7 +22,7 @@ def draw_times(results: Results, path: Path) -> Path:
         The path.
     """
     gnns, names = results.values("gnn"), results.values("explainer")[::-1]
-    figure, axes = new_figure(1, len(gnns), 3.6, 4.6)
+    figure, axes = new_figure(1, len(gnns), 3.6, max(4.6, 1.0 + 0.17 * len(names)))
     for column, gnn in enumerate(gnns):
         axis = axes[0][column]
         for dataset in [dataset for dataset, task_gnn in results.tasks() if task_gnn == gnn]:
