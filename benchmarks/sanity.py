@@ -37,7 +37,7 @@ SIMILAR = 0.5  # a higher rank correlation is too high where scores must change
 SAME = 0.95  # a lower rank correlation is too low where scores must not change
 ZERO = 1e-3  # a larger relative difference is one
 CHANGING = ("weights", "last_layer", "target", "labels")  # checks in which scores must change
-SSIM_CONSTANTS = (0.01, 0.03)  # the usual ones, relative to the range of the values
+SSIM_CONSTANTS = (0.01, 0.03)  # the usual ones, for values from 0 to 1
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,13 @@ PASSES: dict[str, Callable[[float], bool]] = {
 def structural_similarity(data: Data | Batch, scores: Tensor, others: Tensor) -> Tensor:
     r"""Return the structural similarity (SSIM) of two sets of edge scores ``[E]``, one number per graph ``[G]``.
 
-    Edges have no raster, so all edges of a graph are one window. Scores a and b are divided by the largest absolute
-    score of the graph; their range is L = 2. With means, variances and the covariance over edges,
+    Edges have no raster, so all edges of a graph are one window. As pixels are, scores a and b are brought to values
+    from 0 to 1: divided by the largest absolute score of the graph, plus 1, divided by 2. (With means of both signs the
+    formula would give opposite scores a similarity of 1.) With means, variances and the covariance over edges,
 
     .. math:: \frac{(2 \mu_a \mu_b + c_1)(2 \sigma_{ab} + c_2)}
               {(\mu_a^2 + \mu_b^2 + c_1)(\sigma_a^2 + \sigma_b^2 + c_2)},
-              \quad c_1 = (0.01 L)^2, c_2 = (0.03 L)^2.
+              \quad c_1 = 0.01^2, c_2 = 0.03^2.
 
     It is 1 for equal scores, near 0 for unrelated ones and negative for the opposite.
 
@@ -114,12 +115,12 @@ def structural_similarity(data: Data | Batch, scores: Tensor, others: Tensor) ->
         tensor([1.], dtype=torch.float64)
     """
     edges = CountedEdges.of(data)
-    first, second = (constant**2 * 4 for constant in SSIM_CONSTANTS)
+    first, second = (constant**2 for constant in SSIM_CONSTANTS)
     scaled, means = [], []
     for values in (scores, others):
         totals = edges.totals(values.double())
         largest = totals.new_zeros(edges.num_graphs).scatter_reduce(0, edges.graph, totals.abs(), "amax")
-        scaled.append(totals / largest.clamp(min=torch.finfo(torch.double).tiny)[edges.graph])
+        scaled.append((totals / largest.clamp(min=torch.finfo(torch.double).tiny)[edges.graph] + 1.0) / 2.0)
         means.append(edges.per_graph(scaled[-1]) / edges.counts)
     centred = [values - mean[edges.graph] for values, mean in zip(scaled, means, strict=True)]
     variances = [edges.per_graph(values.square()) / edges.counts for values in centred]

@@ -52,20 +52,20 @@ def test_random_scores_fail_every_check(batch: Batch) -> None:
 
 
 def literal_ssim(one: list[float], other: list[float]) -> float:
-    """Return the formula of 2004 with NumPy, for values from -1 to 1 after scaling."""
-    a, b = (np.array(values) / max(abs(value) for value in values) for values in (one, other))
+    """Return the formula of 2004 with NumPy, for values from 0 to 1 after scaling."""
+    a, b = (np.array(values) / max(abs(value) for value in values) / 2 + 0.5 for values in (one, other))
     (variance_a, covariance), (_, variance_b) = np.cov(a, b, bias=True)
-    luminance = (2 * a.mean() * b.mean() + 0.02**2) / (a.mean() ** 2 + b.mean() ** 2 + 0.02**2)
-    return float(luminance * (2 * covariance + 0.06**2) / (variance_a + variance_b + 0.06**2))
+    luminance = (2 * a.mean() * b.mean() + 0.01**2) / (a.mean() ** 2 + b.mean() ** 2 + 0.01**2)
+    return float(luminance * (2 * covariance + 0.03**2) / (variance_a + variance_b + 0.03**2))
 
 
 def test_structural_similarity_by_hand() -> None:
-    """Scores 1 and -1 against 1 and 0: means 0 and 1/2, variances 1 and 1/4, covariance 1/2."""
+    """Scores 1 and -1 against 1 and 0, as 1 and 0 against 1 and 1/2: means 1/2 and 3/4, variances 1/4 and 1/16."""
     data = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
     (similarity,) = structural_similarity(data, torch.tensor([3.0, -3.0]), torch.tensor([2.0, 0.0])).tolist()
-    assert similarity == pytest.approx(0.0004 / 0.2504 * 1.0036 / 1.2536)
+    assert similarity == pytest.approx(0.7501 / 0.8126 * 0.2509 / 0.3134)
     (opposite,) = structural_similarity(data, torch.tensor([3.0, -3.0]), torch.tensor([-1.0, 1.0])).tolist()
-    assert opposite == pytest.approx((-2 + 0.0036) / (2 + 0.0036))
+    assert opposite == pytest.approx(-0.4991 / 0.5009), "not 1, though both means change their signs"
 
 
 def test_structural_similarity_by_another_implementation(batch: Batch) -> None:

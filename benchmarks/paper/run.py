@@ -22,7 +22,7 @@ from benchmarks.paper.study import Study
 from benchmarks.paper.tasks import Task, load_task
 from captum_goat.compare.explainers import make_explainer
 
-SECONDS_TO_ASK = 3.0  # an explainer whether it applies
+SECONDS_TO_ASK = 0.5  # an explainer whether it applies
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
