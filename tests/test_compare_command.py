@@ -95,3 +95,9 @@ def test_refusals_of_the_command(
 def test_wrong_options(words: tuple[str, str], folder: Path) -> None:
     with pytest.raises(SystemExit):
         main(command(*words))
+
+
+@pytest.mark.parametrize("target", ["all", "none"])
+def test_one_target_per_graph(folder: Path, capsys: pytest.CaptureFixture[str], target: str) -> None:
+    assert main(command("--explainers", "goat", "--target", target)) == 1
+    assert "Expected predicted, label or a class for --target" in capsys.readouterr().err

@@ -201,6 +201,8 @@ def _compare(options: argparse.Namespace) -> int:
     explainers = [_explainer(name) for name in options.explainers]
     model, graphs = _load(options)
     chosen, nodes, labels = _drawn(options, graphs)
+    if options.target in (None, "all"):
+        raise ValueError("Expected predicted, label or a class for --target (compare takes one target per graph).")
     target = None if options.target == "predicted" else options.target
     if target == "label":
         target = [int(label) for label in labels if isinstance(label, Tensor) and label.numel() == 1]
