@@ -21,14 +21,8 @@ from captum_goat.hooks.interception import OnCall, check_context, intercepted, u
 from captum_goat.inputs.copied_edges import CopiedEdges
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.tracking import EdgeTracker, Messages, RowTracker, UnsupportedModelError
-from captum_goat.tracking.program import (
-    GivenRows,
-    OtherProgramError,
-    Program,
-    ProgramRecorder,
-    ProgramRun,
-    ProgramStore,
-)
+from captum_goat.tracking.edge_calls import EdgeRecorder, EdgeRun, EdgeTensor
+from captum_goat.tracking.program import GivenRows, OtherProgramError, Program, ProgramStore
 from captum_goat.tracking.sparse import ends_of, num_edges
 
 _logger = logging.getLogger(__name__)
@@ -50,10 +44,6 @@ class Watcher(Protocol):
     def after_presence(self, factor: Tensor, edges: Tensor) -> None:
         """Note which edges a factor of summands is the presence of."""
         return
-
-
-class _Unwatched(Watcher):
-    """Watches nothing: which layers pass messages was seen when the model was followed."""
 
 
 def changed_steps(what: str) -> UnsupportedModelError:
@@ -125,7 +115,7 @@ class AtMessages:
 
     can_batch = True  # whether replays are polynomials, whose points can run as replicas
 
-    def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor], mask: Tensor, watcher: Watcher) -> None:
+    def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor], mask: Tensor, watcher: Watcher | None) -> None:
         self.over_edges = False  # whether the presence of edges entered the last sum
         self._tracker, self._mask, self._watcher = tracker, mask, watcher
         self._edges = EdgeTracker(tracker, edge_sets)
@@ -138,6 +128,8 @@ class AtMessages:
 
     def on_message(self, layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
         """Let the mask enter messages."""
+        if self._watcher is None:  # which layers pass messages was seen when the model was followed
+            return self._masked(messages, self._edges.follow(layer, edge_index, messages))
         self._watcher.before_masking(messages)
         call = self._edges.follow(layer, edge_index, messages)
         masked = self._masked(messages, call)
@@ -161,7 +153,7 @@ class AtAdjacency(AtMessages):
 
     can_batch = False
 
-    def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor], mask: Tensor, watcher: Watcher) -> None:
+    def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor], mask: Tensor, watcher: Watcher | None) -> None:
         super().__init__(tracker, edge_sets, mask, watcher)
         self._enters: list[bool] = []
         self._waiting = False  # whether messages are about to be brought together
@@ -183,6 +175,7 @@ class AtAdjacency(AtMessages):
 
     def on_sum(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let presence enter a sum, if it is one over edges."""
+        assert self._watcher is not None
         call = Gathering.of(func, args, kwargs)
         site = find_presence(call, self._tracker)
         self.over_edges = site is not None
@@ -311,29 +304,29 @@ def masked_output(
     key = graph.kinds, mask.dtype
     programs = programs if count == 1 and entry.can_batch else None
     for program in [] if programs is None else programs.of(key):
-        given = GivenRows()
-        run = ProgramRun(program, graph.tensors, given)
-        masks = entry(given, graph.edge_sets, mask, _Unwatched())
+        given, followed = GivenRows(), graph.with_edges(EdgeTensor)
+        run = EdgeRun(program, followed.tensors, given)
+        masks = entry(given, followed.edge_sets, mask, None)
         try:
-            output = tensor_output(intercepted(graph, graph.model, steps=run, **masks.hooks()))
-            run.end(output)
+            output = tensor_output(intercepted(followed, graph.model, steps=run, **masks.hooks()))
             run.check_done()
-        except (OtherProgramError, UnsupportedModelError) as error:  # what is the model's fault comes again
+        except (OtherProgramError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+            # What is the model's own fault comes again below.
             _logger.debug("A program of %s did not fit: %r", type(graph.model).__name__, error)
             continue
+        _logger.debug("A program of %s was followed.", type(graph.model).__name__)
         if programs is not None:
             programs.hit()
-        return output
+        return output.as_subclass(Tensor) if isinstance(output, EdgeTensor) else output
     tracker = RowTracker(graph.model)
     copies = CopiedEdges(tracker, graph.edge_sets, count)
     masks = entry(tracker, graph.edge_sets, mask, copies)
-    steps = None if programs is None else ProgramRecorder(graph.tensors, tracker)
+    steps = None if programs is None else EdgeRecorder(graph.tensors, tracker)
     hooks = {"on_call": on_call, **masks.hooks()}
     output = tensor_output(intercepted(graph, graph.model, tracker=tracker, steps=steps, **hooks))
     tracker.check_by_layers(output)
     masks.sites()
     copies.check(output)
     if steps is not None and programs is not None:
-        steps.end(output)
         programs.add(key, steps.program())
     return output

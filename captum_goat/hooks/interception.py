@@ -30,6 +30,7 @@ from captum_goat.rules.attention import SOFTMAX, SOFTMAX_STEPS, softmax_step, st
 from captum_goat.rules.operations import input_of, is_inplace
 from captum_goat.rules.registry import Rule, find
 from captum_goat.tracking import UnsupportedModelError
+from captum_goat.tracking.edge_calls import QUESTIONS, EdgeRecorder, EdgeRun, current, is_trusted
 from captum_goat.tracking.program import Following
 
 Result = TypeVar("Result")
@@ -44,14 +45,7 @@ _logger = logging.getLogger(__name__)
 _CHECKPOINT = "_checkpoint_without_reentrant_generator"
 _CheckpointFunction, _checkpoint_generator = checkpoints.CheckpointFunction, vars(checkpoints)[_CHECKPOINT]
 _functorch: Any = torch._C._functorch
-
-# Functions that return properties of a tensor, not its values. Models call them more often than others.
-_METHODS = "dim size numel nelement stride is_floating_point is_complex is_contiguous element_size"
-_PROPERTIES = "shape dtype device layout ndim _version requires_grad is_cuda is_sparse is_quantized is_leaf itemsize"
-_QUESTIONS: frozenset[Any] = frozenset(
-    [getattr(Tensor, name) for name in _METHODS.split()]
-    + [getattr(Tensor, name).__get__ for name in _PROPERTIES.split()]
-)
+_ABSENT: Any = object()  # in place of an attribute that a module did not have
 
 _lock = threading.RLock()  # one thread at a time puts hooks on models
 _unfinished: list[Changes] = []  # changes that are in use, or whose undoing was interrupted twice
@@ -100,7 +94,9 @@ def intercepted(
                 if rule is not None and (type(module) is not nn.ReLU or rule is not find(F.relu)):  # the mode sees it
                     _hook_module(changes, module, rule, mode, on_call)
         # The modes are not left here: `Changes.undo` pops them, also after an interrupt.
-        if watches:
+        if isinstance(steps, EdgeRun):
+            changes.set(current, "run", steps)
+        elif watches:
             mode.__enter__()  # type: ignore[no-untyped-call]
         if tracker is not None:
             tracker.__enter__()
@@ -173,10 +169,10 @@ class Changes:
         if with_kwargs:
             self.set(module, f"{kind}_with_kwargs", vars(module)[f"{kind}_with_kwargs"] | OrderedDict({guarded: True}))
 
-    def set(self, module: Module | ModuleType, name: str, value: Any) -> None:
+    def set(self, module: Module | ModuleType | threading.local, name: str, value: Any) -> None:
         """Set an attribute of a module. The change is noted first, so that it can be undone at any moment."""
         attributes = vars(module)
-        self._set.append((attributes, name, attributes[name], value))
+        self._set.append((attributes, name, attributes.get(name, _ABSENT), value))
         attributes[name] = value
 
     def undo(self) -> None:
@@ -194,7 +190,9 @@ class Changes:
     def remove(self) -> None:
         """Take off what was put on the model."""
         for attributes, name, before, after in reversed(self._set):
-            if attributes.get(name) is after:
+            if attributes.get(name) is after and before is _ABSENT:
+                del attributes[name]
+            elif attributes.get(name) is after:
                 attributes[name] = before
         _functorch._set_vmap_fallback_warning_enabled(True)
 
@@ -214,9 +212,11 @@ def _remove_leftovers() -> None:
 
 
 def _make_plain(changes: Changes, model: Module, modules: list[Module]) -> None:
-    """Let a model do everything in one pass: without caches, checkpoints and layers that compute their inputs again."""
+    """Let a model do everything in one pass: no caches, compiled parts, checkpoints, layers that recompute inputs."""
     changes.set(checkpoints, "CheckpointFunction", _NoCheckpoint)
     changes.set(checkpoints, _CHECKPOINT, _no_checkpoint)
+    if (compiler := sys.modules.get("torch._dynamo.eval_frame")) is not None and hasattr(compiler, "_stance"):
+        changes.set(compiler, "_stance", compiler.DynamoStance("force_eager"))
     for module in modules:
         if isinstance(module, InvertibleModule):
             changes.set(module, "disable", True)
@@ -237,7 +237,7 @@ def check_caches(model: Module, run: Callable[[], Any]) -> None:
         f"{path_of(model, layer)} ({type(layer).__name__})"
         for layer in modules_of(model)
         if isinstance(layer, MessagePassing)
-        if any(key[:7] == "_cached" and value is not None for key, value in vars(layer).items())
+        if any(key[:7] == "_cached" and value is not None for key, value in [*vars(layer).items()])  # other threads
     ]
     if not filled:
         return
@@ -302,19 +302,33 @@ def _hook_layer(
 ) -> None:
     edge_indices: list[Any] = []
     explained, steps = layer.explain is not False, mode.steps
+    calls = steps if isinstance(steps, EdgeRecorder | EdgeRun) else None
+    trusted, forward, owner = calls is not None and is_trusted(layer), layer.forward, threading.get_ident()
 
-    def enter(_: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        arguments = (*args, *kwargs.values())
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not changes.running or threading.get_ident() != owner:
+            return forward(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             if steps is not None:
-                steps.enter(arguments)
-            if on_layer is not None:
-                on_layer(arguments)
+                steps.enter((*args, *kwargs.values()))
+            if on_layer is not None and explained:
+                on_layer((*args, *kwargs.values()))
+        if calls is None:
+            return forward(*args, **kwargs)
+        before, calls.trusts = calls.trusts, trusted
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            calls.trusts = before
 
-    def begin(_: MessagePassing, inputs: tuple[Any, ...]) -> None:
+    def begin(_: MessagePassing, inputs: tuple[Any, ...]) -> Any:
         edge_indices.append(inputs[0])
         if around_propagate is not None:
             around_propagate(1, explained)
+        if calls is None:
+            return None
+        with torch._C.DisableTorchFunction():
+            return calls.begin_propagate(layer, inputs)
 
     def mask(_: MessagePassing, inputs: tuple[Any, ...], messages: Any) -> Tensor:
         assert on_message is not None
@@ -324,25 +338,28 @@ def _hook_layer(
                 f"Let `message` return one tensor, or set `explain=False` on the layer."
             )
         with torch._C.DisableTorchFunction():
-            if steps is not None:
-                steps.note(layer, (messages, edge_indices[-1]), {})
+            notes = None if calls is not None and calls.trusts else steps
+            if notes is not None:
+                notes.note(layer, (messages, edge_indices[-1]), {})
             masked = on_message(layer, edge_indices[-1], messages)
-            if steps is not None:
-                steps.made(masked)
+            if notes is not None:
+                notes.made(masked)
             return masked
 
     def end(_: MessagePassing, inputs: tuple[Any, ...], out: Any) -> None:
         edge_indices.pop()
         if around_propagate is not None:
             around_propagate(-1, explained)
+        if calls is not None:
+            calls.end_propagate()
 
     changes.hook(layer, "_propagate_forward_pre_hooks", begin)
     if on_message is not None and explained:
         changes.hook(layer, "_message_forward_hooks", mask)
     changes.hook(layer, "_propagate_forward_hooks", end)
     changes.set(layer, "fuse", False)  # fused kernels have no messages to mask
-    if explained and (on_layer is not None or (steps is not None and steps.watches_layers)):
-        changes.hook(layer, "_forward_pre_hooks", enter, with_kwargs=True)
+    if calls is not None or (explained and (on_layer is not None or (steps is not None and steps.watches_layers))):
+        changes.set(layer, "forward", run)
 
 
 def _hook_module(changes: Changes, module: Module, rule: Rule, mode: _RuleMode, on_call: OnCall) -> None:
@@ -388,7 +405,7 @@ class _RuleMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.passing or func in _QUESTIONS:
+        if self.passing or func in QUESTIONS:
             return func(*args, **kwargs)
         if self.differentiable and not torch.is_grad_enabled():  # the model switched gradients off; shares need them
             torch._C._set_grad_enabled(True)

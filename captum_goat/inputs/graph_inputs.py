@@ -118,6 +118,22 @@ class GraphInputs:
             first = [dict(zip(self.node_types, values, strict=True))]
         return replace(self, arguments=arguments | dict(zip(arguments, first, strict=False)))
 
+    def with_edges(self, kind: type[Tensor]) -> GraphInputs:
+        """Return the inputs with all sets of edges as another class of tensors."""
+        edges = {id(tensor): tensor.as_subclass(kind) for tensor in self.edge_sets}
+
+        def changed(value: Any) -> Any:
+            return tree_map_only(Tensor, lambda tensor: edges.get(id(tensor), tensor), value)
+
+        arguments = {name: fresh(value) for name, value in self.arguments.items()}
+        for name, value in arguments.items():
+            if isinstance(value, BaseData):
+                for store in value.stores:
+                    store.update({key: changed(entry) for key, entry in store.items()})
+            else:
+                arguments[name] = edges.get(id(value)) if id(value) in edges else changed(value)
+        return replace(self, arguments=arguments)
+
     def offsets(self, features: Sequence[Tensor]) -> tuple[int, ...] | None:
         """Return where the rows of each edge type's target nodes begin among all features; ``None`` without types."""
         if self.node_types is None or not features:

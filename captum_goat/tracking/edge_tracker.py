@@ -26,6 +26,7 @@ class Messages(NamedTuple):
     edges: Tensor  # the edge of each message (-1: a self-loop that the layer added itself, a constant)
     shape: list[int]  # the view of ``edges`` that broadcasts to the messages
     dtype: torch.dtype  # the dtype of the messages
+    whole: bool = False  # whether the edges are those of the mask, in its order
 
     def mask_dtype(self, mask: Tensor) -> torch.dtype:
         """Return the dtype in which a mask multiplies the messages: theirs, unless they are integers."""
@@ -33,9 +34,11 @@ class Messages(NamedTuple):
 
     def factor(self, mask: Tensor, t: float = 1.0) -> Tensor:
         """Return t times the mask of each message's edge (1 for constants), broadcastable to the messages."""
-        scaled = mask.to(self.mask_dtype(mask)) * t
-        padded = torch.cat([scaled, scaled.new_ones(1)])  # the edge -1 is the last entry
-        return padded[self.edges].view(self.shape)
+        scaled = mask.to(self.mask_dtype(mask))
+        scaled = scaled if t == 1.0 else scaled * t
+        if not self.whole:  # the edge -1 is the last entry
+            scaled = torch.cat([scaled, scaled.new_ones(1)])[self.edges]
+        return scaled.view(self.shape)
 
     def along_path(self, gradient: Tensor | None) -> Tensor | None:
         """Return the derivative along the path from no edges, without the mask as a factor."""
@@ -50,15 +53,20 @@ class EdgeTracker:
         self._known = Traces[tuple[Tensor, int]]()  # the edges behind an `edge_index`, and its version
         with tracker.paused():
             all_ends = [ends_of(edges) for edges in edge_sets]
-        ends = torch.cat(all_ends, dim=1)
-        self._source, target = ends.unbind()
-        edges = torch.arange(ends.size(1), device=ends.device)  # the edges of all sets are numbered consecutively
-        self._given_loops = self._loops = edges[self._source == target]
-        self._loop_nodes = self._source[self._loops]  # the node of each given loop, as the current layer counts nodes
-        self._set_of = torch.cat([torch.full_like(edge_set[0], number) for number, edge_set in enumerate(all_ends)])
-        for edge_set, ids in zip(edge_sets, edges.split([edge_set.size(1) for edge_set in all_ends]), strict=True):
-            tracker.set(edge_set, Edges(ids.view(1, -1), ends))
-            tracker.graph.by_values |= is_adjacency(edge_set)
+            ends = torch.cat(all_ends, dim=1)  # a copy: it outlives the user's tensors
+            self._source, target = ends[0], ends[1]
+            edges = torch.arange(ends.size(1), device=ends.device)  # the edges of all sets are numbered consecutively
+            self._given_loops = self._loops = (self._source == target).nonzero().view(-1)
+            sizes = [edge_set.size(1) for edge_set in all_ends]
+            self._all = edges.view(1, -1) if len(sizes) == 1 else None
+            if self._loops.numel():
+                # The node of each given loop, as the current layer counts nodes.
+                self._loop_nodes = self._source[self._loops]
+                sets = torch.arange(len(sizes), device=ends.device)
+                self._set_of = sets.repeat_interleave(torch.tensor(sizes, device=ends.device))
+            for edge_set, ids in zip(edge_sets, edges.split(sizes), strict=True):
+                tracker.set(edge_set, Edges(ids.view(1, -1) if self._all is None else self._all, ends))
+                tracker.graph.by_values |= is_adjacency(edge_set)
 
     def follow(self, layer: MessagePassing, edge_index: Any, values: Tensor) -> Messages:
         """Return the edge behind each of the messages ``values``.
@@ -85,10 +93,11 @@ class EdgeTracker:
                     f"row per edge, or set `explain=False` on the layer."
                 )
             self._seen = True
-            self._tracker.graph.renumbered |= self._is_renumbered(edge_index)
+            trace = self._tracker.get(edge_index)
+            self._tracker.graph.renumbered |= isinstance(trace, Edges) and trace.renumbered
             shape = [1] * values.dim()
             shape[layer.node_dim] = -1
-            return Messages(edges, shape, values.dtype)
+            return Messages(edges, shape, values.dtype, isinstance(trace, Edges) and trace.ids is self._all)
 
     def _edges_of(self, edge_index: Tensor) -> Tensor | None:
         """Return the edge of each column, with the user's self-loops; the same tensor for the same ``edge_index``."""
@@ -171,14 +180,13 @@ class EdgeTracker:
         where the model has removed the user's is a constant.
         """
         foreign = edges == NO_ROW
-        if not foreign.any():
-            return edges
-        source, target = edge_index[0][foreign], edge_index[1][foreign]
-        if (source != target).any():
+        if (foreign & (edge_index[0] != edge_index[1])).any():
             raise UnsupportedModelError(
                 f"{self._tracker.place()} passes messages over edges that are neither in the given edge_index nor "
                 f"self-loops. Set `explain=False` on the layer to treat all its edges as constants."
             )
+        if not self._given_loops.numel():
+            return edges
         is_lost = ~self._present(edges[edges >= 0])[self._given_loops]
         lost, nodes = self._given_loops[is_lost], self._loop_nodes[is_lost]
         if lost.numel() == 0:
@@ -187,5 +195,5 @@ class EdgeTracker:
         loop_at = torch.full((num_nodes,), NO_ROW, device=edges.device)
         loop_at.scatter_reduce_(0, nodes, lost, "amax")
         edges = edges.clone()
-        edges[foreign] = loop_at[source]
+        edges[foreign] = loop_at[edge_index[0][foreign]]
         return edges

@@ -108,7 +108,8 @@ def _pick(call: Call, ids: Tensor) -> Any:
 @moves(aten.index)
 def _index(call: Call, ids: Tensor) -> Tensor:
     before, indices = call.args
-    moved: Tensor = aten.index(ids.expand(indexed_shape(ids.shape, before.shape, indices)), indices)
+    places = tuple(slice(None) if index is None else index for index in indices)
+    moved = ids.expand(indexed_shape(ids.shape, before.shape, indices))[places]
     trace = call.trace(before)
     return _merged_edges(before, trace, moved) if isinstance(trace, Edges) else moved
 
@@ -189,7 +190,7 @@ def _cat(call: Call) -> Result:
         ids = [piece if piece is None else piece.unsqueeze(dim) for piece in ids]
     if not (known := [piece for piece in ids if piece is not None]):
         return None
-    shape = list(torch.broadcast_shapes(*(piece.narrow(dim, 0, min(1, piece.size(dim))).shape for piece in known)))
+    shape = [min(sizes) if 0 in sizes else max(sizes) for sizes in zip(*(piece.shape for piece in known), strict=True)]
     pieces = []
     for piece, tensor in zip(ids, tensors, strict=True):
         shape[dim] = 1 if stacks else tensor.size(dim)

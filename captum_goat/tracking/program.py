@@ -9,6 +9,7 @@ it needs only the index tensors. After other calls, :class:`OtherProgramError`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
 from operator import is_
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from weakref import ref
@@ -20,9 +21,10 @@ from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY, NAMED
 from captum_goat.tracking.registry import REFUSED, Call, functions, tensors_in
-from captum_goat.tracking.row_graph import Edges, Rows, Trace, Traces, Unsupported
+from captum_goat.tracking.row_graph import Edges, Rows, Trace, Traces, Unmasked, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker
 from captum_goat.tracking.tape import Slot, Step, Tape, Zeros, is_tensors, needed, with_constants
+from captum_goat.tracking.unseen import MASKED
 
 # Types of arguments that must be equal in other passes. Anything else, such as a numpy array, might be an index.
 _PLAIN = (str, bool, type, type(None), type(...), torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -72,12 +74,12 @@ class Following:
         return tuple(range(self._count + 1 - len(results), self._count + 1))
 
 
-class _Given(NamedTuple):
+class GivenTensor(NamedTuple):
     """A tensor among the arguments of a call."""
 
     origin: int | None  # which result or argument of the model it is; ``None`` if it is from elsewhere
     held: ref[Tensor] | None  # then a floating point tensor must be the same object, for example a parameter
-    values: Tensor | None  # and another one must have the same values
+    values: Tensor | None  # and another one must have the same values; neither is set if that does not matter
     dtype: torch.dtype  # its dtype
     sizes: tuple[int, ...]  # its sizes, with 2 for all above 1: rules treat dimensions of size one differently
 
@@ -86,7 +88,7 @@ class _Step(NamedTuple):
     """One call of a program."""
 
     function: Any  # what is called
-    arguments: list[Any]  # its arguments, see :func:`_leaves`
+    arguments: list[Any]  # its arguments, see :func:`leaves_of`
     flat: bool  # whether no argument contains others
     watched: bool  # whether an argument or a result has a trace, so that sizes matter
     tracked: bool  # whether an argument or a result has rows, or edges that a layer needs later
@@ -100,6 +102,7 @@ class Program(NamedTuple):
 
     steps: list[_Step]
     output: int | None  # the number of the result that is the model's output
+    numbers: Sequence[int] = ()  # the number of each step's first result, if steps were left out
 
 
 class _Argument(NamedTuple):
@@ -142,7 +145,7 @@ class ProgramRecorder(Following):
         """Note a call that begins."""
         if self._call is not None:  # calls inside of calls are not supported
             self._usable = self._tape_usable = False
-        leaves, origin_of, trace_of = _leaves(args, kwargs), self._origins.get, self._tracker.get
+        leaves, origin_of, trace_of = leaves_of(args, kwargs), self._origins.get, self._tracker.get
         flat = len(leaves) == len(args) and all(map(is_, leaves, args))
         self._call = [_Argument(t, t._version, origin_of(t), trace_of(t)) for t in leaves if isinstance(t, Tensor)]
         watched = any(argument.trace is not None for argument in self._call)
@@ -176,7 +179,7 @@ class ProgramRecorder(Following):
             return Slot(number) if number in self._variable else value
         if type(value) in (list, tuple):
             return type(value)([self._slotted(entry) for entry in value])
-        self._tape_usable &= not any(isinstance(leaf, Tensor | dict | set) for leaf in _leaves((value,), {}))
+        self._tape_usable &= not any(isinstance(leaf, Tensor | dict | set) for leaf in leaves_of((value,), {}))
         return value
 
     def rewrite(self, number: int, function: Callable[..., Any]) -> None:
@@ -204,7 +207,7 @@ class ProgramRecorder(Following):
         origin, held, values = self._origins.get(value), None, None
         if origin is None:
             held, values = (ref(value), None) if value.is_floating_point() else (None, value.clone())
-        return _Given(origin, held, values, value.dtype, _pattern(value))
+        return GivenTensor(origin, held, values, value.dtype, _pattern(value))
 
     def enter(self, arguments: Sequence[Any]) -> None:
         """Note which edges a layer needs."""
@@ -219,7 +222,7 @@ class ProgramRecorder(Following):
         traces = [self._tracker.get(tensor) for tensor in results]
         if any(isinstance(trace, Unsupported) or (isinstance(trace, Rows) and trace.broken) for trace in traces):
             self._broken.add(self.current)
-        kinds = tuple(type(trace) if isinstance(trace, Rows | Edges) else None for trace in traces)
+        kinds = tuple(map(kind_of, traces))
         watched = step.watched or any(trace is not None for trace in traces)
         self._steps[-1] = step._replace(watched=watched, tracked=step.tracked or Rows in kinds, kinds=kinds)
         if any(argument.is_written and not self._is_rewritten_whole(argument, results) for argument in call):
@@ -286,7 +289,7 @@ class ProgramRecorder(Following):
             waiting += [given.origin for given in read if given.origin is not None]
         for number, step in enumerate(steps):
             if number not in seen:  # no layer needs its edges
-                kinds = tuple(kind if kind is Rows else None for kind in step.kinds)
+                kinds = tuple(Unmasked if kind is Edges else kind for kind in step.kinds)
                 tracked = step.tracked and (Rows in kinds or step.function not in DIRECT)
                 steps[number] = step = step._replace(kinds=kinds, tracked=tracked)
             if step.tracked and not step.rewritten and any(g.origin in self._variable for g in _indices_of(step)):
@@ -297,8 +300,8 @@ class ProgramRecorder(Following):
         return Program(steps, self.output)
 
 
-def _indices_of(step: _Step) -> list[_Given]:
-    return [given for given in step.arguments if isinstance(given, _Given) and given.dtype not in _FLOATS]
+def _indices_of(step: _Step) -> list[GivenTensor]:
+    return [given for given in step.arguments if isinstance(given, GivenTensor) and given.dtype not in _FLOATS]
 
 
 class GivenRows(RowTracker):
@@ -307,6 +310,10 @@ class GivenRows(RowTracker):
     def get(self, tensor: Any) -> Trace | None:
         """Return the trace that was set for a tensor."""
         return self._traces.get(tensor) if isinstance(tensor, Tensor) else None
+
+    def paused(self) -> Any:
+        """Make calls with ordinary tensors; no operation is seen."""
+        return torch._C.DisableTorchFunctionSubclass()
 
 
 class ProgramRun(Following):
@@ -329,13 +336,21 @@ class ProgramRun(Following):
         self._known = None if known is None else iter(known)
         # The indices, shapes and numbers that decide the rows of each call, if they are to be noted.
         self.deciding: list[list[Any]] | None = None
-        self._follower = RowTracker()
-        self._follower.set_aside = 1  # message passing by hand was looked for when the program was recorded
         self._number = 0
         self._failed = False
         self._args: tuple[Sequence[Any], Mapping[str, Any]] = (), {}
         self._taped: list[Step] = []
         self._constants: list[tuple[Tensor, int]] = []  # on the tape, with their versions
+
+    @cached_property
+    def _follower(self) -> RowTracker:
+        follower = RowTracker()
+        follower.set_aside = 1  # message passing by hand was looked for when the program was recorded
+        return follower
+
+    def _numbers(self) -> Callable[[Any], int | None]:
+        """Return what returns the number of a tensor."""
+        return self._origins.get
 
     def fail(self, reason: str = "") -> NoReturn:
         """Raise OtherProgramError, now and again at the end, because the model may catch it."""
@@ -351,12 +366,12 @@ class ProgramRun(Following):
         self._number += 1
         if step.function is not function and step.function != function:
             self.fail(f"another function, {getattr(function, '__name__', function)}")
-        leaves = args if step.flat and not kwargs else _leaves(args, kwargs)
+        leaves = args if step.flat and not kwargs else leaves_of(args, kwargs)
         if len(leaves) != len(step.arguments):
             self.fail("more or fewer arguments")
-        origin_of = self._origins.get
+        origin_of = self._numbers()
         for known, value in zip(step.arguments, leaves):  # noqa: B905
-            if known.__class__ is _Given:
+            if known.__class__ is GivenTensor:
                 origin = origin_of(value)
                 if origin != known.origin or (origin is None and not _is_held(known, value)):
                     self.fail("another tensor")
@@ -383,11 +398,11 @@ class ProgramRun(Following):
         if not step.tracked:
             return
         if self._known is not None:
-            if not all(map(_decides_alike, next(self._known), _leaves(*self._args))):
+            if not all(map(_decides_alike, next(self._known), leaves_of(*self._args))):
                 self.fail("another index")
             return
         if self.deciding is not None:
-            self.deciding.append([_deciding(leaf) for leaf in _leaves(*self._args)])
+            self.deciding.append([_deciding(leaf) for leaf in leaves_of(*self._args)])
         self._track(step, result, results)
 
     def _track(self, step: _Step, result: Any, results: list[Tensor]) -> None:
@@ -504,14 +519,14 @@ class _Nest(NamedTuple):
     size: int
 
 
-def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def leaves_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Return the arguments of a call, and those inside of lists, tuples and slices."""
     leaves: list[Any] = []
     for value in (*args, *kwargs.items()) if kwargs else args:
         if isinstance(value, list | tuple):
-            leaves += [_Nest(type(value), len(value)), *_leaves(value, {})]
+            leaves += [_Nest(type(value), len(value)), *leaves_of(value, {})]
         elif isinstance(value, slice):
-            leaves += [_Nest(slice, 3), *_leaves((value.start, value.stop, value.step), {})]
+            leaves += [_Nest(slice, 3), *leaves_of((value.start, value.stop, value.step), {})]
         else:
             leaves.append(value)
     return leaves
@@ -545,8 +560,15 @@ def _has_sizes(tensor: Tensor, pattern: tuple[int, ...]) -> bool:
     return _pattern(tensor) == pattern
 
 
-def _is_held(known: _Given, value: Any) -> bool:
+def _is_held(known: GivenTensor, value: Any) -> bool:
     """Return whether a tensor that is no result is the one of the program."""
     if known.values is None:
-        return known.held is not None and known.held() is value
+        return isinstance(value, Tensor) if known.held is None else known.held() is value
     return isinstance(value, Tensor) and torch.equal(known.values, value)
+
+
+def kind_of(trace: Trace | None) -> type[Trace] | None:
+    """Return rows or edges; ``Unmasked`` for all else that is made of edges, unless a mask has entered."""
+    if trace is None or isinstance(trace, Rows | Edges):
+        return None if trace is None else type(trace)
+    return None if isinstance(trace, Unmasked) and trace.kind == MASKED else Unmasked

@@ -211,7 +211,7 @@ class RowTracker(TorchDispatchMode):
         trace = self.get(edge_index)
         if not isinstance(trace, Edges):
             return None
-        if edge_index.layout != torch.strided:
+        if edge_index.layout != torch.strided or trace.ids.shape == (1, edge_index.size(1)):
             return trace.ids.reshape(-1)
         source, target = trace.ids.expand(edge_index.shape).unbind()
         return source.where(source == target, -1)
