@@ -26,7 +26,7 @@ class Messages(NamedTuple):
     edges: Tensor  # the edge of each message (-1: a self-loop that the layer added itself, a constant)
     shape: list[int]  # the view of ``edges`` that broadcasts to the messages
     dtype: torch.dtype  # the dtype of the messages
-    whole: bool = False  # whether the edges are those of the mask, in its order
+    whole: Tensor | None = None  # the same tensor as ``edges``, if these are all edges of the mask in its order
 
     def mask_dtype(self, mask: Tensor) -> torch.dtype:
         """Return the dtype in which a mask multiplies the messages: theirs, unless they are integers."""
@@ -36,7 +36,7 @@ class Messages(NamedTuple):
         """Return t times the mask of each message's edge (1 for constants), broadcastable to the messages."""
         scaled = mask.to(self.mask_dtype(mask))
         scaled = scaled if t == 1.0 else scaled * t
-        if not self.whole:  # the edge -1 is the last entry
+        if self.edges is not self.whole:  # the edge -1 is the last entry
             scaled = torch.cat([scaled, scaled.new_ones(1)])[self.edges]
         return scaled.view(self.shape)
 
@@ -97,7 +97,8 @@ class EdgeTracker:
             self._tracker.graph.renumbered |= isinstance(trace, Edges) and trace.renumbered
             shape = [1] * values.dim()
             shape[layer.node_dim] = -1
-            return Messages(edges, shape, values.dtype, isinstance(trace, Edges) and trace.ids is self._all)
+            whole = edges if isinstance(trace, Edges) and trace.ids is self._all else None
+            return Messages(edges, shape, values.dtype, whole)
 
     def _edges_of(self, edge_index: Tensor) -> Tensor | None:
         """Return the edge of each column, with the user's self-loops; the same tensor for the same ``edge_index``."""
