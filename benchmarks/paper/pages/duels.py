@@ -116,7 +116,7 @@ def idle_in_words(studies: Sequence[Study]) -> str:
     idle = [
         f"{title(study.task.dataset, study.task.gnn)} (test accuracy {study.task.training.test_accuracy:.2f})"
         for study in studies
-        if study.task.held_out and study.task.training.test_accuracy <= 1.1 / len(study.task.labels.unique())
+        if study.task.held_out and study.task.training.test_accuracy <= 1.1 / max(2, len(study.task.labels.unique()))
     ]
     return f"Counted, although the model has not learned anything: {'; '.join(idle)}." if idle else ""
 
