@@ -36,6 +36,7 @@ test-oldest: $(OLDEST)/.installed
 
 fuzz: $(VENV)/.installed
 	$(BIN)/python -m tests.fuzz --cases 10000 --jobs 2
+	$(BIN)/python -m tests.fuzz --cases 2000 --extended --jobs 2
 
 lint: $(VENV)/.linters
 	$(BIN)/ruff check .

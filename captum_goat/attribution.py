@@ -90,6 +90,7 @@ class GOAtAttribution(Attribution):
             or PyG's ``to_captum_model(model, "edge")``, for heterogeneous graphs with ``metadata``.
         field: ``"distinct"`` shares a gate equally among the distinct edges that reach it, as the paper says.
             ``"repeated"`` counts an edge once for every hop in which it appears, as the authors' code does.
+            Attributes of edges are counted as their edges are, if both are attributed.
         mask_type: What is attributed: ``"edge"``, the default for models with message passing; ``"node"``, the node
             features; ``"edge_attr"``, the edge attributes; or several of them, with ``"_and_"`` between them or as a
             set. Inputs are in the order node, edge, edge_attr.

@@ -18,6 +18,7 @@ from captum_goat.fields.field_sets import NO_SET, FieldSets, first_of_equals, ha
 from captum_goat.tracking import Block, RowGraph
 
 _SEVERAL = -1  # the node of a row that stands for several nodes
+_NO_NODE = -2  # the node of a row that is made of edge attributes alone
 
 
 class Elements(NamedTuple):
@@ -43,7 +44,7 @@ class ReceptiveFields:
         self, graph: RowGraph, elements: Elements, *, wanted: Iterable[int], repeated: bool = False, own_rows: int = 0
     ) -> None:
         self._graph, self._repeated, self._own_rows = graph, repeated, own_rows
-        self._weights = elements.weights
+        self._weights, self._first_attribute = elements.weights, elements.num_edges + own_rows
         of_edges = edge_groups(graph, elements.num_edges, wanted, elements.weights.device)
         self._num_edges = int(of_edges.max()) + 1 if of_edges.numel() else 0  # groups of edges; inputs come behind
         inputs = torch.arange(elements.weights.numel() - elements.num_edges, device=of_edges.device)
@@ -164,16 +165,21 @@ class ReceptiveFields:
         """Return the node that each row of a block stands for, as a whole or as a part of it."""
         if block.node is not None:
             return block.node
-        if not block.sources:  # inputs: one row each
-            return torch.arange(block.size, device=block.child.device)
+        if not block.sources:  # inputs: one row each; those behind the nodes are edge attributes
+            rows = torch.arange(block.size, device=block.child.device)
+            return rows if block.element is None else rows.where(block.element < self._first_attribute, _NO_NODE)
         if block.offset not in self._nodes_at:
             least = block.parent.new_full((block.size,), torch.iinfo(torch.long).max)
             most = block.parent.new_full((block.size,), _SEVERAL)
+            of_attributes = torch.zeros_like(most, dtype=torch.bool)
             for child, parent, source in self._read(block):
                 nodes = self._nodes(self._graph.blocks[source])[parent]
-                least.scatter_reduce_(0, child, nodes, "amin")
-                most.scatter_reduce_(0, child, nodes, "amax")
-            self._nodes_at[block.offset] = least.where(least == most, _SEVERAL)
+                known = nodes != _NO_NODE
+                of_attributes[child[~known]] = True
+                least.scatter_reduce_(0, child[known], nodes[known], "amin")
+                most.scatter_reduce_(0, child[known], nodes[known], "amax")
+            nowhere = of_attributes & (least == torch.iinfo(torch.long).max)
+            self._nodes_at[block.offset] = least.where(least == most, _SEVERAL).masked_fill(nowhere, _NO_NODE)
         return self._nodes_at[block.offset]
 
 

@@ -2,5 +2,6 @@
 
 A :class:`~fuzz.case.Case` is plain data. ``program`` writes it as Python code that builds the real model, ``referee``
 evaluates the same data by the definitions, ``check`` compares the two, ``shrink`` makes a failing case small.
-``python -m tests.fuzz --cases 10000 --seed 0`` runs any number of cases.
+``python -m tests.fuzz --cases 10000 --seed 0`` runs any number of cases;
+``--extended`` draws edge attributes, divisors and exponentials that are frozen, and GRU cells, too.
 """

@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 CONVS = ("gcn", "sage", "graph_conv", "gin", "gat", "own")
+WITH_ATTRIBUTES = ("gine", "attributed")  # convolutions whose messages read edge attributes
 UNARY = ("linear", "bias", "batch_norm", "layer_norm", "normalize", "dropout", "activation")
 BINARY = ("add", "mul", "maximum", "cat")
+FROZEN = ("div", "weigh")  # a / (1 + b * b) and a * exp(-b * b)
 KINDS = (*CONVS, *UNARY, *BINARY, "pool", "broadcast")
-LAYERED = (*CONVS, "linear", "bias", "batch_norm", "layer_norm")  # have parameters, hence a layer that can be reused
+EXTENDED = (*WITH_ATTRIBUTES, *FROZEN, "gru")  # drawn by ``draw_extended_case`` only
+OF_TWO = (*BINARY, *FROZEN, "gru")
+MESSAGES = (*CONVS, *WITH_ATTRIBUTES)
+# Operations that have parameters, hence a layer that can be reused.
+LAYERED = (*MESSAGES, "linear", "bias", "batch_norm", "layer_norm", "gru")
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,9 @@ class Case:
         many: Whether the masks are given as [B, E], else there is one, of shape [E].
         targets: (row, column) of the output for each graph of a batch, else for each mask; taken modulo its shape.
         field: "distinct" or "repeated".
-        mask_type: "edge", "node" or "node_and_edge".
+        mask_type: What is attributed: "node", "edge", "edge_attr", or several with "_and_" between them, in this order.
         log_probabilities: Whether the model ends with a log-softmax, which is left out of the explanation.
+        attributes: The attributes of each edge; empty if the model is called without.
     """
 
     ops: tuple[Op, ...]
@@ -61,11 +68,17 @@ class Case:
     field: str = "distinct"
     mask_type: str = "edge"
     log_probabilities: bool = False
+    attributes: tuple[tuple[float, ...], ...] = ()
 
     @property
     def graph_of(self) -> tuple[int, ...]:
         """The graph of each node."""
         return (0,) * len(self.x) if self.batch is None else self.batch
+
+    @property
+    def attributed(self) -> tuple[str, ...]:
+        """What is attributed: some of node, edge and edge_attr, in this order."""
+        return tuple(self.mask_type.split("_and_"))
 
     @property
     def num_graphs(self) -> int:
@@ -92,7 +105,7 @@ def out_width(op: Op, width: int, channels: int) -> int:
     """Return the output channels of an operation of one input."""
     if op.kind == "gat":
         return channels * op.options["heads"] if op.options["concat"] else channels
-    return channels if op.kind in ("gcn", "sage", "graph_conv", "gin", "linear") else width
+    return channels if op.kind in ("gcn", "sage", "graph_conv", "gin", "gine", "linear") else width
 
 
 def shapes(case: Case) -> list[Shape]:
@@ -101,18 +114,19 @@ def shapes(case: Case) -> list[Shape]:
     result = [Shape("node", len(case.x[0]))]
     layers: dict[int, tuple[str, int, Mapping[str, Any]]] = {}
     for number, op in enumerate(case.ops, start=1):
-        _require(op.kind in KINDS, f"there is no operation {op.kind!r}")
-        _require(len(op.inputs) == (2 if op.kind in BINARY else 1), f"wrong number of inputs of {op.kind}")
+        _require(op.kind in (*KINDS, *EXTENDED), f"there is no operation {op.kind!r}")
+        _require(len(op.inputs) == (2 if op.kind in OF_TWO else 1), f"wrong number of inputs of {op.kind}")
         _require(all(0 <= k < number for k in op.inputs), "operations read values before them")
         first = result[op.inputs[0]]
-        _require(op.kind not in (*CONVS, "pool") or first.level == "node", f"{op.kind} reads nodes")
+        _require(op.kind not in (*MESSAGES, "pool") or first.level == "node", f"{op.kind} reads nodes")
         _require(op.kind != "broadcast" or first.level == "graph", "broadcast reads graphs")
+        _require(op.kind not in WITH_ATTRIBUTES or bool(case.attributes), "there are no edge attributes")
         loops, normalizes = op.options.get("add_self_loops"), op.options.get("normalize", True)
         _require(not loops or normalizes, "GCN adds self-loops only where it normalises")
         if op.kind in LAYERED:
             layer = (op.kind, first.width, op.options)
             _require(layers.setdefault(op.layer, layer) == layer, "one layer of two kinds")
-        if op.kind in BINARY:
+        if op.kind in OF_TWO:
             second = result[op.inputs[1]]
             _require(first.level == second.level, "levels differ")
             _require(op.kind == "cat" or first.width == second.width, "widths differ")
@@ -145,7 +159,7 @@ def validate(case: Case) -> list[Shape]:
     _require(bool(case.ops), "no operation")
     result = shapes(case)
     reached = used(case)
-    _require(any(case.ops[k - 1].kind in CONVS for k in reached if k), "no message passing")
+    _require(any(case.ops[k - 1].kind in MESSAGES for k in reached if k), "no message passing")
     last = case.ops[-1]
     while last.kind == "dropout" and last.inputs[0]:
         last = case.ops[last.inputs[0] - 1]
@@ -163,7 +177,10 @@ def validate(case: Case) -> list[Shape]:
     nodes = range(len(case.x))
     _require(all(a in nodes and b in nodes and graph_of[a] == graph_of[b] for a, b in case.edges), "bad edges")
     _require(bool(case.masks) and all(len(mask) == len(case.edges) for mask in case.masks), "bad masks")
-    _require(case.mask_type != "node" or set(case.masks[0]) <= {1.0}, "edges are constants")
+    _require("edge" in case.attributed or set(case.masks[0]) <= {1.0}, "edges are constants")
+    _require(not case.attributes or len(case.attributes) == len(case.edges), "bad attributes")
+    attributed = any(case.ops[k - 1].kind in WITH_ATTRIBUTES for k in reached if k)
+    _require("edge_attr" not in case.attributed or attributed, "no message reads the attributes")
     _require(case.many or len(case.masks) == 1, "several masks in one row")
     _require(not case.many or (case.num_graphs == 1 and case.mask_type == "edge"), "[B, E] is for one graph")
     batched = result[-1].level == "graph" and not case.many

@@ -10,7 +10,7 @@ from torch import Tensor
 from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
 
 from .case import Case, shapes
-from .program import build_model, captum_target, failing_program, tensors
+from .program import build_model, captum_target, failing_program, inputs_and_rest, tensors
 from .referee import Referee, Undecided, Verdict
 
 TOLERANCE = 1e-9
@@ -40,18 +40,20 @@ class Result:
 
 def attributions(case: Case, model: torch.nn.Module) -> tuple[Tensor, ...]:
     """Return what the package says."""
-    x, edge_index, batch, mask = tensors(case)
+    values, (inputs, rest) = tensors(case), inputs_and_rest(case)
     goat = GOAtAttribution(model, field=case.field, mask_type=case.mask_type)  # type: ignore[arg-type]
-    inputs = {"edge": mask, "node": x, "node_and_edge": (x, mask)}[case.mask_type]
-    rest = [*([x] if case.mask_type == "edge" else []), edge_index, *([] if batch is None else [batch])]
-    result = goat.attribute(inputs, captum_target(case), tuple(rest))
+    given = tuple(values[name] for name in inputs)
+    result = goat.attribute(
+        given if len(given) > 1 else given[0], captum_target(case), tuple(values[name] for name in rest)
+    )
     return result if isinstance(result, tuple) else (result,)
 
 
 def masked_output(case: Case, model: torch.nn.Module) -> Tensor:
     """Return the output of the package's EdgeMaskedModel."""
-    x, edge_index, batch, mask = tensors(case)
-    result: Tensor = EdgeMaskedModel(model)(mask, x, edge_index, *([] if batch is None else [batch]))
+    values = tensors(case)
+    arguments = [values[name] for name in ("x", "edge_index", "edge_attr", "batch") if values.get(name) is not None]
+    result: Tensor = EdgeMaskedModel(model)(values["mask"], *arguments)
     return result.detach()
 
 
@@ -68,8 +70,7 @@ def check(case: Case, referee: type[Referee] = Referee) -> Result:
         verdict = referee(case, dict(model.state_dict())).judge()
     except Undecided as reason:
         return Result("undecided", message=str(reason))
-    expected = {"edge": [verdict.edges], "node": [verdict.features], "node_and_edge": [verdict.features, verdict.edges]}
-    parts, output = expected[case.mask_type], expected_output(case, verdict)
+    parts, output = verdict.parts(case), expected_output(case, verdict)
     program = ""
 
     def difference(actual: Tensor, number: Tensor) -> float:
@@ -79,7 +80,7 @@ def check(case: Case, referee: type[Referee] = Referee) -> Result:
 
     try:
         actual = attributions(case, model)
-        masked = output if case.mask_type == "node" else masked_output(case, model)
+        masked = masked_output(case, model) if "edge" in case.attributed else output
     except UnsupportedModelError as error:
         if verdict.divided_zeros and "do not add up" in str(error):
             return Result("undecided", message="a row that is 0 because numbers cancel is divided by its norm")

@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
 
-from .case import CONVS, Case, InvalidCaseError, Op, Shape, overwritten, shapes, used, validate
+from .case import (
+    CONVS,
+    FROZEN,
+    MESSAGES,
+    WITH_ATTRIBUTES,
+    Case,
+    InvalidCaseError,
+    Op,
+    Shape,
+    overwritten,
+    shapes,
+    used,
+    validate,
+)
 
 FLOWS = ("source_to_target", "source_to_target", "target_to_source")
 
 
 def draw_case(seed: int, number: int) -> Case:
     """Draw the case of a number in the sequence of a seed."""
-    random = Random(f"{seed}/{number}")
+    return _first_valid(Random(f"{seed}/{number}"), MASK_TYPES, WEIGHTS)
+
+
+def draw_extended_case(seed: int, number: int) -> Case:
+    """Draw a case with edge attributes, frozen factors and GRU cells, too.
+
+    These are a sequence of their own, so that the numbers of the other cases stay what they were.
+    """
+    return _first_valid(Random(f"extended/{seed}/{number}"), EXTENDED_MASK_TYPES, EXTENDED_WEIGHTS)
+
+
+def _first_valid(random: Random, mask_types: Mapping[str, int], weights: Mapping[str, int]) -> Case:
     while True:
-        case = _draw(random)
+        case = _draw(random, mask_types, weights)
         try:
             validate(case)
         except InvalidCaseError:
@@ -23,19 +48,21 @@ def draw_case(seed: int, number: int) -> Case:
         return case
 
 
-def _draw(random: Random) -> Case:
-    mask_type = random.choices(("edge", "node", "node_and_edge"), (8, 1, 1))[0]
+def _draw(random: Random, mask_types: Mapping[str, int], weights: Mapping[str, int]) -> Case:
+    mask_type = random.choices(tuple(mask_types), tuple(mask_types.values()))[0]
     x, edges, batch = _graph(random, mask_type)
     many = mask_type == "edge" and (batch is None or max(batch) == 0) and random.random() < 0.35
     masks = tuple(_mask(random, len(edges)) for _ in range(random.randint(1, 3) if many else 1))
-    if mask_type == "node":
+    if "edge" not in mask_type.split("_and_"):
         masks = ((1.0,) * len(edges),)
     channels = random.choice((1, 2, 2, 3, 4))
     case = Case(
         (), channels, random.randrange(10**6), x, edges, batch, masks, many, (),
         random.choice(("distinct", "distinct", "repeated")), mask_type, random.random() < 0.1,
     )  # fmt: skip
-    case = _model(random, case)
+    if weights is EXTENDED_WEIGHTS and edges:
+        case = replace(case, attributes=_attributes(random, len(edges)))
+    case = _model(random, case, weights)
     graph_level = shapes(case)[-1].level == "graph"
     asked = case.num_graphs if graph_level and not many else len(masks)
     targets = tuple((random.randrange(len(x)), random.randrange(8)) for _ in range(asked))
@@ -72,6 +99,12 @@ def _graph(random: Random, mask_type: str) -> tuple[tuple[tuple[float, ...], ...
     return x, tuple(edges), batch if len(sizes) > 1 or random.random() < 0.5 else None
 
 
+def _attributes(random: Random, edges: int) -> tuple[tuple[float, ...], ...]:
+    """Draw edge attributes, some of them 0."""
+    width = random.choice((1, 2, 2, 3))
+    return tuple(tuple(0.0 if random.random() < 0.2 else _number(random) for _ in range(width)) for _ in range(edges))
+
+
 def _mask(random: Random, edges: int) -> tuple[float, ...]:
     """Draw a mask of ones, of zeros and ones, or of fractions, negative numbers and zeros."""
     kind = random.choice(("ones", "binary", "fractions", "any"))
@@ -95,7 +128,7 @@ def _options(random: Random, kind: str) -> dict[str, Any]:
         return {"aggr": aggr, "root_weight": random.random() < 0.7, "normalize": random.random() < 0.1, "flow": flow}
     if kind == "graph_conv":
         return {"aggr": random.choice(("sum", "sum", "mean", "max")), "flow": flow}
-    if kind == "gin":
+    if kind in ("gin", "gine"):
         return {"train_eps": random.random() < 0.5, "flow": flow}
     if kind == "gat":
         heads = random.choice((1, 2))
@@ -105,6 +138,9 @@ def _options(random: Random, kind: str) -> dict[str, Any]:
     if kind == "own":
         message = random.choice(("copy", "difference", "relu", "product"))
         return {"kind": message, "aggr": random.choice(("sum", "mean", "max")), "flow": flow}
+    if kind == "attributed":
+        message = random.choice(("sum", "product"))
+        return {"kind": message, "aggr": random.choice(("sum", "mean", "max")), "flow": flow}
     if kind == "linear":
         return {"bias": random.random() < 0.7}
     if kind == "activation":
@@ -112,27 +148,36 @@ def _options(random: Random, kind: str) -> dict[str, Any]:
         return {"function": "relu" if random.random() < 0.7 else smooth, "spelling": random.randrange(7)}
     if kind == "pool":
         return {"aggr": random.choice(("mean", "sum", "max"))}
-    return {"spelling": random.randrange(4)} if kind in ("add", "mul", "cat", "maximum", "dropout", "broadcast") else {}
+    return (
+        {"spelling": random.randrange(4)}
+        if kind in ("add", "mul", "cat", "maximum", "dropout", "broadcast", *FROZEN)
+        else {}
+    )
 
 
 WEIGHTS = {
     **dict.fromkeys(CONVS, 4), "activation": 16, "linear": 4, "bias": 1, "batch_norm": 2, "layer_norm": 1,
     "normalize": 1, "dropout": 1, "add": 5, "mul": 2, "maximum": 2, "cat": 3, "pool": 4, "broadcast": 8,
 }  # fmt: skip
+EXTENDED_WEIGHTS = WEIGHTS | dict.fromkeys(WITH_ATTRIBUTES, 8) | dict.fromkeys((*FROZEN, "gru"), 5)
+MASK_TYPES = {"edge": 8, "node": 1, "node_and_edge": 1}
+EXTENDED_MASK_TYPES = MASK_TYPES | {
+    "edge_attr": 3, "edge_and_edge_attr": 3, "node_and_edge_attr": 2, "node_and_edge_and_edge_attr": 2
+}  # fmt: skip
 
 
-def _model(random: Random, case: Case) -> Case:
+def _model(random: Random, case: Case, by_kind: Mapping[str, int]) -> Case:
     """Draw operations one by one, until a last one; what the output does not read is mostly left out."""
-    kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
+    kinds, weights = list(by_kind), list(by_kind.values())
     convs = 0
     for _ in range(random.randint(2, 14)):
         kind = random.choices(kinds, weights)[0]
-        if kind in CONVS and convs == 4:
+        if (kind in MESSAGES and convs == 4) or (kind == "gru" and any(op.kind == "gru" for op in case.ops)):
             continue
         op = _draw_op(random, case, kind)
         if op is None:
             continue
-        convs += kind in CONVS
+        convs += kind in MESSAGES
         case = replace(case, ops=(*case.ops, op))
     if not convs:
         op = _draw_op(random, case, random.choice(CONVS))
@@ -149,27 +194,41 @@ def _model(random: Random, case: Case) -> Case:
 def _draw_op(random: Random, case: Case, kind: str) -> Op | None:
     """Draw an operation that fits one of the last values; None if there is none."""
     known = shapes(case)
-    level = {"pool": "node", "broadcast": "graph"}.get(kind, "node" if kind in CONVS else None)
+    level = {"pool": "node", "broadcast": "graph"}.get(kind, "node" if kind in MESSAGES else None)
     candidates = [k for k, shape in enumerate(known) if level in (None, shape.level)]
-    if not candidates:
+    if kind in FROZEN:
+        candidates = [k for k in candidates if k in _moving(case)]
+    if not candidates or (kind in WITH_ATTRIBUTES and not case.attributes):
         return None
     value = candidates[-1] if random.random() < 0.6 else random.choice(candidates)
     layer = len(case.ops) + 1
     options = _options(random, kind)
     twins = [op for op in case.ops if op.kind == kind and known[op.inputs[0]].width == known[value].width]
-    if kind in (*CONVS, "linear", "batch_norm", "layer_norm", "bias") and twins and random.random() < 0.5:
+    if kind in (*MESSAGES, "linear", "batch_norm", "layer_norm", "bias") and twins and random.random() < 0.5:
         return replace(random.choice(twins), inputs=(value,))  # the same layer once more
     if kind == "activation" and options["function"] == "relu" and random.random() < 0.2:
         op = Op(kind, (value,), layer, options | {"inplace": True})
         return op if _is_valid_in_place(case, op) else Op(kind, (value,), layer, options)
-    if kind in ("add", "mul", "maximum", "cat"):
+    if kind in ("add", "mul", "maximum", "cat", *FROZEN, "gru"):
         partners = _partners(known, value, kind)
         if not partners or (known[value].width > 8 and kind == "cat"):
             return None
         inputs = [value, random.choice(partners)]
-        random.shuffle(inputs)
+        if kind not in FROZEN:
+            random.shuffle(inputs)
         return Op(kind, tuple(inputs), layer, options)
     return Op(kind, (value,), layer, options)
+
+
+def _moving(case: Case) -> set[int]:
+    """Return the values that depend on what is attributed: only these can be divided by something frozen."""
+    result = {0} if "node" in case.attributed else set()
+    for number, op in enumerate(case.ops, start=1):
+        by_edges = op.kind in MESSAGES and "edge" in case.attributed and bool(case.edges)
+        by_attributes = op.kind in WITH_ATTRIBUTES and "edge_attr" in case.attributed
+        if by_edges or by_attributes or result.intersection(op.inputs):
+            result.add(number)
+    return result
 
 
 def _partners(known: list[Shape], value: int, kind: str) -> list[int]:

@@ -2,19 +2,21 @@
 
 An entry's set holds ``("edge", hop, e)``, an edge and the number of graph edges crossed since, itself included;
 ``("row", n)``, a node whose attributed features flow into the entry; and ``("own", n)``, a node that its row stands
-for: its own, or those that were pooled into it. What stands for several nodes has an edge once, whatever the hops.
+for: its own, or those that were pooled into it; and ``("attribute", hop, e)``, an edge whose attributed attributes flow
+into the entry. What stands for several nodes has an edge, and its attributes, once, whatever the hops.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from .case import Case, Op, overwritten, shapes
+from .case import FROZEN, WITH_ATTRIBUTES, Case, Op, overwritten, shapes
 
 Entry = frozenset[tuple[str | int, ...]]
 Row = list[Entry]
 Table = list[Row]
 NOTHING: Entry = frozenset()
+COUNTED = ("edge", "attribute")  # what has a hop
 
 
 class Message(NamedTuple):
@@ -44,7 +46,7 @@ def merge(*entries: Entry) -> Entry:
     """Return the set of what reads several entries; those that nothing attributed reaches are constants."""
     together = NOTHING.union(*(entry for entry in entries if any(item[0] != "own" for item in entry)))
     if sum(item[0] == "own" for item in together) > 1:
-        return frozenset(("edge", 1, item[2]) if item[0] == "edge" else item for item in together)
+        return frozenset((item[0], 1, item[2]) if item[0] in COUNTED else item for item in together)
     return together
 
 
@@ -66,7 +68,7 @@ def crossed(entry: Entry, edge: int | None) -> Entry:
     """Return what is behind a message, after it crossed its edge."""
     if edge is None:
         return entry
-    further = {("edge", item[1] + 1, item[2]) if item[0] == "edge" else item for item in entry}
+    further = {(item[0], int(item[1]) + 1, item[2]) if item[0] in COUNTED else item for item in entry}
     return frozenset(further | {("edge", 1, edge)})
 
 
@@ -81,7 +83,7 @@ class Fields:
         self.case = case
         self.factors: dict[tuple[int, str], list[Entry]] = {}
         width = len(case.x[0])
-        features = () if case.mask_type == "edge" else ("row",)
+        features = ("row",) if "node" in case.attributed else ()
         values: list[Table] = [
             [[frozenset((kind, n) for kind in ("own", *features))] * width for n in range(len(case.x))]
         ]
@@ -111,7 +113,11 @@ class Fields:
             return [mixed(row, self.width) for row in h]
         if op.kind == "cat":
             return [first + second for first, second in zip(*inputs, strict=True)]
-        if op.kind in ("add", "mul", "maximum"):
+        if op.kind in FROZEN:
+            self.factor("frozen", inputs[1])
+        if op.kind == "gru":
+            return self.gru(inputs)
+        if op.kind in ("add", "mul", "maximum", *FROZEN):
             result = [merge_rows(*rows) for rows in zip(*inputs, strict=True)]
             if op.kind == "maximum":
                 self.factor("frozen", [row for _ in range(2) for row in result])
@@ -121,6 +127,13 @@ class Fields:
         if op.kind == "broadcast":
             return [h[graph] for graph in self.case.graph_of]
         return self.conv(op, h)
+
+    def gru(self, inputs: list[Table]) -> Table:
+        """Return the sets of a GRU cell, whose gates read all channels of input and state."""
+        read = [merge_rows(*(mixed(row, self.width) for row in rows)) for rows in zip(*inputs, strict=True)]
+        for name in ("gate reset", "gate update", "gate new"):
+            self.factor(name, read)
+        return [merge_rows(*rows) for rows in zip(read, inputs[1], strict=True)]
 
     def pool(self, op: Op, h: Table) -> Table:
         """Merge the rows of each graph."""
@@ -137,10 +150,15 @@ class Fields:
         if op.kind in ("gcn", "gat"):
             h = [mixed(row, self.width) for row in h]
         rows = self.attend(op, h, sent) if op.kind == "gat" else [h[m.source] for m in sent]
-        if op.options.get("kind") in ("difference", "product"):
+        if op.kind == "own" and op.options["kind"] in ("difference", "product"):
             rows = [merge_rows(h[m.source], h[m.target]) for m in sent]
-        if op.options.get("kind") == "relu":
-            self.factor("gate", rows)
+        if op.kind in WITH_ATTRIBUTES and "edge_attr" in self.case.attributed:
+            offers: Table = [
+                [frozenset({("attribute", 1, m.edge)})] * len(row) for row, m in zip(rows, sent, strict=True)
+            ]
+            rows = [merge_rows(*pair) for pair in zip(rows, offers, strict=True)]
+        if op.options.get("kind") == "relu" or op.kind == "gine":
+            self.factor("message gate" if op.kind == "gine" else "gate", rows)
         rows = [[crossed(without_own(entry), m.edge) for entry in row] for row, m in zip(rows, sent, strict=True)]
         collected: Table = []
         for node in range(len(h)):
@@ -165,12 +183,12 @@ class Fields:
 
     def update(self, op: Op, h: Table, collected: Table) -> Table:
         """Return the sets of a layer's output, made of what nodes have received and of their own rows."""
-        if op.kind in ("sage", "graph_conv", "gin"):
+        if op.kind in ("sage", "graph_conv", "gin", "gine"):
             collected = [mixed(row, self.width) for row in collected]
-        if op.kind in ("graph_conv", "gin") or op.options.get("root_weight"):
+        if op.kind in ("graph_conv", "gin", "gine") or op.options.get("root_weight"):
             roots = [mixed(row, self.width) for row in h]
             collected = [merge_rows(*rows) for rows in zip(collected, roots, strict=True)]
-        if op.kind == "gin":
+        if op.kind in ("gin", "gine"):
             self.factor("gate", collected)
         if op.kind == "sage" and op.options["normalize"]:
             self.factor("norm", [[merge(*row)] for row in collected])

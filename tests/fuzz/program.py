@@ -12,8 +12,8 @@ import torch.nn.functional as F
 import torch_geometric.nn as gnn
 from torch import Tensor, nn
 
-from .case import Case, Op, shapes
-from .layers import OwnConv
+from .case import WITH_ATTRIBUTES, Case, Op, shapes
+from .layers import AttributedConv, OwnConv
 
 IMPORTS = """\
 import zlib
@@ -60,6 +60,8 @@ BINARY_SPELLINGS = {
     "add": ("{} + {}", "torch.add({}, {})", "torch.stack([{}, {}]).sum(dim=0)"),
     "mul": ("{} * {}", "torch.mul({}, {})"),
     "cat": ("torch.cat([{}, {}], dim=-1)", "self.jump_cat([{}, {}])"),
+    "div": ("{0} / (1 + {1} * {1})", "torch.div({0}, {1} * {1} + 1)", "{0}.true_divide(1 + {1} * {1})"),
+    "weigh": ("{0} * torch.exp(-{1} * {1})", "torch.mul((-({1} * {1})).exp(), {0})"),
     "maximum": (
         "torch.maximum({}, {})",
         "torch.stack([{}, {}], dim=-1).max(dim=-1)[0]",
@@ -72,17 +74,21 @@ POOLS = {"mean": "gnn.global_mean_pool", "sum": "gnn.global_add_pool", "max": "g
 BROADCASTS = ("{}[graphs]", "{}.index_select(0, graphs)")
 
 
-def layer_code(op: Op, width: int, channels: int) -> str:
+def layer_code(op: Op, width: int, channels: int, edge_dim: int) -> str:
     """Return the expression that makes an operation's layer."""
     named = ", ".join(f"{name}={value!r}" for name, value in op.options.items())
-    if op.kind == "gin":
+    if op.kind in ("gin", "gine"):
         mlp = f"nn.Sequential(nn.Linear({width}, {channels}), nn.ReLU(), nn.Linear({channels}, {channels}))"
-        return f"gnn.GINConv({mlp}, {named})"
+        return (
+            f"gnn.GINConv({mlp}, {named})" if op.kind == "gin" else f"gnn.GINEConv({mlp}, edge_dim={edge_dim}, {named})"
+        )
     names = {"gcn": "GCNConv", "sage": "SAGEConv", "graph_conv": "GraphConv", "gat": "GATConv"}
     if op.kind in names:
         return f"gnn.{names[op.kind]}({width}, {channels}, {named})"
     return {
         "own": f"OwnConv({named})",
+        "attributed": f"AttributedConv({width}, {edge_dim}, {named})",
+        "gru": f"nn.GRUCell({width}, {width})",
         "linear": f"nn.Linear({width}, {channels}, {named})",
         "bias": f"nn.Parameter(torch.zeros({width}))",
         "batch_norm": f"nn.BatchNorm1d({width})",
@@ -110,13 +116,16 @@ def expression(op: Op, names: Sequence[str]) -> str:
         return BROADCASTS[spelling % len(BROADCASTS)].format(*names)
     if op.kind == "bias":
         return f"{names[0]} + {layer}"
-    arguments = f"{names[0]}" if op.kind in ("linear", "batch_norm", "layer_norm") else f"{names[0]}, edge_index"
-    return f"{layer}({arguments})"
+    if op.kind in ("linear", "batch_norm", "layer_norm", "gru"):
+        return f"{layer}({', '.join(names)})"
+    attributes = ", edge_attr" if op.kind in WITH_ATTRIBUTES else ""
+    return f"{layer}({names[0]}, edge_index{attributes})"
 
 
 def model_code(case: Case) -> str:
     """Return the class of a case's model."""
     widths = [shape.width for shape in shapes(case)]
+    edge_dim = len(case.attributes[0]) if case.attributes else 0
     layers: dict[str, str] = {}
     body = []
     for number, op in enumerate(case.ops, start=1):
@@ -124,7 +133,7 @@ def model_code(case: Case) -> str:
         code = expression(op, names)
         body.append(f"        h{number} = {code}")
         if f"self.layer{op.layer}" in code:
-            layers[f"layer{op.layer}"] = layer_code(op, widths[op.inputs[0]], case.channels)
+            layers[f"layer{op.layer}"] = layer_code(op, widths[op.inputs[0]], case.channels, edge_dim)
     text = "\n".join(body)
     layers |= {name: module for name, module in SHARED_MODULES.items() if f"self.{name}(" in text}
     if "graphs" in text:
@@ -137,7 +146,7 @@ def model_code(case: Case) -> str:
             "        super().__init__()",
             *(f"        self.{name} = {module}" for name, module in layers.items()),
             "",
-            "    def forward(self, x, edge_index, batch=None):",
+            f"    def forward(self, x, edge_index, {'edge_attr, ' if case.attributes else ''}batch=None):",
             *body,
             f"        return {result}",
             "",
@@ -156,7 +165,8 @@ def set_parameters(model: nn.Module, seed: int) -> None:
 
 def build_model(case: Case) -> nn.Module:
     """Build the real model."""
-    namespace: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "gnn": gnn, "OwnConv": OwnConv, "Tensor": Tensor}
+    namespace: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "gnn": gnn, "Tensor": Tensor}
+    namespace |= {"OwnConv": OwnConv, "AttributedConv": AttributedConv}
     exec(compile(model_code(case), "<fuzz case>", "exec"), namespace)
     model: nn.Module = namespace["Model"]().double().eval()
     set_parameters(model, case.seed)
@@ -167,18 +177,31 @@ def arguments_code(case: Case) -> dict[str, str]:
     """Return expressions for the tensors of a case."""
     edges = f"torch.tensor({[list(edge) for edge in case.edges]}).t()" if case.edges else "torch.empty(2, 0).long()"
     masks: Any = [list(mask) for mask in case.masks] if case.many else list(case.masks[0])
+    attributes = {}
+    if case.attributes:
+        attributes = {"edge_attr": f"torch.tensor({[list(row) for row in case.attributes]}, dtype=torch.float64)"}
     return {
         "x": f"torch.tensor({[list(row) for row in case.x]}, dtype=torch.float64)",
         "edge_index": edges,
+        **attributes,
         "batch": "None" if case.batch is None else f"torch.tensor({list(case.batch)})",
         "mask": f"torch.tensor({masks}, dtype=torch.float64)",
     }
 
 
-def tensors(case: Case) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Return x, edge_index, batch and mask."""
-    x, edge_index, batch, mask = (eval(code, {"torch": torch}) for code in arguments_code(case).values())
-    return x, edge_index, batch, mask.view(len(case.masks), len(case.edges)) if case.many else mask
+def tensors(case: Case) -> dict[str, Any]:
+    """Return x, edge_index, edge_attr (if there are attributes), batch and mask."""
+    values = {name: eval(code, {"torch": torch}) for name, code in arguments_code(case).items()}
+    if case.many:
+        values["mask"] = values["mask"].view(len(case.masks), len(case.edges))
+    return values
+
+
+def inputs_and_rest(case: Case) -> tuple[list[str], list[str]]:
+    """Return the names of what is attributed, and of the other arguments of the model in their order."""
+    inputs = [{"node": "x", "edge": "mask"}.get(name, name) for name in case.attributed]
+    names = ["x", "edge_index", *(["edge_attr"] if case.attributes else []), *([] if case.batch is None else ["batch"])]
+    return inputs, [name for name in names if name not in inputs]
 
 
 def captum_target(case: Case) -> Any:
@@ -193,13 +216,15 @@ def captum_target(case: Case) -> Any:
 def failing_program(case: Case, expected: Sequence[Tensor], output: Tensor) -> str:
     """Return a program of its own that fails where the package differs from what the referee expects."""
     uses_own = any(op.kind == "own" for op in case.ops)
-    inputs = {"edge": "mask", "node": "x", "node_and_edge": "(x, mask)"}[case.mask_type]
-    rest = ("x, " if case.mask_type == "edge" else "") + "edge_index" + ("" if case.batch is None else ", batch")
+    uses_attributed = any(op.kind == "attributed" for op in case.ops)
+    names, others = inputs_and_rest(case)
+    inputs, rest = names[0] if len(names) == 1 else f"({', '.join(names)})", ", ".join(others)
     options = f"field={case.field!r}, mask_type={case.mask_type!r}"
     values = ", ".join(f"torch.tensor({part.tolist()}, dtype=torch.float64)" for part in expected)
     lines = [
         IMPORTS,
         inspect.getsource(OwnConv) + "\n" if uses_own else "",
+        inspect.getsource(AttributedConv) + "\n" if uses_attributed else "",
         model_code(case),
         inspect.getsource(set_parameters),
         "model = Model().double().eval()",
@@ -210,11 +235,11 @@ def failing_program(case: Case, expected: Sequence[Tensor], output: Tensor) -> s
         "for part, number in zip(result if isinstance(result, tuple) else [result], expected, strict=True):",
         "    torch.testing.assert_close(part, number.view_as(part), rtol=1e-8, atol=1e-8)",
     ]
-    if case.mask_type != "node":
-        batch = "" if case.batch is None else ", batch"
+    if "edge" in case.attributed:
+        arguments = ", ".join(name for name in ("x", "edge_index", "edge_attr", "batch") if name in [*names, *others])
         lines += [
             f"output = torch.tensor({output.tolist()}, dtype=torch.float64)",
-            f"masked = EdgeMaskedModel(model)(mask, x, edge_index{batch})",
+            f"masked = EdgeMaskedModel(model)(mask, {arguments})",
             "torch.testing.assert_close(masked, output.view_as(masked), rtol=1e-8, atol=1e-8)",
         ]
     return "\n".join(line for line in lines if line) + "\n"

@@ -1,14 +1,15 @@
-"""A slow, dense GOAt by the definitions: every gate entry, edge and feature is a leaf of its own.
+"""A slow, dense GOAt by the definitions: every gate entry, edge, feature and edge attribute is a leaf of its own.
 
 It evaluates the data of a case, never the real model, of which it only takes the parameters.
 
 - An activation f is out = f(0) + P * in, with the gate P = (f(in) - f(0)) / in, 0 where in = 0.
 - Norms, maxima and attention are frozen factors: out = S * in, a sum of W * competitor, a sum of coefficient * message.
-- Edges, gates (and features) are variables. With all variables scaled by t, the share of a variable v is the integral
-  of v * dF/dv over t from 0 to 1. A gate that nothing attributed reaches is a constant.
+- What is divided by, and exponentials that are factors, are frozen in the same way.
+- Edges, gates (and features, and edge attributes) are variables. With all variables scaled by t, the share of a
+  variable v is the integral of v * dF/dv over t from 0 to 1. A gate that nothing attributed reaches is a constant.
 - Products without variables are shared among their frozen factors in the same way.
 - What lands on a gate or frozen factor is shared equally among the elements of its field.
-- The same without edges (with x = 0 where features are attributed) is subtracted.
+- The same without edges (with x = 0 where features are attributed, and so for edge attributes) is subtracted.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .case import Case, Op, overwritten, shapes
+from .case import WITH_ATTRIBUTES, Case, Op, overwritten, shapes
 from .fields import Entry, Fields, messages
 
 Key = tuple[int, str]  # the number of an operation and the name of one of its factors
-Element = tuple[str, int] | tuple[str, int, int]  # ("edge", e) or ("feature", node, column)
+# ("edge", e), ("feature", node, column) or ("attribute", e, column)
+Element = tuple[str, int] | tuple[str, int, int]
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": lambda h: torch.where(h > 0, h, 0 * h),
@@ -46,7 +48,7 @@ class Undecided(Exception):  # noqa: N818 - not an error
 
 
 class Network:
-    """The dense model: evaluates the operations with leaves for edges, features, gates and frozen factors.
+    """The dense model: evaluates the operations with leaves for edges, features, attributes, gates and frozen factors.
 
     Values have the shape [T, rows, channels], with T values of the scale t at once.
     """
@@ -59,20 +61,20 @@ class Network:
         self.divided_zeros = False  # whether a row of zeros was divided by its norm, for which 1e-12 is taken
         self.member = (graphs == torch.arange(case.num_graphs).view(-1, 1)).double()  # [G, N]
 
-    def record(self, x: Tensor, mask: Tensor) -> tuple[Tensor, dict[Key, Tensor]]:
+    def record(self, x: Tensor, mask: Tensor, attributes: Tensor) -> tuple[Tensor, dict[Key, Tensor]]:
         """Return the output, and the value of every factor."""
         self.factors: dict[Key, Tensor] = {}
         self.recording = True
-        output = self.run(x.unsqueeze(0), mask.unsqueeze(0))[0]
+        output = self.run(x.unsqueeze(0), mask.unsqueeze(0), attributes.unsqueeze(0))[0]
         return output, {key: value[0] for key, value in self.factors.items()}
 
-    def replay(self, x: Tensor, mask: Tensor, factors: Mapping[Key, Tensor]) -> Tensor:
+    def replay(self, x: Tensor, mask: Tensor, attributes: Tensor, factors: Mapping[Key, Tensor]) -> Tensor:
         """Return the output for given factors."""
         self.factors, self.recording = dict(factors), False
-        return self.run(x, mask)
+        return self.run(x, mask, attributes)
 
-    def run(self, x: Tensor, mask: Tensor) -> Tensor:
-        self.mask = mask
+    def run(self, x: Tensor, mask: Tensor, attributes: Tensor) -> Tensor:
+        self.mask, self.attributes = mask, attributes
         values = [x]
         for number, op in enumerate(self.case.ops, start=1):
             self.number = number
@@ -90,7 +92,7 @@ class Network:
     def parameter(self, op: Op, name: str) -> Tensor:
         return self.parameters[f"layer{op.layer}{name}"]
 
-    def gate(self, function: str, h: Tensor) -> Tensor:
+    def gate(self, function: str, h: Tensor, name: str = "gate") -> Tensor:
         """Return f(0) + P * h."""
         at_zero = FUNCTIONS[function](torch.zeros((), dtype=torch.float64))
 
@@ -100,7 +102,7 @@ class Network:
                 raise Undecided("the input of a gate is 0 up to rounding")
             return torch.where(h == 0, 0 * h, (FUNCTIONS[function](h) - at_zero) / torch.where(h == 0, 1 + h, h))
 
-        return at_zero + self.factor("gate", pattern) * h
+        return at_zero + self.factor(name, pattern) * h
 
     def maximum(self, rivals: Tensor, places: Tensor) -> Tensor:
         """Return the largest rivals [T, M, C] at each place, by ``places`` [P, M]; 0 at a place without any.
@@ -165,6 +167,12 @@ class Network:
             return h + inputs[1]
         if op.kind == "mul":
             return h * inputs[1]
+        if op.kind == "div":
+            return h * self.factor("frozen", lambda: 1 / (1 + inputs[1] * inputs[1]))
+        if op.kind == "weigh":
+            return h * self.factor("frozen", lambda: torch.exp(-inputs[1] * inputs[1]))
+        if op.kind == "gru":
+            return self.gru(op, *inputs)
         if op.kind == "cat":
             return torch.cat(inputs, dim=-1)
         if op.kind == "maximum":
@@ -177,6 +185,17 @@ class Network:
         if op.kind == "broadcast":
             return self.member.t() @ h
         return self.conv(op, h)
+
+    def gru(self, op: Op, h: Tensor, state: Tensor) -> Tensor:
+        """Return (1 - z) * n + z * state, with n = tanh(W h + r * (U state)) and the sigmoids r and z."""
+        read, kept = (
+            (value @ self.parameter(op, f".weight_{which}").t() + self.parameter(op, f".bias_{which}")).chunk(3, dim=-1)
+            for value, which in ((h, "ih"), (state, "hh"))
+        )
+        reset = self.gate("sigmoid", read[0] + kept[0], "gate reset")
+        update = self.gate("sigmoid", read[1] + kept[1], "gate update")
+        new = self.gate("tanh", read[2] + reset * kept[2], "gate new")
+        return (1 - update) * new + update * state
 
     def conv(self, op: Op, h: Tensor) -> Tensor:
         """Send messages along the edges, each multiplied by its edge's mask, and aggregate them."""
@@ -198,6 +217,11 @@ class Network:
                 rows = rows * (receives.t() @ h)
             elif op.options["kind"] == "relu":
                 rows = self.gate("relu", rows)
+        if op.kind in WITH_ATTRIBUTES:
+            which = torch.tensor([m.edge for m in sent], dtype=torch.long)
+            offers = self.linear(op, self.attributes[:, which], ".lin")
+            rows = rows * offers if op.options.get("kind") == "product" else rows + offers
+            rows = self.gate("relu", rows, "message gate") if op.kind == "gine" else rows
         if op.kind == "gcn" and op.options["normalize"]:
             roots = torch.where(degrees > 0, degrees, 1).sqrt()
             inverse = torch.where(degrees > 0, 1 / roots, 0 * roots)
@@ -241,7 +265,7 @@ class Network:
             return self.normalize("norm", out) if op.options["normalize"] else out
         if op.kind == "graph_conv":
             return self.linear(op, out, ".lin_rel") + self.linear(op, h, ".lin_root", bias=False)
-        if op.kind == "gin":
+        if op.kind in ("gin", "gine"):
             hidden = self.linear(op, out + (1 + self.parameter(op, ".eps")) * h, ".nn.0")
             return self.linear(op, self.gate("relu", hidden), ".nn.2")
         if op.kind == "gat":
@@ -256,10 +280,14 @@ def degree(case: Case) -> int:
     degrees = [1]
     for op in case.ops:
         inputs = [degrees[k] for k in op.inputs]
-        own = {"gin": 2, "gat": 2, "sage": 3, "own": 3, "gcn": 1, "graph_conv": 2}.get(op.kind, 0)
+        own = {"gin": 2, "gat": 2, "sage": 3, "own": 3, "gcn": 1, "graph_conv": 2, "gine": 4, "attributed": 3}.get(
+            op.kind, 0
+        )
         own += op.kind in ("activation", "layer_norm", "normalize", "maximum", "pool")
         doubled = op.kind == "own" and op.options["kind"] == "product"
-        degrees.append((sum(inputs) if op.kind == "mul" else max(inputs) * (1 + doubled)) + own)
+        own += 3 * (op.kind == "gru")
+        times = 3 if op.kind == "gru" else 1 + doubled
+        degrees.append((sum(inputs) if op.kind == "mul" else max(inputs) * times) + own)
         # A value changed in place has the higher degree from then on; taking it for all readers is safe.
         if op.options.get("inplace"):
             degrees[op.inputs[0]] = degrees[-1]
@@ -275,6 +303,7 @@ class Verdict:
         differences: For each target f(G) - f(without what is attributed).
         features: The attributions of x, [masks, N, F]; zeros unless features are attributed.
         edges: The attributions of the edges, [masks, E].
+        attributes: The attributions of the edge attributes, [masks, E, D].
         scale: The size of the numbers that were added up, for relative tolerances.
         divided_zeros: Whether a row of zeros was divided by its norm. If it is 0 because numbers cancel, these are now
             1e12 times as large, and so are their rounding errors.
@@ -284,8 +313,14 @@ class Verdict:
     differences: list[float]
     features: Tensor
     edges: Tensor
+    attributes: Tensor
     scale: float
     divided_zeros: bool
+
+    def parts(self, case: Case) -> list[Tensor]:
+        """Return the attributions of what a case attributes, in the order of ``attribute``."""
+        by_name = {"node": self.features, "edge": self.edges, "edge_attr": self.attributes}
+        return [by_name[name] for name in case.attributed]
 
 
 class Referee:
@@ -295,7 +330,12 @@ class Referee:
         self.case = case
         self.network = Network(case, parameters)
         self.x = torch.tensor(case.x, dtype=torch.float64)
-        self.with_x, self.with_edges = case.mask_type != "edge", case.mask_type != "node"
+        self.attributes = torch.tensor(case.attributes, dtype=torch.float64).view(
+            len(case.edges), -1 if case.edges else 0
+        )
+        self.with_x, self.with_edges, self.with_attributes = (
+            name in case.attributed for name in ("node", "edge", "edge_attr")
+        )
         points, weights = np.polynomial.legendre.leggauss(max(16, degree(case) // 2 + 1))
         self.points = torch.from_numpy((points + 1) / 2)
         self.weights = torch.from_numpy(weights / 2)
@@ -315,6 +355,11 @@ class Referee:
             kind = "own" if self.with_edges else "row"
             for node in (item[1] for item in entry if item[0] == kind):
                 result.update(("feature", node, c) for c, number in enumerate(self.case.x[node]) if number != 0)
+        reached = [int(item[2]) for item in entry if item[0] == "attribute"]
+        # As edges, attributes are counted once for every hop, and as features once where edges are no variables.
+        for edge in reached if self.with_edges and self.case.field == "repeated" else set(reached):
+            numbers = self.case.attributes[edge]
+            result.update(("attribute", edge, c) for c, number in enumerate(numbers) if number != 0)
         return result
 
     def judge(self) -> Verdict:
@@ -322,7 +367,7 @@ class Referee:
         case = self.case
         level, width = shapes(case)[-1]
         rows = len(case.x) if level == "node" else case.num_graphs
-        outputs, differences, features, edges = [], [], [], []
+        outputs, differences, features, edges, attributes = [], [], [], [], []
         for number, numbers in enumerate(case.masks):
             mask = torch.tensor(numbers, dtype=torch.float64)
             targets = case.targets[number : number + 1] if case.many or level == "node" else case.targets
@@ -330,35 +375,48 @@ class Referee:
                 (row % rows if level == "node" else graph, column % width)
                 for graph, (row, column) in enumerate(targets)
             ]
-            explained = self.shares(self.x, mask, places)
-            baseline = self.shares(self.x * (not self.with_x), mask * (not self.with_edges), places)
+            explained = self.shares(self.x, mask, self.attributes, places)
+            baseline = self.shares(
+                self.x * (not self.with_x),
+                mask * (not self.with_edges),
+                self.attributes * (not self.with_attributes),
+                places,
+            )
             outputs.append(explained[0])
             differences += [float(explained[0][place] - baseline[0][place]) for place in places]
             features.append(explained[1] - baseline[1])
             edges.append(explained[2] - baseline[2])
-        stacked = [torch.stack(tensors) for tensors in (outputs, features, edges)]
-        return Verdict(stacked[0], differences, stacked[1], stacked[2], self.scale, self.network.divided_zeros)
+            attributes.append(explained[3] - baseline[3])
+        stacked = [torch.stack(tensors) for tensors in (features, edges, attributes)]
+        return Verdict(torch.stack(outputs), differences, *stacked, self.scale, self.network.divided_zeros)
 
-    def shares(self, x: Tensor, mask: Tensor, places: list[tuple[int, int]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the output, and what features and edges are given: own shares and those of gates in their fields."""
-        output, factors = self.network.record(x, mask)
+    def shares(
+        self, x: Tensor, mask: Tensor, attributes: Tensor, places: list[tuple[int, int]]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the output, and what features, edges and attributes are given: own shares and those of gates."""
+        output, factors = self.network.record(x, mask, attributes)
         spread: Counter[Element] = Counter()
-        own_x, own_mask, landed = self.integrate(x, mask, factors, places, "gate")
-        _, _, landed_on_frozen = self.integrate(x, mask, factors, places, "frozen")
+        inputs = (x, mask, attributes)
+        own, landed = self.integrate(inputs, factors, places, "gate")
+        _, landed_on_frozen = self.integrate(inputs, factors, places, "frozen")
         for key, contributions in [*landed.items(), *landed_on_frozen.items()]:
             for sharers, contribution in zip(self.sharers[key], contributions.flatten().tolist(), strict=True):
                 for element, count in sharers.items():
                     spread[element] += contribution * count / sharers.total()
         for element, number in spread.items():
-            (own_x if element[0] == "feature" else own_mask)[element[1:]] += number
-        for tensor in (output, own_x, own_mask, *landed.values()):
+            own[("feature", "edge", "attribute").index(element[0])][element[1:]] += number
+        for tensor in (output, *own, *landed.values()):
             self.scale = max(self.scale, float(tensor.abs().max())) if tensor.numel() else self.scale
-        return output, own_x, own_mask
+        return output, own[0], own[1], own[2]
 
     def integrate(
-        self, x: Tensor, mask: Tensor, factors: Mapping[Key, Tensor], places: list[tuple[int, int]], kind: str
-    ) -> tuple[Tensor, Tensor, dict[Key, Tensor]]:
-        """Share the scalar products among features, edges and gates; or, those without any, among frozen factors.
+        self,
+        inputs: tuple[Tensor, ...],
+        factors: Mapping[Key, Tensor],
+        places: list[tuple[int, int]],
+        kind: str,
+    ) -> tuple[list[Tensor], dict[Key, Tensor]]:
+        """Share the scalar products among inputs and gates; or, those without any, among frozen factors.
 
         ``kind`` is "gate" or "frozen". In the second case the variables are 0, which leaves the products without any.
         """
@@ -370,24 +428,26 @@ class Referee:
             scale = scale.view(-1, *[1] * value.dim())
             return torch.where(scaled, scale * value, torch.ones_like(scale) * value).requires_grad_()
 
-        leaf_x, leaf_mask = (
-            leaf(value, by_kind["gate"], torch.tensor(scaled))
-            for value, scaled in ((x, self.with_x), (mask, self.with_edges))
-        )
+        variable = (self.with_x, self.with_edges, self.with_attributes)
+        own_leaves = [
+            leaf(value, by_kind["gate"], torch.tensor(scaled)) for value, scaled in zip(inputs, variable, strict=True)
+        ]
         leaves = {}
         for key, value in factors.items():
             reached = torch.tensor([bool(sharers) for sharers in self.sharers[key]], dtype=torch.bool)
-            leaves[key] = leaf(value, by_kind["gate" if key[1] == "gate" else "frozen"], reached.view(value.shape))
-        output = self.network.replay(leaf_x, leaf_mask, leaves)
+            leaves[key] = leaf(value, by_kind["gate" if "gate" in key[1] else "frozen"], reached.view(value.shape))
+        output = self.network.replay(*own_leaves, leaves)
         total = torch.stack([output[:, row, column].sum() for row, column in places]).sum()
-        wanted = [leaf_x, leaf_mask, *leaves.values()]
+        wanted = [*own_leaves, *leaves.values()]
         gradients = torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)
-        values = [x, mask, *factors.values()]
-        own_x, own_mask, *shares = (
+        values = [*inputs, *factors.values()]
+        shares = [
             value * torch.tensordot(self.weights, gradient, dims=1)
             for value, gradient in zip(values, gradients, strict=True)
-        )
+        ]
         landed = {
-            key: share for key, share in zip(factors, shares, strict=True) if (key[1] == "gate") == (kind == "gate")
+            key: share
+            for key, share in zip(factors, shares[len(inputs) :], strict=True)
+            if ("gate" in key[1]) == (kind == "gate")
         }
-        return own_x * self.with_x, own_mask * self.with_edges, landed
+        return [share * scaled for share, scaled in zip(shares, variable, strict=False)], landed

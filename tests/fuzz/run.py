@@ -13,23 +13,24 @@ import torch
 
 from .case import Case
 from .check import Result, check
-from .draw import draw_case
+from .draw import draw_case, draw_extended_case
 from .shrink import shrink
 
 CHUNK = 50
 SHOWN = 5  # failures that are shrunk and printed
 
 
-def run_chunk(arguments: tuple[int, range]) -> list[tuple[int, Case, Result]]:
+def run_chunk(arguments: tuple[int, range, bool]) -> list[tuple[int, Case, Result]]:
     """Check some numbers of a seed's sequence."""
-    seed, numbers = arguments
-    cases = [(number, draw_case(seed, number)) for number in numbers]
+    seed, numbers, extended = arguments
+    draw = draw_extended_case if extended else draw_case
+    cases = [(number, draw(seed, number)) for number in numbers]
     return [(number, case, check(case)) for number, case in cases]
 
 
-def results(seed: int, numbers: range, jobs: int) -> Iterator[tuple[int, Case, Result]]:
+def results(seed: int, numbers: range, jobs: int, extended: bool = False) -> Iterator[tuple[int, Case, Result]]:
     """Yield every case with its result, computed by ``jobs`` processes."""
-    chunks = [(seed, numbers[start : start + CHUNK]) for start in range(0, len(numbers), CHUNK)]
+    chunks = [(seed, numbers[start : start + CHUNK], extended) for start in range(0, len(numbers), CHUNK)]
     if jobs == 1:
         yield from chain.from_iterable(map(run_chunk, chunks))
         return
@@ -70,13 +71,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the sequence of cases (default: 0)")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case (default: 0)")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes to use (default: 1)")
+    parser.add_argument("--extended", action="store_true", help="edge attributes, frozen factors and GRU cells, too")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     started = time.perf_counter()
     ends, counts, reasons = Counter[str](), Counter[str](), defaultdict[str, list[int]](list)
     worst, failures = (0.0, -1), 0
     numbers = range(options.first, options.first + options.cases)
-    for done, (number, case, result) in enumerate(results(options.seed, numbers, options.jobs), start=1):
+    for done, (number, case, result) in enumerate(
+        results(options.seed, numbers, options.jobs, options.extended), start=1
+    ):
         ends[result.kind] += 1
         counts.update(traits(case))
         if result.kind == "agreed":

@@ -65,14 +65,18 @@ def _candidates(case: Case) -> Iterator[Case]:
         yield replace(case, channels=case.channels - 1)
     if len(case.x[0]) > 1:
         yield replace(case, x=tuple(row[:-1] for row in case.x))
+    yield replace(case, attributes=())
+    if case.attributes and len(case.attributes[0]) > 1:
+        yield replace(case, attributes=tuple(row[:-1] for row in case.attributes))
     if case.num_graphs == 1 and case.batch is not None:
         yield replace(case, batch=None)
     yield replace(case, masks=tuple((1.0,) * len(case.edges) for _ in case.masks))
     yield replace(case, x=tuple((1.0,) * len(row) for row in case.x))
     yield replace(case, log_probabilities=False)
     yield replace(case, field="distinct")
-    if case.mask_type != "edge":
-        yield replace(case, mask_type="edge")
+    for name in case.attributed if len(case.attributed) > 1 else ():
+        yield replace(case, mask_type="_and_".join(one for one in case.attributed if one != name))
+    yield replace(case, mask_type="edge")
     yield replace(case, targets=tuple((0, 0) for _ in case.targets))
     for number, op in enumerate(case.ops, start=1):
         for simpler in _simpler_ops(op):
@@ -108,15 +112,17 @@ def _with_edges(case: Case, edges: list[int]) -> Case:
         case,
         edges=tuple(case.edges[e] for e in edges),
         masks=tuple(tuple(mask[e] for e in edges) for mask in case.masks),
+        attributes=tuple(case.attributes[e] for e in edges) if case.attributes else (),
     )
 
 
 def _simpler_ops(op: Op) -> Iterator[Op]:
     simple = {
         "spelling": 0, "flow": "source_to_target", "heads": 1, "concat": True, "root_weight": False, "function": "relu",
-        "add_self_loops": False, "normalize": False, "aggr": "sum", "inplace": False, "kind": "copy", "bias": False,
+        "add_self_loops": False, "normalize": False, "aggr": "sum", "inplace": False, "bias": False,
         "train_eps": False,
     }  # fmt: skip
+    simple["kind"] = "sum" if op.kind == "attributed" else "copy"
     for name, value in op.options.items():
         if value != simple[name]:
             yield replace(op, options={**op.options, name: simple[name]})

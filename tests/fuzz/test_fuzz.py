@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -13,9 +14,9 @@ from torch import Tensor, nn
 
 from captum_goat import EdgeMaskedModel
 
-from .case import KINDS, Case, validate
+from .case import EXTENDED, KINDS, Case, validate
 from .check import TOLERANCE, attributions, check, expected_output
-from .draw import draw_case
+from .draw import draw_case, draw_extended_case
 from .fields import Entry
 from .program import build_model, failing_program
 from .referee import Element, Referee
@@ -25,11 +26,12 @@ from .shrink import shrink
 CHUNKS, SIZE = 10, 30
 
 
+@pytest.mark.parametrize("draw", [draw_case, draw_extended_case])
 @pytest.mark.parametrize("chunk", slow_unless(lambda chunk: chunk < 2, range(CHUNKS)))
-def test_the_package_agrees_with_the_referee(chunk: int) -> None:
+def test_the_package_agrees_with_the_referee(chunk: int, draw: Callable[[int, int], Case]) -> None:
     agreed = 0
     for number in range(chunk * SIZE, (chunk + 1) * SIZE):
-        case = draw_case(0, number)
+        case = draw(0, number)
         result = check(case)
         if result.failed:
             report_failure(0, number, case, result)
@@ -52,6 +54,10 @@ def test_the_cases_are_of_all_kinds() -> None:
     assert any(0.0 in mask and min(mask) < 0 for case in cases for mask in case.masks if mask)
     assert any(len(case.x) == 1 for case in cases)
     assert draw_case(0, 7) == cases[7] != draw_case(1, 7)
+    extended = Counter(name for number in range(100) for name in traits(draw_extended_case(0, number)))
+    assert all(any(name.startswith(kind) for name in extended) for kind in EXTENDED)
+    for name in ("edge_attr", "edge_and_edge_attr", "node_and_edge_attr", "node_and_edge_and_edge_attr"):
+        assert extended[f"mask_type {name}"] >= 3, name
     explained = [attributions(case, build_model(case)) for case in cases[:40] if case.edges]
     assert sum(any(bool(part.any()) for part in parts) for parts in explained) > len(explained) / 2
 
@@ -59,9 +65,12 @@ def test_the_cases_are_of_all_kinds() -> None:
 class WithoutCalibration(Referee):
     """A wrong reading: what gates do without edges is not subtracted."""
 
-    def shares(self, x: Tensor, mask: Tensor, places: list[tuple[int, int]]) -> tuple[Tensor, Tensor, Tensor]:
-        output, of_x, of_edges = super().shares(x, mask, places)
-        return (output, of_x, of_edges) if mask.any() else (output, 0 * of_x, 0 * of_edges)
+    def shares(
+        self, x: Tensor, mask: Tensor, attributes: Tensor, places: list[tuple[int, int]]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        output, *shares = super().shares(x, mask, attributes, places)
+        of_x, of_edges, of_attributes = shares if mask.any() else (0 * share for share in shares)
+        return output, of_x, of_edges, of_attributes
 
 
 class EveryEdgeShares(Referee):
@@ -134,13 +143,10 @@ def test_a_defect_of_the_package_is_found_and_printed(
 def test_programs_are_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program of a case that agrees runs without a complaint."""
     kinds: set[str] = set()
-    for number in range(8):
-        case = draw_case(8, number)
+    for case in (draw(8, number) for draw in (draw_case, draw_extended_case) for number in range(8)):
         if check(case).kind == "agreed":
             verdict = Referee(case, dict(build_model(case).state_dict())).judge()
-            parts = {"edge": [verdict.edges], "node": [verdict.features]}
-            expected = parts.get(case.mask_type, [verdict.features, verdict.edges])
-            program = failing_program(case, expected, expected_output(case, verdict))
+            program = failing_program(case, verdict.parts(case), expected_output(case, verdict))
             run(program, monkeypatch)
             kinds |= traits(case)
     assert kinds >= {"batch of graphs", "[B, E] masks", "mask_type node", "mask_type node_and_edge"}
