@@ -16,8 +16,8 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.adjacency.deletion import check_same, nearly_equal, running_without_edges, with_edges
-from captum_goat.adjacency.presence import SUMMING, Gathering, Presence, entered, find_presence, unknown
-from captum_goat.hooks.interception import OnCall, check_context, intercepted, unchanged
+from captum_goat.adjacency.presence import SUMMING, Gathering, Presence, entered, find_presence, in_softmax, unknown
+from captum_goat.hooks.interception import OnCall, Scattered, check_context, intercepted, unchanged
 from captum_goat.inputs.copied_edges import CopiedEdges
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.tracking import EdgeTracker, Messages, RowTracker, UnsupportedModelError
@@ -26,6 +26,7 @@ from captum_goat.tracking.program import GivenRows, OtherProgramError, Program, 
 from captum_goat.tracking.sparse import ends_of, num_edges
 
 _logger = logging.getLogger(__name__)
+_DELIVERS = ("sum", "mean", "amax", "amin", "max", "min", "prod", "multiply")  # what a scatter does to messages
 
 
 class Watcher(Protocol):
@@ -60,6 +61,7 @@ class MessageSites:
 
     sites: tuple[Messages | Presence, ...] = ()
     enters: tuple[bool, ...] | None = None  # whether presence entered, for every sum at places that an index names
+    by_hand: tuple[bool, ...] = ()  # whether messages outside of layers were masked, for every such sum
 
     @property
     def is_polynomial(self) -> bool:
@@ -84,7 +86,7 @@ class MessageSites:
         self, factors: Sequence[Tensor], check: Callable[[], None]
     ) -> tuple[dict[str, Any], Callable[[], None]]:
         """Return the hooks by which one factor per site enters, after ``check``, and what raises if some did not."""
-        remaining, sums = iter(factors), iter(self.enters or ())
+        remaining, sums, scatters = iter(factors), iter(self.enters or ()), iter(self.by_hand)
 
         def on_message(layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
             check()
@@ -101,13 +103,29 @@ class MessageSites:
             check()
             return entered(Gathering.of(func, args, kwargs), next(remaining))
 
+        def on_scatter(
+            func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> Scattered | None:
+            enters = next(scatters, None)
+            if enters is None:
+                raise changed_steps("more sums")
+            if not enters:
+                return None
+            check()
+            call = Gathering.of(func, args, kwargs)
+            factor = next(remaining)
+            return Scattered(call.source, call.index, lambda: call.source * factor, call.arguments)
+
         def check_done() -> None:
-            for _ in (*remaining, *sums):
+            for _ in (*remaining, *sums, *scatters):
                 raise changed_steps("fewer messages")
 
         if self.enters is not None:
             return {"on_sum": on_sum, "summing": SUMMING}, check_done
-        return {"on_message": on_message} if self.sites else {}, check_done
+        hooks: dict[str, Any] = {"on_message": on_message} if self.sites else {}
+        if self.by_hand:
+            hooks |= {"on_scatter": on_scatter, "summing": SUMMING}
+        return hooks, check_done
 
 
 class AtMessages:
@@ -120,11 +138,12 @@ class AtMessages:
         self._tracker, self._mask, self._watcher = tracker, mask, watcher
         self._edges = EdgeTracker(tracker, edge_sets)
         self._sites: list[Messages | Presence] = []
+        self._by_hand: list[bool] = []  # whether messages were masked, for every sum that might be one over edges
 
     def hooks(self) -> dict[str, Any]:
         """Return what :func:`intercepted` has to call."""
-        around = self._tracker.around_propagate
-        return {"on_message": self.on_message, "on_layer": self._edges.on_layer, "around_propagate": around}
+        around = {"on_layer": self._edges.on_layer, "around_propagate": self._tracker.around_propagate}
+        return {"on_message": self.on_message, "on_scatter": self.on_scatter, "summing": SUMMING, **around}
 
     def on_message(self, layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
         """Let the mask enter messages."""
@@ -138,6 +157,27 @@ class AtMessages:
         self._watcher.after_masking(masked, messages, call, nodes)
         return masked
 
+    def on_scatter(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Scattered | None:
+        """Return the messages that are scattered outside of layers, into which the mask has to enter."""
+        scatter = Gathering.of(func, args, kwargs)
+        found = None
+        if scatter.kind in _DELIVERS and _is_by_rows(scatter) and not in_softmax():
+            found = self._edges.follow_by_hand(scatter.source, scatter.index)
+        self._by_hand.append(found is not None)
+        if found is None:
+            return None
+        messages, (call, nodes) = scatter.source, found
+
+        def mask() -> Tensor:
+            self._watcher.before_masking(messages)
+            masked = self._masked(messages, call)
+            self._watcher.after_masking(masked, messages, call, nodes)
+            return masked
+
+        return Scattered(messages, scatter.index, mask, scatter.arguments, self._tracker.set_delivered)
+
     def _masked(self, messages: Tensor, call: Messages) -> Tensor:
         self._sites.append(call)
         return messages * call.factor(self._mask)
@@ -145,7 +185,7 @@ class AtMessages:
     def sites(self) -> MessageSites:
         """Return where the mask entered; raise UnsupportedModelError if no message passing was seen."""
         self._edges.check_seen()
-        return MessageSites(tuple(self._sites))
+        return MessageSites(tuple(self._sites), by_hand=tuple(self._by_hand) if any(self._by_hand) else ())
 
 
 class AtAdjacency(AtMessages):
@@ -160,7 +200,7 @@ class AtAdjacency(AtMessages):
 
     def hooks(self) -> dict[str, Any]:
         """Return what :func:`intercepted` has to call."""
-        own = {"on_sum": self.on_sum, "summing": SUMMING, "around_propagate": self._around_propagate}
+        own = {"on_sum": self.on_sum, "on_scatter": None, "around_propagate": self._around_propagate}
         return super().hooks() | own
 
     def _masked(self, messages: Tensor, call: Messages) -> Tensor:
@@ -194,6 +234,12 @@ class AtAdjacency(AtMessages):
     def sites(self) -> MessageSites:
         """Return where presence entered."""
         return replace(super().sites(), enters=tuple(self._enters))
+
+
+def _is_by_rows(scatter: Gathering) -> bool:
+    """Return whether a scatter brings rows of a tensor together, along dimension 0."""
+    source = scatter.source
+    return isinstance(source, Tensor) and source.dim() > 0 and scatter.dim % source.dim() == 0
 
 
 Entry = type[AtMessages]

@@ -46,6 +46,7 @@ class Gathering(NamedTuple):
     source: Any  # the values
     dim: int  # the dimension along which the places are counted
     call: Callable[[Any], Any]  # makes the call with other values
+    arguments: Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]  # returns those of the call with other values
 
     @classmethod
     def of(cls, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gathering:
@@ -55,14 +56,19 @@ class Gathering(NamedTuple):
         by_name = {key: _OTHER_NAMES.get(key, key) for key in kwargs}
         given = dict(zip(names, args, strict=False)) | {by_name[key]: value for key, value in kwargs.items()}
 
-        def call(source: Any) -> Any:
+        def arguments(source: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             changed = [source if key == "source" else value for key, value in zip(names, args, strict=False)]
             others = {key: source if by_name[key] == "source" else value for key, value in kwargs.items()}
-            return func(*changed, *args[len(names) :], **others)
+            return (*changed, *args[len(names) :]), others
+
+        def call(source: Any) -> Any:
+            changed, others = arguments(source)
+            return func(*changed, **others)
 
         index = given.get("index")
         index = index[0] if isinstance(index, list | tuple) and len(index) == 1 else index
-        return cls(_kind(name, given), given.get("into"), index, given.get("source"), given.get("dim", 0), call)
+        values, dim = given.get("source"), given.get("dim", 0)
+        return cls(_kind(name, given), given.get("into"), index, values, dim, call, arguments)
 
     def totals(self, values: Tensor) -> Tensor:
         """Return for each of the values the sum of all that go to the same place."""

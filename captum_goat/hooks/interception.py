@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,7 @@ from captum_goat.rules.registry import Rule, find
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.tracking.edge_calls import QUESTIONS, EdgeRecorder, EdgeRun, current, is_trusted
 from captum_goat.tracking.program import Following
+from captum_goat.tracking.tape import HAND_SCATTER
 
 Result = TypeVar("Result")
 # Called with the rule of an operation, the operation and its arguments; returns the result.
@@ -40,6 +41,21 @@ OnCall = Callable[[Rule, Callable[..., Any], tuple[Any, ...], dict[str, Any]], A
 OnMessage = Callable[[MessagePassing, Any, Tensor], Tensor]
 # Called with a function that sums values at positions of an index, and its arguments; returns the result.
 OnSum = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Scattered(NamedTuple):
+    """Messages that a function scatters to nodes outside of message passing layers."""
+
+    messages: Tensor
+    index: Tensor  # where they go
+    mask: Callable[[], Tensor]  # returns the messages with the mask
+    # returns the arguments of the function with other messages
+    arguments: Callable[[Tensor], tuple[tuple[Any, ...], dict[str, Any]]]
+    done: Callable[[Any], None] | None = None  # called with the function's result
+
+
+# Called with a function that scatters values, and its arguments; returns ``None`` if the values are no messages.
+OnScatter = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Scattered | None]
 
 _logger = logging.getLogger(__name__)
 _CHECKPOINT = "_checkpoint_without_reentrant_generator"
@@ -75,13 +91,14 @@ def intercepted(
     around_propagate: Callable[[int, bool], None] | None = None,  # called with 1 and later -1, and `explain`
     steps: Following | None = None,  # sees all calls: functions of torch, messages, with `on_call` modules with a rule
     on_sum: OnSum | None = None,
-    summing: frozenset[Any] = frozenset(),  # the functions that `on_sum` replaces
+    on_scatter: OnScatter | None = None,
+    summing: frozenset[Any] = frozenset(),  # the functions that `on_sum` replaces and `on_scatter` looks at
     tracker: TorchDispatchMode | None = None,  # a mode that sees all operations
 ) -> Result:
     """Run a function with ``on_call`` in place of operations that have a rule and ``on_message`` after messages."""
     modules = modules_of(model)
-    mode = _RuleMode(on_call, steps, on_sum, summing)
-    watches = any(callback is not None for callback in (on_call, on_sum, steps))
+    mode = _RuleMode(on_call, steps, on_sum, summing, on_scatter, around_propagate)
+    watches = any(callback is not None for callback in (on_call, on_sum, on_scatter, steps))
 
     def run_changed(changes: Changes) -> Result:
         for module in modules:
@@ -395,9 +412,16 @@ class _RuleMode(TorchFunctionMode):
     """Run callbacks in place of functions that have a rule, and of sums."""
 
     def __init__(
-        self, on_call: OnCall | None, steps: Following | None, on_sum: OnSum | None, summing: frozenset[Any]
+        self,
+        on_call: OnCall | None,
+        steps: Following | None,
+        on_sum: OnSum | None,
+        summing: frozenset[Any],
+        on_scatter: OnScatter | None,
+        around: Callable[[int, bool], None] | None,
     ) -> None:
         super().__init__()
+        self.on_scatter, self.around = on_scatter, around
         self.on_call, self.steps, self.on_sum, self.summing = on_call, steps, on_sum, summing
         self.differentiable = on_call is not None and torch.is_grad_enabled()
         self.replaces = on_call is not None or on_sum is not None
@@ -412,6 +436,32 @@ class _RuleMode(TorchFunctionMode):
         if self.replaces and (inside := stepped_into(func)) is not None:
             with self:
                 return inside(*args, **kwargs)
+        if self.on_scatter is not None and func in self.summing:
+            found = self.on_scatter(func, args, kwargs)
+            if found is not None:
+                return self._scattered(func, found)
+        return self._noted(func, args, kwargs)
+
+    def _scattered(self, func: Any, found: Scattered) -> Any:
+        """Scatter messages as a layer does, with the mask."""
+        if self.steps is not None:
+            self.steps.note(HAND_SCATTER, (found.messages, found.index), {})
+        masked = found.mask()
+        if self.steps is not None:
+            self.steps.made(masked)
+        args, kwargs = found.arguments(masked)
+        if self.around is not None:
+            self.around(1, True)
+        try:
+            result = self._noted(func, args, kwargs)
+        finally:
+            if self.around is not None:
+                self.around(-1, True)
+        if found.done is not None:
+            found.done(result)
+        return result
+
+    def _noted(self, func: Any, args: Any, kwargs: Any) -> Any:
         if self.steps is None:
             return self._result(func, args, kwargs)
         self.steps.note(func, args, kwargs)
@@ -427,7 +477,7 @@ class _RuleMode(TorchFunctionMode):
         if self.on_sum is not None and func in self.summing:
             return self.on_sum(func, args, kwargs)
         rule = find(func)
-        if func in SOFTMAX_STEPS and sys._getframe(2).f_code is SOFTMAX:
+        if func in SOFTMAX_STEPS and sys._getframe(3).f_code is SOFTMAX:
             rule, func = softmax_step(func, presence=self.on_sum is not None)
         if rule is not None and self.on_call is not None:
             return self.on_call(rule, func, args, kwargs)

@@ -100,6 +100,18 @@ class EdgeTracker:
             whole = edges if isinstance(trace, Edges) and trace.ids is self._all else None
             return Messages(edges, shape, values.dtype, whole)
 
+    def follow_by_hand(self, source: Any, index: Any) -> tuple[Messages, Tensor] | None:
+        """Return the edge behind each of the messages that a scatter outside of layers delivers, and their nodes.
+
+        It is ``None`` where it is not certain that these are messages over the user's edges.
+        """
+        found = self._tracker.messages_by_hand(source, index)
+        if found is None or (self._loops.numel() and bool((found[0] < 0).any())):
+            return None  # loops of the model's own might stand for the user's
+        self._seen = True
+        self._tracker.graph.by_values = True  # which end of the edges an index has was seen by its values
+        return Messages(found[0], [-1] + [1] * (source.dim() - 1), source.dtype), found[1]
+
     def _edges_of(self, edge_index: Tensor) -> Tensor | None:
         """Return the edge of each column, with the user's self-loops; the same tensor for the same ``edge_index``."""
         known = self._known.get(edge_index)

@@ -23,7 +23,7 @@ from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY, NAMED
 from captum_goat.tracking.registry import REFUSED, Call, functions, tensors_in
 from captum_goat.tracking.row_graph import Edges, Rows, Trace, Traces, Unmasked, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker
-from captum_goat.tracking.tape import Slot, Step, Tape, Zeros, is_tensors, needed, with_constants
+from captum_goat.tracking.tape import HandScatter, Slot, Step, Tape, Zeros, is_tensors, needed, with_constants
 from captum_goat.tracking.unseen import MASKED
 
 # Types of arguments that must be equal in other passes. Anything else, such as a numpy array, might be an index.
@@ -153,7 +153,7 @@ class ProgramRecorder(Following):
         for argument in self._call:  # what depends on edges must come from calls that are on the tape
             if isinstance(argument.trace, Rows | Unsupported) and argument.origin not in self._variable:
                 self._tape_usable = False
-        arguments, masks = [self._summary(leaf) for leaf in leaves], isinstance(function, MessagePassing)
+        arguments, masks = [self._summary(leaf) for leaf in leaves], isinstance(function, MessagePassing | HandScatter)
         self._steps.append(_Step(function, arguments, flat, watched, tracked, rewritten=masks))
         self._open = self._taped_step(function, args, kwargs)
         if masks:

@@ -76,7 +76,7 @@ class Unmasked(NamedTuple):
     """The trace of constants that were computed with the edges."""
 
     # "gathered" from nodes at the edges, "summed" over the edges after that, "structure" made of the edges themselves,
-    # or "masked" messages
+    # "masked" messages, or what was "delivered" by masked messages outside of layers
     kind: str
     operation: str  # the operation that made them
     layer: str = ""  # the layer in which they were summed

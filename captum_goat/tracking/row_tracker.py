@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking import unseen
+from captum_goat.tracking.edge_values import HandMessages
 from captum_goat.tracking.errors import NoPolynomialError, by_hand
 from captum_goat.tracking.linear import pointwise
 from captum_goat.tracking.registry import DEPENDS, MOVES, REFUSED, Call, Result, aten, by_rule, operation_of, tensors_in
@@ -36,6 +37,7 @@ class RowTracker(TorchDispatchMode):
         self._traces = Traces[Trace]()
         self.set = self._traces.set  # sets the trace of a tensor; `None` if no edge reaches it
         self.traced_views = self._traces.views  # returns the tensors with a trace that are views
+        self.by_hand = HandMessages()  # messages that are passed outside of layers
         self._squashes, self._squashed = False, Traces[int]()
         self.squashed = self._squashed.get  # returns the number of the softmax or sigmoid call that a tensor comes from
 
@@ -108,6 +110,8 @@ class RowTracker(TorchDispatchMode):
     def _by_rule(self, watched: Call, call: Call, traces: list[Trace]) -> Result:
         """Return the traces of results; message passing by hand is looked for in ``watched``, the same call."""
         if not self.set_aside and (what := unseen.misuse(watched, self._layer)) is not None:
+            return Unsupported(what, self.place(), by_hand=True)
+        if not self.set_aside and not self.graph.propagating and (what := self.by_hand.see(watched)) is not None:
             return Unsupported(what, self.place(), by_hand=True)
         if not self.set_aside and not any(isinstance(trace, Rows) for trace in traces):
             unmasked = unseen.infer(watched, self._layer)
@@ -205,6 +209,20 @@ class RowTracker(TorchDispatchMode):
             raise by_hand("a sum over the edges outside of message passing", self.place())
         if isinstance(trace, Unmasked) and trace.kind == unseen.SUMMED:
             raise by_hand("a sum over the edges outside of message passing", trace.layer or self.place())
+
+    def messages_by_hand(self, source: Any, index: Any) -> tuple[Tensor, Tensor] | None:
+        """Return the edges of messages that a scatter outside of layers delivers, and their nodes, if they are some."""
+        if self.set_aside or self.graph.propagating:
+            return None
+        with self.paused():
+            found = self.by_hand.found(source, index, self.get(index))
+        return None if found is None or self._layer() else found
+
+    def set_delivered(self, sums: Tensor) -> None:
+        """Note that a tensor is what messages that were passed outside of layers have brought together."""
+        self.by_hand.set_sum(sums)
+        if self.get(sums) is None:
+            self.set(sums, Unmasked(unseen.DELIVERED, "scatter"))
 
     def edges(self, edge_index: Tensor) -> Tensor | None:
         """Return the edge of each column of an ``edge_index`` (-1: none); ``None`` if that is unknown."""

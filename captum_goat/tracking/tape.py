@@ -17,6 +17,13 @@ from torch_geometric.nn import MessagePassing
 from captum_goat.tracking.registry import tensors_in
 
 
+class HandScatter:
+    """Stands in calls for a mask that enters messages which are scattered outside of layers."""
+
+
+HAND_SCATTER = HandScatter()
+
+
 class Slot(NamedTuple):
     """Stands for a tensor that depends on attributed inputs."""
 
@@ -48,7 +55,7 @@ class Step(NamedTuple):
     @property
     def masks(self) -> bool:
         """Whether it is no call, but a mask that enters messages, the first argument."""
-        return isinstance(self.function, MessagePassing)
+        return isinstance(self.function, MessagePassing | HandScatter)
 
     def first(self, values: Mapping[int, Tensor]) -> Any:
         """Return the first argument."""

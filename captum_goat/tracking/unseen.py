@@ -17,14 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch_geometric.utils import loop
+from torch_geometric.utils import loop, softmax
 
 from captum_goat.tracking.registry import RULES, Call, Result, aten, named, tensors_in
 from captum_goat.tracking.row_graph import Edges, Rows, Trace, Unmasked
 
 GATHERED, SUMMED, STRUCTURE, MASKED = "gathered", "summed", "structure", "masked"
+DELIVERED = "delivered"
 BY_RULE = Unmasked("", "")
-_LOOPS = inspect.unwrap(loop.compute_loop_attr).__code__
+# Functions of torch_geometric that sum over edges, but pass no messages: features of self-loops, and attention.
+_NORMALISE = frozenset(inspect.unwrap(function).__code__ for function in (loop.compute_loop_attr, softmax))
 _Layer = Callable[[], str]
 
 _PUTS = named("index_put")
@@ -49,17 +51,17 @@ def misuse(call: Call, layer: _Layer) -> str | None:
     if by_matrix or (packet in _MASKS_OR_ADDS and _masks_by_edges(call) and not layer()):
         return f"{packet.__name__} with a matrix that is made of the edges"
     by_index = packet in _SCATTERS and _is_at_edges(call) and _sums_by_hand(call, layer())
-    if by_index and _makes_loops():
+    if by_index and _normalises():
         return None
     if by_index or (packet in _REDUCES and not call.graph.propagating and _reduces_edges(call) and not layer()):
         return f"{packet.__name__} over the edges outside of message passing"
     return None
 
 
-def _makes_loops() -> bool:
-    """Return whether torch_geometric computes the features of self-loops from those of edges, as layers let it do."""
+def _normalises() -> bool:
+    """Return whether torch_geometric computes features of self-loops or attention, as layers let it do."""
     frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code is not _LOOPS:
+    while frame is not None and frame.f_code not in _NORMALISE:
         frame = frame.f_back
     return frame is not None
 
@@ -82,7 +84,8 @@ def _masks_by_edges(call: Call) -> bool:
     if not any(_kind(call, tensor) in ("edges", STRUCTURE) and _is_matrix(tensor) for tensor in tensors):
         return False
     traces = [(tensor, call.trace(tensor)) for tensor in tensors]
-    plain = [tensor for tensor, trace in traces if trace is None and not _is_parameter(tensor)]
+    unknown = [tensor for tensor, trace in traces if trace is None or _kind(call, tensor) == DELIVERED]
+    plain = [tensor for tensor in unknown if not _is_parameter(tensor)]
     masks = call.operation.packet in _MASKS
     return any(isinstance(trace, Rows) for _, trace in traces) or (masks and any(map(_is_matrix, plain)))
 
@@ -126,17 +129,20 @@ def infer(call: Call, layer: _Layer) -> Unmasked | Edges | None:
     """Return the trace of a result that no variable reaches; :data:`BY_RULE` if the rules for edges apply."""
     packet, out = call.operation.packet, call.out
     kinds = {_kind(call, tensor) for tensor in _tensors(call)}
+    at_edges = packet in _GATHERS | _SCATTERS and _is_at_edges(call)
+    if kinds <= {DELIVERED, None} and DELIVERED in kinds and not at_edges:
+        return Unmasked(DELIVERED, packet.__name__)
     kind: str | None = None  # also of a table of constants that is looked up, and of degrees times parameters
     if packet in _STORES and "edges" in kinds:
         return BY_RULE
-    if packet in _GATHERS and _is_at_edges(call):
+    if packet in _GATHERS and at_edges:
         if isinstance(call.trace(call.args[0]), Edges):
             return BY_RULE
         if (edges := _renumbered(call)) is not None:
             return edges
         foreign = _kind(call, call.args[0]) == SUMMED and layer() not in _layers(call)
         kind = (SUMMED if foreign else GATHERED) if out.is_floating_point() else None
-    elif packet in _SCATTERS and _is_at_edges(call):
+    elif packet in _SCATTERS and at_edges:
         kind = _kind(call, _source(call))
         if kind not in (GATHERED, SUMMED):
             kind = None if call.graph.propagating else STRUCTURE
