@@ -82,7 +82,7 @@ def test_unsupported_models() -> None:
 def watched_by_hand() -> nn.Module:
     class ByHand(Layer):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            sums = torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])
+            sums = torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]].flip(0))
             return super().forward(sums, edge_index)
 
     return ByHand().eval()

@@ -85,17 +85,8 @@ def mincut(m: Model, x: Tensor, e: Tensor) -> Tensor:
 
 
 BY_HAND: dict[str, Callable[[Model, Tensor, Tensor], Tensor]] = {
-    "scatter after a layer": lambda m, x, e: scatter(hidden(m, x, e)[e[0]], e[1], dim_size=7),
-    "scatter before a layer": lambda m, x, e: hidden(m, scatter(x[e[0]], e[1], dim_size=7), e),
-    "mean before a layer": lambda m, x, e: hidden(m, scatter(x[e[0]], e[1], dim_size=7, reduce="mean"), e),
-    "index_add": lambda m, x, e: hidden(
-        m, x + torch.zeros_like(x).index_add(0, e[1], m.lin.weight.mean() * x[e[0]]), e
-    ),
-    "index_put": lambda m, x, e: hidden(m, x.clone().index_put((e[1],), x[e[0]], accumulate=True), e),
-    "a linear layer between": lambda m, x, e: hidden(m, scatter(m.own.lin(x)[e[0]], e[1], dim_size=7), e),
-    "attention by hand": lambda m, x, e: scatter(
-        (h := hidden(m, x, e))[e[0]] * softmax(h[e[1]].sum(-1, keepdim=True), e[1], num_nodes=7), e[1], dim_size=7
-    ),
+    "another order": lambda m, x, e: scatter(hidden(m, x, e)[e[0]].flip(0), e[1], dim_size=7),
+    "the same end": lambda m, x, e: hidden(m, scatter(x[e[1]], e[1], dim_size=7), e),
     "adjacency matrix": lambda m, x, e: adjacency(e).t() @ hidden(m, x, e),
     "adjacency matrix before": lambda m, x, e: hidden(m, adjacency(e).t() @ x, e),
     "sparse adjacency matrix": lambda m, x, e: (
@@ -124,6 +115,21 @@ BY_HAND: dict[str, Callable[[Model, Tensor, Tensor], Tensor]] = {
 }
 
 
+MESSAGES: dict[str, Callable[[Model, Tensor, Tensor], Tensor]] = {
+    "scatter after a layer": lambda m, x, e: scatter(hidden(m, x, e)[e[0]], e[1], dim_size=7),
+    "scatter before a layer": lambda m, x, e: hidden(m, scatter(x[e[0]], e[1], dim_size=7), e),
+    "mean before a layer": lambda m, x, e: hidden(m, scatter(x[e[0]], e[1], dim_size=7, reduce="mean"), e),
+    "index_add": lambda m, x, e: hidden(
+        m, x + torch.zeros_like(x).index_add(0, e[1], m.lin.weight.mean() * x[e[0]]), e
+    ),
+    "index_put": lambda m, x, e: hidden(m, x.clone().index_put((e[1],), x[e[0]], accumulate=True), e),
+    "a linear layer between": lambda m, x, e: hidden(m, scatter(m.own.lin(x)[e[0]], e[1], dim_size=7), e),
+    "attention by hand": lambda m, x, e: scatter(
+        (h := hidden(m, x, e))[e[0]] * softmax(h[e[1]].sum(-1, keepdim=True), e[1], num_nodes=7), e[1], dim_size=7
+    ),
+}
+
+
 @pytest.mark.parametrize("name", BY_HAND)
 def test_messages_by_hand_are_refused(name: str) -> None:
     model = randomize(Model(BY_HAND[name]).double(), seed=3)
@@ -143,9 +149,9 @@ HARMLESS: dict[str, Callable[[Model, Tensor, Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+@pytest.mark.parametrize("name", HARMLESS | MESSAGES)
 def test_harmless_uses_of_edges_are_not_refused(name: str) -> None:
-    model = randomize(Model(HARMLESS[name]).double(), seed=3)
+    model = randomize(Model((HARMLESS | MESSAGES)[name]).double(), seed=3)
     found = GOAtAttribution(model).attribute(MASK, 1, (X, EDGES))
     masked = EdgeMaskedModel(model)
     change = (masked(MASK, X, EDGES) - masked(torch.zeros_like(MASK), X, EDGES))[0, 1].detach()

@@ -103,9 +103,7 @@ class MessageSites:
             check()
             return entered(Gathering.of(func, args, kwargs), next(remaining))
 
-        def on_scatter(
-            func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> Scattered | None:
+        def on_scatter(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scattered | None:
             enters = next(scatters, None)
             if enters is None:
                 raise changed_steps("more sums")
@@ -157,9 +155,7 @@ class AtMessages:
         self._watcher.after_masking(masked, messages, call, nodes)
         return masked
 
-    def on_scatter(
-        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Scattered | None:
+    def on_scatter(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scattered | None:
         """Return the messages that are scattered outside of layers, into which the mask has to enter."""
         scatter = Gathering.of(func, args, kwargs)
         found = None
@@ -168,12 +164,13 @@ class AtMessages:
         self._by_hand.append(found is not None)
         if found is None:
             return None
-        messages, (call, nodes) = scatter.source, found
+        messages, watcher, (call, nodes) = scatter.source, self._watcher, found
+        assert watcher is not None  # a known model passes no messages outside of layers
 
         def mask() -> Tensor:
-            self._watcher.before_masking(messages)
+            watcher.before_masking(messages)
             masked = self._masked(messages, call)
-            self._watcher.after_masking(masked, messages, call, nodes)
+            watcher.after_masking(masked, messages, call, nodes)
             return masked
 
         return Scattered(messages, scatter.index, mask, scatter.arguments, self._tracker.set_delivered)

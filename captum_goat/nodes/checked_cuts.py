@@ -192,7 +192,7 @@ def _all_options(model: Module, *, checked: bool) -> list[CutOptions]:
     """Return the ways to cut, the cheapest first, by the ends of the edges at which layers deliver messages."""
     flows = {module.flow for module in model.modules() if isinstance(module, MessagePassing)}
     one_way: Direction = "out" if flows == {"target_to_source"} else "in"
-    direction: Direction = "both" if len(flows) > 1 else one_way
+    direction: Direction = one_way if len(flows) == 1 else "both"  # messages may also be passed without layers
     wider = [CutOptions(around, 1) for around in dict.fromkeys((direction, "both"))]
     return [CutOptions(direction, 0, _TIGHT), *wider] if checked else wider[:1]
 

@@ -182,7 +182,8 @@ class EdgeTracker:
             raise UnsupportedModelError(
                 f"Expected a model that calls torch_geometric's message passing, where edges are masked (got one that "
                 f"called none{overridden}). Use layers that derive from torch_geometric.nn.MessagePassing, without "
-                f"`explain=False` on all of them and without a `propagate` of their own."
+                f"`explain=False` on all of them and without a `propagate` of their own, or gather and scatter values "
+                f"of nodes by the two ends of the edges."
             )
 
     def _with_kept_loops(self, edges: Tensor, edge_index: Tensor) -> Tensor:

@@ -35,6 +35,7 @@ class NoPolynomialError(UnsupportedModelError):
 def by_hand(what: str, place: str) -> UnsupportedModelError:
     """Return the error for message passing outside of layers."""
     return UnsupportedModelError(
-        f"The model passes messages by hand ({what}, in {place}), where they cannot be masked. Let a layer that "
-        f"derives from torch_geometric.nn.MessagePassing do it."
+        f"The model passes messages by hand ({what}, in {place}), where they cannot be masked. Gather values of "
+        f"nodes by one end of the edges and scatter them by the other end, row by row, as in scatter(f(x[edge_index[0]]), "
+        f"edge_index[1]), or let a layer that derives from torch_geometric.nn.MessagePassing do it."
     )

@@ -1,7 +1,8 @@
-"""Find message passing outside of torch_geometric's layers, where edges cannot be masked, so that it is refused.
+"""Find message passing outside of torch_geometric's layers where edges cannot be masked, so that it is refused.
 
 Code that passes messages by hand gathers values of nodes at the edges and sums them at nodes, or multiplies by a matrix
-that it made of the edges. So values that are gathered, summed or made of edges are marked: in :attr:`Rows.marks` if
+that it made of the edges. The mask enters what :mod:`captum_goat.tracking.edge_values` knows as messages; the rest is
+refused. So values that are gathered, summed or made of edges are marked: in :attr:`Rows.marks` if
 variables reach them, else as :class:`Unmasked`. Sums over edges that are gathered at the edges again are harmless:
 degree normalisation and softmax do that. ``layer`` returns the name of the message passing layer that is running.
 """
@@ -53,6 +54,8 @@ def misuse(call: Call, layer: _Layer) -> str | None:
     by_index = packet in _SCATTERS and _is_at_edges(call) and _sums_by_hand(call, layer())
     if by_index and _normalises():
         return None
+    if packet in _SCATTERS and not call.graph.propagating and _is_at_edges(call) and _sums_features(call, layer):
+        return f"{packet.__name__} of features of edges alone"
     if by_index or (packet in _REDUCES and not call.graph.propagating and _reduces_edges(call) and not layer()):
         return f"{packet.__name__} over the edges outside of message passing"
     return None
@@ -101,6 +104,15 @@ def _sums_by_hand(call: Call, layer: str) -> bool:
     if call.graph.propagating:
         return MASKED not in trace.marks and source.dim() > 1
     return not (source.dim() == 1 and layer)
+
+
+def _sums_features(call: Call, layer: _Layer) -> bool:
+    """Return whether constants of edges are summed that are no weights: with several features, not all the same."""
+    source = _source(call)
+    if not isinstance(source, Tensor) or source.dim() < 2 or call.trace(source) is not None or not _sums_up(call):
+        return False
+    rows = source.flatten(1)
+    return source.is_floating_point() and not torch.equal(rows, rows[:, :1].expand_as(rows)) and not layer()
 
 
 def _sums_up(call: Call) -> bool:

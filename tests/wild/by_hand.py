@@ -43,6 +43,37 @@ class DirectedMPNN(nn.Module):
         return self.head(global_add_pool(self.end(torch.cat([x, at_node], dim=1)).relu(), batch))
 
 
+class PlainMPNN(nn.Module):
+    """Chemprop with messages that may come back: those on bonds read the sums at their sources."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.step = nn.Linear(C + EDGE_CHANNELS, C), nn.Linear(C, C)
+        self.end, self.head = nn.Linear(2 * C, C), nn.Linear(C, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
+        source, target = edge_index
+        first = self.start(torch.cat([x.index_select(0, source), edge_attr], dim=1))
+        message = first.relu()
+        for _ in range(2):
+            at_node = torch.zeros(len(x), C, dtype=x.dtype).index_add(0, target, message)
+            message = (first + self.step(at_node[source])).relu()
+        at_node = torch.zeros(len(x), C, dtype=x.dtype).index_add(0, target, message)
+        return self.head(global_add_pool(self.end(torch.cat([x, at_node], dim=1)).relu(), batch))
+
+
+class BondSums(nn.Module):
+    """Sums of the features of edges, which might be messages or features of nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bonds, self.conv, self.head = nn.Linear(EDGE_CHANNELS, C), GINConv(mlp(C, C)), nn.Linear(C, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
+        x = self.bonds(scatter(edge_attr, edge_index[1], 0, dim_size=len(x)))
+        return self.head(global_add_pool(self.conv(x, edge_index), batch))
+
+
 class Equivariant(nn.Module):
     """EGNN: messages of features and distances, which move the positions."""
 
@@ -281,7 +312,9 @@ _NODES = {"arguments": lambda g: (g.x, g.edge_index), "target": (3, 1)}
 _POSITIONS = {"arguments": lambda g: (g.x, g.pos, g.edge_index), "target": (3, 1)}
 CASES = [
     Wild(DirectedMPNN, lambda g: (g.x, g.edge_index, g.edge_attr, g.batch), refused="by hand"),
-    Wild(Equivariant, lambda g: (g.x, g.pos, g.edge_index, g.batch), refused="by hand"),
+    Wild(PlainMPNN, lambda g: (g.x, g.edge_index, g.edge_attr, g.batch), deletes=True),
+    Wild(Equivariant, lambda g: (g.x, g.pos, g.edge_index, g.batch)),
+    Wild(BondSums, lambda g: (g.x, g.edge_index, g.edge_attr, g.batch), refused="by hand .*features of edges alone"),
     Wild(DenseAdjacency, **_NODES, refused="by hand"),
     Wild(
         GivenMatrix,
@@ -290,7 +323,7 @@ CASES = [
         refused="no layer that derives",
     ),
     Wild(SparseProduct, **_NODES, refused="by hand"),
-    Wild(Meta, lambda g: (g.x, g.edge_index, g.edge_attr), target=(3, 1), refused="by hand"),
+    Wild(Meta, lambda g: (g.x, g.edge_index, g.edge_attr), target=(3, 1), deletes=True),
     Wild(OwnPropagate, **_NODES, refused="by hand .*_OwnPropagate"),
     Wild(NearestNeighbors, **_POSITIONS, refused="edges"),
     Wild(OnlyNearest, **_NODES, refused="edges"),

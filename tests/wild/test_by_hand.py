@@ -297,7 +297,9 @@ def test_masked_twins_are_the_same(name: str) -> None:
 def test_presence_by_hand_is_refused(name: str) -> None:
     by_hand, _, arguments = _twins(name)
     for run in (
-        lambda: GOAtAttribution(by_hand, mask_type="edge", at="adjacency").attribute(torch.ones(18, dtype=torch.float64), 1, arguments),
+        lambda: GOAtAttribution(by_hand, mask_type="edge", at="adjacency").attribute(
+            torch.ones(18, dtype=torch.float64), 1, arguments
+        ),
         lambda: EdgeMaskedModel(by_hand, at="adjacency")(torch.ones(18, dtype=torch.float64), *arguments),
     ):
         with pytest.raises(UnsupportedModelError):
