@@ -47,7 +47,7 @@ class Scattered(NamedTuple):
     """Messages that a function scatters to nodes outside of message passing layers."""
 
     messages: Tensor
-    index: Tensor  # where they go
+    places: Tensor  # the index by which they are scattered
     mask: Callable[[], Tensor]  # returns the messages with the mask
     # returns the arguments of the function with other messages
     arguments: Callable[[Tensor], tuple[tuple[Any, ...], dict[str, Any]]]
@@ -445,7 +445,7 @@ class _RuleMode(TorchFunctionMode):
     def _scattered(self, func: Any, found: Scattered) -> Any:
         """Scatter messages as a layer does, with the mask."""
         if self.steps is not None:
-            self.steps.note(HAND_SCATTER, (found.messages, found.index), {})
+            self.steps.note(HAND_SCATTER, (found.messages, found.places), {})
         masked = found.mask()
         if self.steps is not None:
             self.steps.made(masked)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.registry import Call, aten, named, tensors_in
+from captum_goat.tracking.registry import MOVES, Call, aten, named, tensors_in
 from captum_goat.tracking.row_graph import Edges, Trace, Traces, Unmasked
 
 _SHAPES = named("view _unsafe_view reshape _reshape_alias expand unsqueeze squeeze transpose permute") | named(
@@ -83,11 +83,8 @@ class HandMessages:
         tensors = tensors_in((*call.args, *call.kwargs.values()))
         if self._divides(call, tensors):
             return f"{packet.__name__} by a sum over the edges"
-        sums = (
-            [tensor for tensor in tensors if self._sums.get(tensor)]
-            if place is not None or call.operation.pointwise or packet in _SHAPES
-            else []
-        )
+        passes_on = call.operation.pointwise or packet in MOVES or packet is aten.cat
+        sums = passes_on and any(self._sums.get(tensor) for tensor in tensors)
         values = self._moved(call, tensors)
         if values is None and place is not None:
             values = _gathered(call, place)
@@ -142,7 +139,7 @@ def _index_of(call: Call) -> Tensor | None:
     if packet is aten.index and len(args[1]) == 1:
         index = args[1][0]
         return index if index is not None and index.dim() == 1 else None
-    if packet in (aten.index_select, aten.gather) and len(args) > 2 and args[1] == 0:
+    if packet in (aten.index_select, aten.gather) and len(args) > 2 and args[1] in (0, -args[0].dim()):
         return args[2]  # type: ignore[no-any-return]
     return None
 
@@ -163,7 +160,7 @@ def _keeps_rows(call: Call, values: list[Tensor]) -> bool:
     if call.operation.pointwise:
         return same and all(tensor.dim() == out.dim() and tensor.size(0) == size for tensor in values)
     if packet is aten.cat:
-        return call.argument(1, "dim", 0) % out.dim() != 0
+        return bool(call.argument(1, "dim", 0) % out.dim() != 0)
     if packet in (aten.mm, aten.addmm, aten.bmm):
         return same
     if packet in (aten.transpose, aten.permute):

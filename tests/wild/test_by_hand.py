@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing, MetaLayer, global_add_pool
 from torch_geometric.utils import add_self_loops, degree, scatter, softmax
 
-from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
+from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError, explain_nodes
 from tests.wild.cases import CHANNELS as C
 from tests.wild.cases import CLASSES, EDGE_CHANNELS, graph, mlp, randomized
 
@@ -278,6 +279,11 @@ def test_twins_have_the_same_attributions(name: str) -> None:
     ]
     for first, second in zip(*both, strict=True):
         torch.testing.assert_close(first, second, rtol=0, atol=1e-10)
+    repeated = [
+        GOAtAttribution(model, "repeated", mask_type="edge").attribute(ones, 1, arguments)
+        for model in (by_hand, by_pyg)
+    ]
+    torch.testing.assert_close(*repeated, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", TWINS)
@@ -316,7 +322,14 @@ def _own_quotient(v: Tensor, i: Tensor, n: int) -> Tensor:
     return _into(v, n).index_add(0, i, v * weight) / (_into(v, n).index_add(0, i, weight) + 1e-6)
 
 
+def _own_softmax_of_heads(v: Tensor, i: Tensor, n: int) -> Tensor:
+    weight = v.mean(dim=1, keepdim=True).exp()
+    total = torch.cat([_into(weight, n).index_add(0, i, weight)] * C, dim=1).index_select(0, i)
+    return _into(v, n).index_add(0, i, v * weight * (1 / total))
+
+
 REFUSED: dict[str, Sum] = {
+    "softmax of heads": _own_softmax_of_heads,
     "softmax": _own_softmax,
     "quotient": _own_quotient,
     "shuffled": lambda v, i, n: _into(v, n).index_add(0, i, v.flip(0)),
@@ -354,3 +367,24 @@ def test_the_same_end_is_refused() -> None:
         GOAtAttribution(randomized(Network(lambda: SameEnd(SUMS["scatter"])))).attribute(
             torch.ones(18, dtype=torch.float64), 1, arguments
         )
+
+
+@pytest.mark.parametrize("to", [0, 1])
+def test_nodes_are_cut_out_in_the_direction_of_messages(to: int) -> None:
+    class Nodes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = HandLayer(SUMS["scatter"], to), HandLayer(SUMS["index_add"], to)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.second(self.first(x, edge_index).relu(), edge_index)
+
+    model, given = randomized(Nodes()), graph()
+    ring = torch.stack([torch.arange(10), (torch.arange(10) + 1) % 10])
+    for check in (True, False):
+        explanations = explain_nodes(
+            GOAtAttribution(model, mask_type="edge"), Data(x=given.x, edge_index=ring), [0, 4], target=1, check=check
+        )
+        for position, node in enumerate((0, 4)):
+            expected = GOAtAttribution(model).attribute(torch.ones(10).double(), (node, 1), (given.x, ring))
+            torch.testing.assert_close(explanations.edge_mask(position), expected, rtol=0, atol=1e-10)
