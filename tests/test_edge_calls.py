@@ -115,7 +115,7 @@ def test_calls_with_edges_are_followed(name: str, followed: Callable[[], list[bo
 
 
 def by_hand(net: Net, x: Tensor, edge_index: Tensor) -> Tensor:
-    return x if net.first else scatter(x[edge_index[0]], edge_index[1], dim_size=6)
+    return x if net.first else scatter(x[edge_index[0]].flip(0), edge_index[1], dim_size=6)
 
 
 def by_hand_later(net: Net, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ def by_kept_edges(net: Net, x: Tensor, edge_index: Tensor) -> Tensor:
 
 
 def of_a_sum_by_hand(net: Net, x: Tensor, edge_index: Tensor) -> Tensor:
-    total = scatter(x[edge_index[0]], edge_index[1], dim_size=6)
+    total = scatter(x[edge_index[0]].flip(0), edge_index[1], dim_size=6)
     return net.two(x if net.first else total, edge_index)
 
 
@@ -173,6 +173,20 @@ def test_what_must_be_refused_is_refused_later(how: Callable[..., Tensor], follo
     masked.model.first = False
     with pytest.raises(UnsupportedModelError, match=REFUSED[how]):
         outputs(masked, 2, EDGES.clone())
+
+
+def messages_later(net: Net, x: Tensor, edge_index: Tensor) -> Tensor:
+    total = scatter(x[edge_index[0]], edge_index[1], dim_size=6)
+    return net.two(x if net.first else total, edge_index)
+
+
+def test_models_with_messages_by_hand_are_followed_in_every_call(followed: Callable[[], list[bool]]) -> None:
+    masked = EdgeMaskedModel(Net(messages_later).eval())
+    outputs(masked, 0, EDGES)
+    assert_like_new(masked, 1, EDGES)
+    masked.model.first = False
+    assert_like_new(masked, 2, EDGES.clone())
+    assert not any(followed())
 
 
 def reversed_later(net: Net, x: Tensor, edge_index: Tensor) -> Tensor:
