@@ -16,7 +16,10 @@ OLDEST_PYTHON ?= $(firstword $(shell for python in python3.10 $(HOME)/.pyenv/ver
 CORE := $(addprefix tests/test_,attribution.py captum_methods.py explainer.py explainer_models.py hetero.py \
 	interception.py masked_model.py oracle.py oracle_rules*.py row_rules*.py rules*.py)
 
-.PHONY: demo test test-fast test-exhaustive test-oldest fuzz lint dist docs cost speed clean
+# With torch-scatter's kernels, which are built here (10 minutes and more); PyG takes other paths where it is installed.
+COMPILED := .venv-compiled
+
+.PHONY: demo test test-fast test-exhaustive test-oldest test-compiled fuzz lint dist docs cost speed clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -33,6 +36,11 @@ test-exhaustive: $(VENV)/.installed
 # Old versions warn of what has become of others, so warnings are no errors there.
 test-oldest: $(OLDEST)/.installed
 	$(OLDEST)/bin/python $(PYTEST) -o filterwarnings=default --disable-warnings $(CORE)
+
+test-compiled: $(COMPILED)/.installed
+	$(COMPILED)/bin/python $(PYTEST) $(addprefix tests/,test_extensions.py test_oracle.py test_attribution.py \
+		test_masked_model.py test_edge_identity.py wild)
+	$(COMPILED)/bin/python -m tests.fuzz --cases 300
 
 fuzz: $(VENV)/.installed
 	$(BIN)/python -m tests.fuzz --cases 10000 --jobs 2
@@ -79,9 +87,16 @@ $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	$(OLDEST)/bin/python -m pip install --quiet --editable '.[demo]' pytest pytest-xdist -c constraints-oldest.txt
 	touch $@
 
+$(COMPILED)/.installed: constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(COMPILED)
+	$(COMPILED)/bin/python -m pip install --quiet $(TORCH) setuptools wheel -c constraints.txt
+	$(COMPILED)/bin/python -m pip install --quiet --editable '.[test]' -c constraints.txt
+	$(COMPILED)/bin/python -m pip install --quiet --no-build-isolation torch-scatter
+	touch $@
+
 $(VENV)/.linters: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[lint]' -c constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) demo docs/_build
+	rm -rf $(VENV) $(OLDEST) $(COMPILED) demo docs/_build

@@ -29,7 +29,7 @@ from captum_goat.hooks.model_state import ModelState, modules_of, path_of
 from captum_goat.rules.attention import SOFTMAX, SOFTMAX_STEPS, softmax_step, stepped_into
 from captum_goat.rules.operations import input_of, is_inplace
 from captum_goat.rules.registry import Rule, find
-from captum_goat.tracking import UnsupportedModelError
+from captum_goat.tracking import RowTracker, UnsupportedModelError
 from captum_goat.tracking.edge_calls import QUESTIONS, EdgeRecorder, EdgeRun, current, is_trusted
 from captum_goat.tracking.program import Following
 from captum_goat.tracking.tape import HAND_SCATTER
@@ -62,6 +62,9 @@ _CHECKPOINT = "_checkpoint_without_reentrant_generator"
 _CheckpointFunction, _checkpoint_generator = checkpoints.CheckpointFunction, vars(checkpoints)[_CHECKPOINT]
 _functorch: Any = torch._C._functorch
 _ABSENT: Any = object()  # in place of an attribute that a module did not have
+
+# What packages add to torch, such as torch_scatter: their kernels may hide what they compute from dispatch modes.
+_EXTENSIONS = (torch._ops.OpOverloadPacket, torch._ops.OpOverload)
 
 _lock = threading.RLock()  # one thread at a time puts hooks on models
 _unfinished: list[Changes] = []  # changes that are in use, or whose undoing was interrupted twice
@@ -98,6 +101,7 @@ def intercepted(
     """Run a function with ``on_call`` in place of operations that have a rule and ``on_message`` after messages."""
     modules = modules_of(model)
     mode = _RuleMode(on_call, steps, on_sum, summing, on_scatter, around_propagate)
+    mode.tracker = tracker
     watches = any(callback is not None for callback in (on_call, on_sum, on_scatter, steps))
 
     def run_changed(changes: Changes) -> Result:
@@ -425,6 +429,7 @@ class _RuleMode(TorchFunctionMode):
         self.on_call, self.steps, self.on_sum, self.summing = on_call, steps, on_sum, summing
         self.differentiable = on_call is not None and torch.is_grad_enabled()
         self.replaces = on_call is not None or on_sum is not None
+        self.tracker: TorchDispatchMode | None = None
         self.passing = 0  # above 0 functions are left alone: in modules that have a rule, and in callbacks
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -481,4 +486,7 @@ class _RuleMode(TorchFunctionMode):
             rule, func = softmax_step(func, presence=self.on_sum is not None)
         if rule is not None and self.on_call is not None:
             return self.on_call(rule, func, args, kwargs)
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if isinstance(func, _EXTENSIONS) and isinstance(self.tracker, RowTracker) and not str(func).startswith("aten."):
+            self.tracker.lose(str(func), (*args, *kwargs.values()), result)
+        return result

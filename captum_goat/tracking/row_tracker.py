@@ -72,6 +72,11 @@ class RowTracker(TorchDispatchMode):
             self._overwrite(out, name)
         return out
 
+    def lose(self, name: str, arguments: tuple[Any, ...], out: Any) -> None:
+        """Note that nothing is known of what an operation has made of its arguments, if variables reach these."""
+        if any(isinstance(self.get(tensor), Rows | Unsupported) for tensor in tensors_in(arguments)):
+            self._assign(out, Unsupported(name, self.place()))
+
     def set_squashed(self, tensor: Tensor, number: int) -> None:
         """Follow the result of a softmax or sigmoid, call ``number``, to see whether it is the output."""
         self._squashed.set(tensor, number)
