@@ -326,7 +326,7 @@ def test_numbers_that_are_not_finite_are_named(value: float, at: Any, kind: str)
 def test_models_without_messages_are_refused() -> None:
     class Own(nn.Module):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])
+            return x + x[edge_index[0]].sum(dim=0)
 
     x, edge_index = graph()
     with pytest.raises(UnsupportedModelError, match="message passing"):
