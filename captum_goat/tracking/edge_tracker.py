@@ -199,7 +199,7 @@ class EdgeTracker:
                 f"{self._tracker.place()} passes messages over edges that are neither in the given edge_index nor "
                 f"self-loops. Set `explain=False` on the layer to treat all its edges as constants."
             )
-        if not self._given_loops.numel():
+        if not self._given_loops.numel() or not edges.numel():
             return edges
         is_lost = ~self._present(edges[edges >= 0])[self._given_loops]
         lost, nodes = self._given_loops[is_lost], self._loop_nodes[is_lost]
