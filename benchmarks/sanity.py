@@ -1,8 +1,8 @@
 """Sanity checks of explainers on a trained model: ``python -m benchmarks sanity``.
 
-The checks are those of :class:`captum_goat.metrics.SanityChecks`, and one more: a model that is trained on shuffled
-labels must not have the same explanations. Where scores must change, :func:`structural_similarity` stands beside the
-rank correlation.
+The checks are those of :class:`benchmarks.sanity_checks.SanityChecks`, and one more: a model that is trained on
+shuffled labels must not have the same explanations. Where scores must change, :func:`structural_similarity` stands
+beside the rank correlation.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from benchmarks.explainers import EXPLAINERS
 from benchmarks.markdown_tables import markdown
 from benchmarks.paper.tasks import in_turn
 from benchmarks.paper_models import PAPER_SETTINGS, train_paper_model
+from benchmarks.sanity_checks import SanityChecks, rank_correlation
 from captum_goat.compare.explainers import make_explainer
-from captum_goat.metrics import SanityChecks, rank_correlation
 from captum_goat.metrics.counted_edges import CountedEdges
 from captum_goat.models import GraphClassifier
 

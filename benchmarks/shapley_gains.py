@@ -22,8 +22,9 @@ from torch_geometric.data import Batch
 from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from benchmarks.paper.options import GNNS, OTHER_GNNS, parse
 from benchmarks.paper.tasks import Task, load_task
+from benchmarks.paper_metrics import robust_fidelity
 from captum_goat.compare.subject import SPARSITIES
-from captum_goat.metrics import area_under_curve, fidelity_curve, robust_fidelity, select_edges
+from captum_goat.metrics import area_under_curve, fidelity_curve, select_edges
 
 GUIDED = tuple(name for name in EXPLAINERS if name.startswith("guided_shapley"))
 SEARCHES = ("edge_set_search", "random_swaps", "edge_set_search_60")

@@ -135,12 +135,6 @@ class TrainingResult(NamedTuple):
     """The accuracy on the test set, the indices of each part's graphs or nodes, and the epoch of the weights.
 
     :func:`train_model` returns it. ``best_epoch`` is 0 if no epoch was better than the initial weights.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.models import TrainingResult
-        >>> TrainingResult(0.75, torch.tensor([3, 5]), torch.tensor([2]), torch.tensor([1, 4]), best_epoch=7).test_set
-        tensor([1, 4])
     """
 
     test_accuracy: float

@@ -17,13 +17,12 @@ from torch_geometric.explain.algorithm import DummyExplainer
 from torch_geometric.explain.metric import fidelity as pyg_fidelity
 from torch_geometric.nn import GATConv, GraphConv, SimpleConv, global_add_pool, global_mean_pool
 
-from benchmarks.paper_metrics import search_prefix
+from benchmarks.paper_metrics import robust_fidelity, search_prefix
 from captum_goat.metrics import (
     fidelity_curve,
     fidelity_minus,
     fidelity_plus,
     graph_infidelity,
-    robust_fidelity,
     select_edges,
 )
 from captum_goat.models import RootClassifier

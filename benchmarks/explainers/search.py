@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from captum.attr import Attribution
 from torch import Tensor
 
 from captum_goat.compare.explainers import EdgeSets
@@ -43,4 +46,7 @@ class RandomEdgeSets(EdgeSets):
 
     name = "random_swaps"
     citation = "none"
-    search = RandomSwapSearch
+
+    def method(self, model: Any) -> Attribution:
+        """Return the search with random swaps."""
+        return RandomSwapSearch(model, self.n_passes)

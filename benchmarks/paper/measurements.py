@@ -15,6 +15,7 @@ from benchmarks.paper_metrics import (
     distinct_embeddings,
     distinct_explanations,
     explanation_embeddings,
+    robust_fidelity,
     search_prefix,
 )
 from captum_goat.compare.subject import SPARSITIES
@@ -25,7 +26,6 @@ from captum_goat.metrics import (
     fidelity_plus,
     ground_truth_auc,
     precision_at_k,
-    robust_fidelity,
     select_edges,
 )
 from captum_goat.metrics import sparsity as sparsity_of

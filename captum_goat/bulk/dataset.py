@@ -40,17 +40,7 @@ BATCH_SIZE = 128  # where neither the caller nor a DataLoader says otherwise
 
 
 class DatasetExplanations(list[Explanation]):
-    """The explanations of a dataset: a list with one :class:`torch_geometric.explain.Explanation` per graph.
-
-    Examples:
-        >>> from captum_goat.bulk import DatasetExplanations, explain_dataset
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> from captum_goat.models import GraphClassifier
-        >>> graphs, model = ba_2motifs(4), GraphClassifier("gcn", 10, 8, 2).eval()
-        >>> explanations = explain_dataset(model, graphs, target=1, columns=["y"], show_progress=False)
-        >>> list(explanations.to_table(top_k=3).columns)
-        ['graph', 'target_class', 'y', 'edge', 'source', 'target', 'attribution']
-    """
+    """The explanations of a dataset: a list with one :class:`torch_geometric.explain.Explanation` per graph."""
 
     columns: tuple[str, ...] = ()
 
@@ -119,9 +109,11 @@ def explain_dataset(
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier
         >>> model, graphs = GraphClassifier("gin", 10, 8, 2).eval(), ba_2motifs(20)
-        >>> explanations = explain_dataset(model, graphs, batch_size=8, show_progress=False)
+        >>> explanations = explain_dataset(model, graphs, batch_size=8, columns=["y"], show_progress=False)
         >>> len(explanations), explanations[3].edge_mask.shape == (graphs[3].num_edges,)
         (20, True)
+        >>> list(explanations.to_table(top_k=3).columns)
+        ['graph', 'target_class', 'y', 'edge', 'source', 'target', 'attribution']
     """
     source, ranks = GraphSource(dataset, batch_size), Ranks.current()
     classes = read_target(target, len(source.graphs), "graph")

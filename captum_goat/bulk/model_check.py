@@ -37,13 +37,6 @@ class ModelCheck:
 
     ``masks`` has the results for each value of ``at``: ``reason`` (which operation is unsupported and what to do; empty
     if the attributions are exact), ``total`` (their sum), ``delta``, ``forward_passes`` and ``backward_passes``.
-
-    Examples:
-        >>> from captum_goat.bulk import ModelCheck
-        >>> print(ModelCheck("GIN", "prediction for 1 graph(s)", ()))
-        GIN, prediction for 1 graph(s)
-        <BLANKLINE>
-        at         result       convergence delta  sum        forward passes  backward passes
     """
 
     model: str

@@ -50,12 +50,6 @@ class ComparisonRow:
     ``value`` is the mean over ``n`` graphs (the median for ``seconds_alone``), and ``error`` its standard error, nan
     for values that are not means. ``difference`` is the mean difference to the reference on the same graphs.
     ``verdict`` is ``"better"`` or ``"worse"`` if that exceeds two standard errors, else ``"alike"``.
-
-    Examples:
-        >>> from captum_goat.compare import ComparisonRow
-        >>> row = ComparisonRow("occlusion", "area_gain", "", value=0.5, error=0.1, n=9)
-        >>> row.value, row.verdict
-        (0.5, '')
     """
 
     explainer: str

@@ -23,7 +23,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 import captum.attr as captum
@@ -41,19 +41,12 @@ from captum_goat.wrapped_model import ExplainedModel
 
 __all__ = ["EXPLAINERS", "Explainer", "ExplainerSkippedError"]
 
+Baseline: TypeAlias = Literal["masked", "removed"] | None
 _num_logits: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
 
 
 class ExplainerSkippedError(Exception):
-    """Raised by an explainer that does not apply to a model; ``compare`` skips it and shows the message.
-
-    Examples:
-        >>> from captum_goat.compare.explainers import Explainer, ExplainerSkippedError
-        >>> class Attention(Explainer):
-        ...     name, citation = "attention", "none"
-        ...     def scores(self, model, graphs):
-        ...         raise ExplainerSkippedError("Expected a model with attention layers (got none).")
-    """
+    """Raised by an explainer that does not apply to a model; ``compare`` skips it and shows the message."""
 
 
 class Explainer(ABC):
@@ -65,12 +58,14 @@ class Explainer(ABC):
 
     Examples:
         >>> from torch_geometric.utils import degree
-        >>> from captum_goat.compare.explainers import Explainer
+        >>> from captum_goat.compare.explainers import Explainer, ExplainerSkippedError
         >>> from captum_goat.datasets import ba_2motifs
         >>> from captum_goat.models import GraphClassifier
         >>> class Hubs(Explainer):  # scores edges by the degrees of their target nodes
         ...     name, citation = "hubs", "none"
         ...     def scores(self, model, graphs):
+        ...         if not graphs.num_edges > 1:
+        ...             raise ExplainerSkippedError("Expected several edges (got one).")
         ...         targets = graphs.edge_index[1]
         ...         return degree(targets)[targets]
         >>> model, (graph,) = GraphClassifier("gcn", 10, 8, 2).eval(), ba_2motifs(1)
@@ -81,7 +76,7 @@ class Explainer(ABC):
     name: str
     citation: ClassVar[str]
     complete: ClassVar[bool] = False
-    baseline: ClassVar[Literal["masked", "removed"] | None] = None
+    baseline: ClassVar[Baseline] = None
     batched: ClassVar[bool] = False
     trained: ClassVar[bool] = False
 
@@ -138,12 +133,11 @@ class GOAt(Explainer):
 
     name = "goat"
     citation = "Lu, Mills, He, Liu, Niu: GOAt: Explaining Graph Neural Networks via Graph Output Attribution, ICLR 2024"
-    complete = True
-    baseline: ClassVar[Literal["masked", "removed"] | None] = "masked"
-    batched = True
+    complete = batched = True
+    baseline: ClassVar[Baseline] = "masked"
 
-    def method(self, model: Module) -> captum.Attribution:
-        """Return GOAt with its defaults."""
+    def method(self, model: Any) -> captum.Attribution:
+        """Return the method, here GOAt with its defaults."""
         return GOAtAttribution(model)
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
@@ -153,36 +147,33 @@ class GOAt(Explainer):
 
 
 class GuidedShapleyValues(GOAt):
-    """Shapley values of deleted edges, estimated from few coalitions with path gradients as guides.
-
-    Args:
-        n_samples: The number of coalitions.
-        margin: Whether the margin of the class is explained, instead of its logit.
-        seed: The seed of the coalitions.
-    """
+    """Shapley values of deleted edges (with ``margin``, of the log-odds), guided by path gradients."""
 
     name = "guided_shapley"
     citation = "captum_goat: Shapley values by a regression that cheap attributions guide"
-    baseline: ClassVar[Literal["masked", "removed"] | None] = "removed"
+    baseline = "removed"
 
     def __init__(self, n_samples: int = 64, *, margin: bool = False, seed: int = 0) -> None:
         self.n_samples, self.margin, self.seed = n_samples, margin, seed
 
-    def method(self, model: Module) -> captum.Attribution:
+    def method(self, model: Any) -> captum.Attribution:
         """Return guided Shapley values."""
         return GuidedShapley(model, n_samples=self.n_samples, margin=self.margin, random_state=self.seed)
 
 
-class EdgeSets(Explainer):
+class EdgeSets(GOAt):
     """The order of edges whose first edges are the best sets that a search has found, with ``n_passes`` passes."""
 
     name = "edge_set_search"
     citation = "captum_goat: sets of edges by measured swaps"
-    batched = True
-    search: type[EdgeSetSearch] = EdgeSetSearch
+    complete, baseline = False, None
 
     def __init__(self, n_passes: int = 30) -> None:
         self.n_passes = n_passes
+
+    def method(self, model: Any) -> captum.Attribution:
+        """Return the search."""
+        return EdgeSetSearch(model, self.n_passes)
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the places of all graphs' edges, from 1 for the first one down, shared among its columns."""
@@ -191,15 +182,16 @@ class EdgeSets(Explainer):
         if isinstance(model, SignedLogits):  # the probability is the sigmoid of z, not the softmax of (-z, z)
             signs = 2 * graphs.target - 1
             explained, target = ExplainedModel(model.model, "edge", lambda output: output.view(-1) * signs), None
-        scores: Tensor = self.search(explained, self.n_passes).attribute(graphs.mask, target, graphs.inputs)
+        scores: Tensor = self.method(explained).attribute(graphs.mask, target, graphs.inputs)
         # Metrics sum over the columns of an edge, and not all edges have as many: a self-loop has one.
         return graphs.shared(scores.new_zeros(len(graphs.edges.graph)).scatter_(0, graphs.edges.number, scores))
 
 
 class MaskGradients(Explainer):
-    """A gradient method of Captum, applied to the edge mask of a whole batch at once."""
+    """A method of Captum, applied to the edge mask of a whole batch at once."""
 
     batched = True
+    method: ClassVar[type[captum.Attribution]]
 
     def scores(self, model: Module, graphs: Graphs) -> Tensor:
         """Return the attributions of a mask of ones."""
@@ -207,9 +199,9 @@ class MaskGradients(Explainer):
         attributions: Tensor = self.attributions(MaskedTargets(model, graphs), mask)
         return attributions[0]
 
-    @abstractmethod
     def attributions(self, targets: MaskedTargets, mask: Tensor) -> Any:
         """Return the attributions ``[1, E]`` of a mask ``[1, E]``."""
+        return self.method(targets).attribute(mask)
 
 
 class Saliency(MaskGradients):
@@ -217,10 +209,7 @@ class Saliency(MaskGradients):
 
     name = "saliency"
     citation = "Simonyan, Vedaldi, Zisserman: Deep Inside Convolutional Networks, ICLR 2014 workshop"
-
-    def attributions(self, targets: MaskedTargets, mask: Tensor) -> Any:
-        """Return the absolute values."""
-        return captum.Saliency(targets).attribute(mask)
+    method = captum.Saliency
 
 
 class IntegratedGradients(MaskGradients):
@@ -229,7 +218,7 @@ class IntegratedGradients(MaskGradients):
     name = "integrated_gradients"
     citation = "Sundararajan, Taly, Yan: Axiomatic Attribution for Deep Networks, ICML 2017"
     complete = True
-    baseline: ClassVar[Literal["masked", "removed"] | None] = "masked"
+    baseline: ClassVar[Baseline] = "masked"
 
     def __init__(self, n_steps: int = 50) -> None:
         self.n_steps = n_steps
@@ -281,29 +270,13 @@ class Random(Explainer):
             return torch.rand(graphs.num_edges, device=graphs.x.device)
 
 
-class CaptumMethod(MaskGradients):
-    """A class of Captum's methods, or of this package's, at its default arguments."""
-
-    citation = "none"
-    batched = False
-
-    def __init__(self, method: type[captum.Attribution]) -> None:
-        self.method, self.name = method, method.__name__
-
-    def scores(self, model: Module, graphs: Graphs) -> Tensor:
-        """Return the attributions of a mask of ones."""
-        if issubclass(self.method, EdgeSetSearch):
-            sets = EdgeSets()
-            sets.search = self.method
-            return sets.scores(model, graphs)
-        if not issubclass(self.method, GOAtAttribution | GuidedShapley):
-            return super().scores(model, graphs)
-        attributions: Tensor = self.method(model).attribute(graphs.mask, graphs.target, graphs.inputs)
-        return attributions
-
-    def attributions(self, targets: MaskedTargets, mask: Tensor) -> Any:
-        """Return the attributions ``[1, E]`` of a mask ``[1, E]``."""
-        return self.method(targets).attribute(mask)
+def _of_captum(method: type[captum.Attribution]) -> Explainer:
+    """Return a class of Captum's methods, or of this package's, at its default arguments as an explainer."""
+    base: type[Explainer] = GOAt if issubclass(method, GOAtAttribution | GuidedShapley) else MaskGradients
+    base = EdgeSets if issubclass(method, EdgeSetSearch) else base
+    attributes = {"name": method.__name__, "method": staticmethod(method), "batched": False, "complete": False}
+    made: Explainer = type(method.__name__, (base,), attributes | {"citation": "none"})()
+    return made
 
 
 class PyGAlgorithm(Explainer):
@@ -404,7 +377,7 @@ def as_explainer(given: Any, seed: int) -> Callable[[Module, Any, Tensor], Tenso
             raise ValueError(f"Expected names of explainers, {', '.join(EXPLAINERS)} (got {given!r}).")
         return make_explainer(EXPLAINERS[given], seed)
     if isinstance(given, type) and issubclass(given, captum.Attribution):
-        return CaptumMethod(given)
+        return _of_captum(given)
     if isinstance(given, pyg.ExplainerAlgorithm):
         return PyGAlgorithm(given, seed)
     if isinstance(given, type | Module) or not callable(given):

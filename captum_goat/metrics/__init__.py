@@ -7,24 +7,13 @@ data, scores, ...)``; those that many functions share are described at :func:`fi
 
 from captum_goat.metrics.captum_metrics import PerturbFunc, drop_edges, gaussian_noise, graph_infidelity
 from captum_goat.metrics.counted_edges import ground_truth_auc, precision_at_k, select_edges, sparsity
-from captum_goat.metrics.fidelity import (
-    FidelityCurve,
-    RobustFidelity,
-    area_under_curve,
-    fidelity_curve,
-    fidelity_minus,
-    fidelity_plus,
-    robust_fidelity,
-)
+from captum_goat.metrics.fidelity import FidelityCurve, area_under_curve, fidelity_curve, fidelity_minus, fidelity_plus
 from captum_goat.metrics.reduced_graphs import NodePolicy
-from captum_goat.metrics.sanity import SanityChecks, rank_correlation
 
 __all__ = [
     "FidelityCurve",
     "NodePolicy",
     "PerturbFunc",
-    "RobustFidelity",
-    "SanityChecks",
     "area_under_curve",
     "drop_edges",
     "fidelity_curve",
@@ -34,8 +23,6 @@ __all__ = [
     "graph_infidelity",
     "ground_truth_auc",
     "precision_at_k",
-    "rank_correlation",
-    "robust_fidelity",
     "select_edges",
     "sparsity",
 ]

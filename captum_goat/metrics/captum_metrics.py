@@ -16,8 +16,9 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat.inputs.arguments import check_masks
+from captum_goat.inputs.feature_masks import check_feature_mask
 from captum_goat.masked_model import EdgeMaskedModel
-from captum_goat.metrics.counted_edges import CountedEdges, check_scores, description
+from captum_goat.metrics.counted_edges import CountedEdges, check_scores
 from captum_goat.metrics.reduced_graphs import model_arguments, predicted_logits, signed_logits
 
 # What Captum's infidelity calls: (inputs, baselines if there are any) -> (perturbations,), (perturbed inputs,).
@@ -40,8 +41,7 @@ def drop_edges(
         probability: The probability that an edge is dropped.
         feature_mask: The feature of each edge, ``[E]``, as integers from 0 on, or a tuple of them for a tuple of masks.
             Edges of one feature are dropped together; see :func:`~captum_goat.undirected_feature_mask`.
-        multiply_by_inputs: Whether the attributions have the inputs as a factor, as their method's
-            ``multiplies_by_inputs`` says: true for GOAt and integrated gradients, false for saliency.
+        multiply_by_inputs: Whether the attributions have the inputs as a factor: not those of saliency.
         generator: The random number generator; PyTorch's default one if ``None``.
 
     Examples:
@@ -119,10 +119,8 @@ def _features(masks: tuple[Tensor, ...], feature_mask: Tensor | tuple[Tensor, ..
     features = feature_mask if isinstance(feature_mask, tuple) else (feature_mask,)
     if len(features) != len(masks):
         raise ValueError(f"Expected one feature mask per mask (got {len(features)} for {len(masks)} masks).")
-    for feature, edges in zip(features, sizes, strict=True):
-        if feature.shape != (edges,) or feature.is_floating_point() or bool((feature < 0).any()):
-            expected = f"Expected a feature mask of integers from 0 on, one for each of {edges} edges"
-            raise ValueError(f"{expected} (got {description(feature)}).")
+    for feature, mask in zip(features, masks, strict=True):
+        check_feature_mask(feature, mask.reshape(-1, mask.size(-1))[0])
     return [feature.to(mask.device, torch.long) for feature, mask in zip(features, masks, strict=True)]
 
 
@@ -145,11 +143,11 @@ def graph_infidelity(
     (:class:`~captum_goat.EdgeMaskedModel`), :math:`I` is the random perturbation that is subtracted from the mask, and
     :math:`\phi` are the scores. For one graph this is :func:`captum.metrics.infidelity`.
 
-    ``model``, ``data`` and ``target`` are those of :func:`~captum_goat.metrics.fidelity_plus`, but the model must not
-    return log-probabilities, and of a model with one logit that logit is explained for class 1 and its negative for
-    class 0. ``scores`` holds one number per edge, ``[E]``. ``perturb_func`` perturbs masks ``[B, E]``, ``samples``
-    times; by default :func:`drop_edges` drops each edge with probability 0.1, drawn by ``generator``, both directions
-    of an undirected edge together. ``normalize`` scales the scores of each graph by the factor that fits best.
+    ``model``, ``data`` and ``target`` are those of :func:`~captum_goat.metrics.fidelity_plus`, but without
+    log-probabilities; a single logit is explained for class 1, its negative for class 0. ``scores`` holds one number
+    per edge, ``[E]``. ``perturb_func`` perturbs masks ``[B, E]``, ``samples`` times; by default :func:`drop_edges`
+    drops edges with probability 0.1, drawn by ``generator``, both directions of an undirected edge together.
+    ``normalize`` scales the scores of each graph by the factor that fits best.
 
     Examples:
         >>> import torch

@@ -15,47 +15,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
-from captum_goat.metrics.counted_edges import CountedEdges, check_selected, select_edges
+from captum_goat.metrics.counted_edges import check_selected, select_edges
 from captum_goat.metrics.reduced_graphs import NodePolicy, Prediction
 
 
 class FidelityCurve(NamedTuple):
-    """Fidelities over sparsities, from :func:`fidelity_curve`: fid+ and fid- of each graph at each sparsity.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.metrics import FidelityCurve
-        >>> curve = FidelityCurve(torch.tensor([0.5, 0.9]), plus=torch.tensor([[0.8], [0.6]]), minus=torch.zeros(2, 1))
-        >>> curve.plus.mean(dim=1)  # over the graphs
-        tensor([0.8000, 0.6000])
-    """
+    """Fidelities over sparsities, from :func:`fidelity_curve`: fid+ and fid- of each graph at each sparsity."""
 
     sparsities: Tensor  # shares of edges left out, [S]
     plus: Tensor  # [S, G]
     minus: Tensor  # [S, G]
-
-
-class RobustFidelity(NamedTuple):
-    """Robust fid+ and fid- of each graph, from :func:`robust_fidelity`.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.metrics import RobustFidelity
-        >>> RobustFidelity(plus=torch.tensor([0.5]), minus=torch.tensor([0.25])).delta
-        tensor([0.2500])
-    """
-
-    plus: Tensor
-    minus: Tensor
-
-    @property
-    def delta(self) -> Tensor:
-        """The difference of fid+ and fid-: the higher, the better."""
-        return self.plus - self.minus
 
 
 def fidelity_plus(
@@ -94,8 +67,8 @@ def fidelity_plus(
         >>> fidelity_minus(model, data, torch.tensor([True, False]), target=0)  # logits (1, 2) become (1, 0)
         tensor([-0.4621])
     """
-    selected = check_selected(selected, data)
-    return Prediction(model, data, target, node_policy).drop(~selected)
+    kept = ~check_selected(selected, data)
+    return Prediction(model, data, target, node_policy).drop(kept)
 
 
 def fidelity_minus(
@@ -109,18 +82,9 @@ def fidelity_minus(
 
     .. math:: \mathrm{fid}_- = f(G)_c - f(S)_c
 
-    Arguments and result are those of :func:`fidelity_plus`.
-
-    Examples:
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> from captum_goat.metrics import fidelity_minus
-        >>> from captum_goat.models import GraphClassifier
-        >>> model, (graph,) = GraphClassifier("gin", 10, 8, 2).eval(), ba_2motifs(1)
-        >>> bool(fidelity_minus(model, graph, graph.edge_label).abs() < 1)
-        True
+    Arguments and result, and an example, are those of :func:`fidelity_plus`.
     """
-    selected = check_selected(selected, data)
-    return Prediction(model, data, target, node_policy).drop(selected)
+    return fidelity_plus(model, data, ~check_selected(selected, data), target, node_policy)
 
 
 def fidelity_curve(
@@ -171,55 +135,3 @@ def area_under_curve(values: Tensor, sparsities: Tensor, *, normalize: bool = Fa
     positions = sparsities.to(values)
     area = torch.trapezoid(values, positions, dim=0)
     return area / (positions[-1] - positions[0]) if normalize else area
-
-
-def robust_fidelity(
-    model: Module,
-    data: Data | Batch,
-    selected: Tensor,
-    target: Tensor | int | None = None,
-    node_policy: NodePolicy = "stay",
-    *,
-    alpha1: float = 0.1,
-    alpha2: float = 0.9,
-    samples: int = 50,
-    generator: Generator | None = None,
-) -> RobustFidelity:
-    r"""Return fidelities for which a few random edges of the explanation, or of the rest, are removed.
-
-    .. math::
-        \mathrm{Fid}_{\alpha_1,+} &= f(G)_c - \mathbb{E}\, f(G \setminus E_{\alpha_1}(S))_c \\
-        \mathrm{Fid}_{\alpha_2,-} &= f(G)_c - \mathbb{E}\, f(S \cup E_{\alpha_2}(G \setminus S))_c
-
-    :math:`E_\alpha` draws every edge with probability :math:`\alpha`: edges of the explanation are removed with
-    probability :math:`\alpha_1`, and other edges are kept with probability :math:`\alpha_2`. Expectations are means
-    over ``samples`` draws by ``generator``. :math:`\alpha_1 = 1` and :math:`\alpha_2 = 0` give the ordinary fidelities.
-    The other arguments are those of :func:`fidelity_plus`. Source: Zheng et al.: *Towards Robust Fidelity for
-    Evaluating Explainability of Graph Neural Networks*, ICLR 2024.
-
-    Examples:
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> from captum_goat.metrics import robust_fidelity
-        >>> from captum_goat.models import GraphClassifier
-        >>> model, (graph,) = GraphClassifier("gin", 10, 8, 2).eval(), ba_2motifs(1)
-        >>> robust_fidelity(model, graph, graph.edge_label, alpha1=0.0, alpha2=1.0, samples=1)  # nothing is removed
-        RobustFidelity(plus=tensor([0.]), minus=tensor([0.]))
-    """
-    for name, alpha in (("alpha1", alpha1), ("alpha2", alpha2)):
-        if not 0.0 <= alpha <= 1.0:
-            raise ValueError(f"Expected {name} to be a probability from 0 to 1 (got {alpha}).")
-    if samples < 1:
-        raise ValueError(f"Expected one sample or more (got {samples}).")
-    edges, selected = CountedEdges.of(data), check_selected(selected, data)
-    prediction = Prediction(model, data, target, node_policy)
-    device = edges.graph.device if generator is None else generator.device
-
-    def draw(probability: float) -> Tensor:
-        drawn = torch.rand(len(edges.graph), generator=generator, device=device) < probability
-        return drawn.to(edges.graph.device)[edges.number]
-
-    plus, minus = torch.zeros_like(prediction.original), torch.zeros_like(prediction.original)
-    for _ in range(samples):
-        plus += prediction.drop(~(selected & draw(alpha1)))
-        minus += prediction.drop(selected | draw(alpha2))
-    return RobustFidelity(plus / samples, minus / samples)

@@ -107,11 +107,7 @@ def output_of(
 
 
 def logits_of(model: Module, data: Data | Batch, *, logarithms_too: bool = True) -> Tensor:
-    """Return a model's logits ``[G, C]``, or ``[G, 1]`` if it has one for two classes.
-
-    Raises:
-        ValueError: If the model returns probabilities, or (unless not ``logarithms_too``) their logarithms.
-    """
+    """Return logits ``[G, C]``, or one of two classes ``[G, 1]``; refuse probabilities and, by default, their logs."""
     output = output_of(model, data)
     if output.dim() != 2 or not output.size(1):
         raise ValueError(f"Expected logits [G, C] of classes, or one of two (got an output {list(output.shape)}).")
@@ -123,7 +119,7 @@ def logits_of(model: Module, data: Data | Batch, *, logarithms_too: bool = True)
             raise ValueError("Expected one logit per graph (got what a sigmoid or softmax returns). Return its input.")
     elif _are_probabilities(output) and _are_probabilities(without_edges()):
         raise ValueError("Expected logits (got probabilities: they add up to 1). Return what goes into softmax.")
-    elif logarithms_too and _are_logarithms(output) and _are_logarithms(without_edges()):
+    elif logarithms_too and _near(output.logsumexp(dim=1), 0.0) and _near(without_edges().logsumexp(dim=1), 0.0):
         raise ValueError("Expected logits (got logarithms of probabilities). Return what goes into log_softmax.")
     return output
 
@@ -141,10 +137,6 @@ def signed_logits(output: Tensor) -> Tensor:
 def _are_probabilities(output: Tensor) -> bool:
     """Return whether rows are positive and add up to 1; rows of ones and zeros alone may well be logits."""
     return bool((output >= 0).all()) and bool((output % 1 > 0).any()) and _near(output.sum(dim=1), 1.0)
-
-
-def _are_logarithms(output: Tensor) -> bool:
-    return _near(output.logsumexp(dim=1), 0.0)
 
 
 def _near(sums: Tensor, expected: float) -> bool:
@@ -167,8 +159,7 @@ class _Squashed(TorchFunctionMode):
         self.results: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        rule = find(func)
+        out, rule = func(*args, **(kwargs or {})), find(func)
         if rule is not None and rule.squashes:
             self.results.append(out)
         return out

@@ -27,7 +27,7 @@ def rank_correlation(data: Data | Batch, scores: Tensor, others: Tensor) -> Tens
     Examples:
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from captum_goat.metrics import rank_correlation
+        >>> from benchmarks.sanity_checks import rank_correlation
         >>> data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), num_nodes=4)
         >>> rank_correlation(data, torch.tensor([0.1, 0.5, 0.9]), torch.tensor([0.0, 7.0, 1.0]))
         tensor([0.5000])
@@ -60,7 +60,7 @@ class SanityChecks:
         >>> import torch
         >>> from captum_goat.compare.explainers import EXPLAINERS
         >>> from captum_goat.datasets import ba_2motifs
-        >>> from captum_goat.metrics import SanityChecks
+        >>> from benchmarks.sanity_checks import SanityChecks
         >>> from captum_goat.models import GraphClassifier
         >>> model, (graph,) = GraphClassifier("gin", 10, 8, 2, num_layers=1).eval(), ba_2motifs(1)
         >>> checks = SanityChecks(EXPLAINERS["random"](), model, graph, torch.tensor([0]))

@@ -12,12 +12,8 @@ from metrics_subjects import SUMS, star
 from torch import Tensor
 from torch_geometric.data import Data
 
-from captum_goat.metrics import (
-    fidelity_minus,
-    fidelity_plus,
-    robust_fidelity,
-    select_edges,
-)
+from benchmarks.paper_metrics import robust_fidelity
+from captum_goat.metrics import fidelity_minus, fidelity_plus, select_edges
 
 
 def seeded(seed: int = 0) -> torch.Generator:

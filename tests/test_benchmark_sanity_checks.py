@@ -14,8 +14,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import SAGEConv, global_add_pool
 from torch_geometric.utils import to_undirected
 
+from benchmarks.sanity_checks import SanityChecks, rank_correlation
 from captum_goat.compare.explainers import EXPLAINERS
-from captum_goat.metrics import SanityChecks, rank_correlation
 from captum_goat.models import NodeClassifier, RootClassifier
 
 TARGET = torch.tensor([2, 0, 1])
