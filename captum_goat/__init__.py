@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from captum_goat.attribution import GOAtAttribution
     from captum_goat.bulk import check, explain_dataset, load_attributions
     from captum_goat.explainer import CaptumGraphExplainer, GOAtExplainer
+    from captum_goat.hooks.made_edges import MadeEdges
     from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
     from captum_goat.masked_model import EdgeMaskedModel
     from captum_goat.nodes import explain_nodes
@@ -26,6 +27,7 @@ __all__ = [
     "GOAtAttribution",
     "GOAtExplainer",
     "GuidedShapley",
+    "MadeEdges",
     "UnsupportedModelError",
     "average_features",
     "check",
@@ -41,6 +43,7 @@ _MODULES = {
     "attribution": ["GOAtAttribution"],
     "bulk": ["check", "explain_dataset", "load_attributions"],
     "explainer": ["CaptumGraphExplainer", "GOAtExplainer"],
+    "hooks.made_edges": ["MadeEdges"],
     "inputs.feature_masks": ["average_features", "undirected_feature_mask"],
     "masked_model": ["EdgeMaskedModel"],
     "nodes": ["explain_nodes"],

@@ -87,7 +87,10 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
     """
     if not isinstance(data, HeteroData) and not isinstance(getattr(data, "edge_index", None), Tensor):
         got = "one without" if isinstance(data, BaseData) else type(data).__name__
-        raise ValueError(f"Expected one graph, or a Batch of graphs, with edge_index (got {got}).")
+        raise ValueError(
+            f"Expected one graph, or a Batch of graphs, with edge_index (got {got}). If the model makes its edges "
+            f"itself, wrap it: captum_goat.MadeEdges(model)."
+        )
     goat = edge_method(method)
     name, size = type(goat.model).__name__, f"{data.num_nodes} nodes, {data.num_edges} edges"
     inputs, like = data if arguments is None else arguments(data), floating_tensor(goat.model)

@@ -36,6 +36,8 @@ _signatures: WeakKeyDictionary[Any, inspect.Signature] = WeakKeyDictionary()
 def signature_of(model: Module) -> inspect.Signature:
     """Return the signature of a model's forward; of one that wraps another (``__wrapped__``), that of the other."""
     model = inspect.unwrap(model)
+    if isinstance(signature := vars(model).get("__signature__"), inspect.Signature):
+        return signature
     function = getattr(model.forward, "__func__", None)
     if function is None:  # set on the model itself
         return inspect.signature(model.forward)
@@ -435,5 +437,5 @@ def _single(arguments: Mapping[str, Any], size: int) -> EdgeSet:
     raise ValueError(
         f"Expected one integer tensor of shape [2, {size}] with the edges among the model's arguments (got "
         f"{len(fitting)}: {describe(arguments)}). Name it 'edge_index' in the model's forward, or pass a tuple with "
-        f"one mask per set of edges."
+        f"one mask per set of edges. If the model makes its edges itself, wrap it: captum_goat.MadeEdges(model)."
     )

@@ -83,7 +83,8 @@ class EdgeTracker:
             if (edges := self._edges_of(edge_index)) is None:
                 raise UnsupportedModelError(
                     f"{self._tracker.place()} passes messages over edges that do not come from the given edge_index. "
-                    f"Pass the edges that the layer uses as the model's edge_index, or set `explain=False` on the "
+                    f"If the model makes them itself, as by knn_graph, wrap it: captum_goat.MadeEdges(model). Else "
+                    f"pass the edges that the layer uses as the model's edge_index, or set `explain=False` on the "
                     f"layer to treat its edges as constants."
                 )
             if values.size(layer.node_dim) != edges.numel():
