@@ -25,22 +25,6 @@ from captum_goat.wrapped_model import ExplainedModel
 Inputs: TypeAlias = Tensor | tuple[Any, ...] | dict[Any, Tensor]
 
 
-class PredictedAttributions(NamedTuple):
-    """The explanation of what a model predicts.
-
-    Attributes:
-        attributions: In the form of the inputs.
-        targets: The predicted class of each graph or mask; 0 for models that return one number.
-        output: The model's output, without a last softmax or sigmoid.
-        delta: The completeness error of each graph or mask.
-    """
-
-    attributions: Any
-    targets: Tensor
-    output: Tensor
-    delta: Tensor
-
-
 class _Explained(NamedTuple):
     attributions: list[tuple[Tensor, ...]]  # of each target
     deltas: list[Tensor]  # the completeness errors of each target
@@ -209,31 +193,6 @@ class GOAtAttribution(Attribution):
         attributions, deltas, *_ = self._explain(inputs, choice, additional_forward_args)
         result = restored(inputs, [torch.stack(values, dim=-1) for values in zip(*attributions, strict=True)])
         return (result, torch.stack(deltas, dim=-1)) if return_convergence_delta else result
-
-    @log_usage()
-    def attribute_predicted(self, inputs: Inputs, additional_forward_args: Any = None) -> PredictedAttributions:
-        r"""Attribute the class that the model predicts, without an extra forward pass to find it.
-
-        Args:
-            inputs: As for :meth:`attribute`.
-            additional_forward_args: As for :meth:`attribute`.
-
-        Returns:
-            The attributions with the classes, the model's output (logits) and the completeness errors.
-
-        Examples:
-            >>> import torch
-            >>> from captum_goat import GOAtAttribution
-            >>> from captum_goat.models import GraphClassifier
-            >>> goat = GOAtAttribution(GraphClassifier("gcn", 4, 8, 3).eval())
-            >>> graph = torch.randn(5, 4), torch.tensor([[0, 1, 2], [1, 2, 3]]), torch.zeros(5, dtype=torch.long)
-            >>> predicted = goat.attribute_predicted(torch.ones(3), graph)
-            >>> predicted.attributions.shape, bool(predicted.targets == predicted.output.argmax())
-            (torch.Size([3]), True)
-        """
-        attributions, deltas, output, _ = self._explain(inputs, Choice("predicted"), additional_forward_args)
-        targets = output.argmax(dim=1) if output.dim() > 1 else torch.zeros_like(output, dtype=torch.long)
-        return PredictedAttributions(restored(inputs, attributions[0]), targets, output, deltas[0])
 
     @log_usage()
     @restores_state

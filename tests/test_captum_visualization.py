@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 import torch
 from captum.attr import visualization
-from matplotlib import colormaps, pyplot
+from matplotlib import pyplot
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, to_rgba
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from captum_goat.plot.captum_visualizers import (
     to_image_attr,
-    to_timeseries_attr,
     visualize_adjacency_attr,
 )
 from captum_goat.plot.style import NEUTRAL
@@ -119,35 +118,6 @@ def test_nothing_to_see_is_a_grey_picture(
     assert ax.get_title() == "Nothing"
 
 
-def test_time_series_counts_and_adds_up_the_edges_of_nodes() -> None:
-    attr, data = to_timeseries_attr(ATTRIBUTIONS, EDGE_INDEX, num_nodes=4)
-    incoming, outgoing = attr.T
-    np.testing.assert_array_equal(incoming, [*MATRIX.sum(axis=0), 0])
-    np.testing.assert_array_equal(outgoing, [*MATRIX.sum(axis=1), 0])
-    assert data.T.tolist() == [[2, 2, 1, 0], [2, 2, 1, 0]]
-    assert [array.shape for array in to_timeseries_attr(NO_ATTRIBUTIONS, NO_EDGES)] == [(0, 2), (0, 2)]
-
-
-@pytest.fixture
-def get_cmap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give matplotlib.cm the function that Captum calls: what matplotlib had until 3.10, without the warning."""
-
-    def get_cmap(cmap: str | Colormap) -> Colormap:
-        return cmap if isinstance(cmap, Colormap) else colormaps[cmap]
-
-    monkeypatch.setattr(matplotlib.cm, "get_cmap", get_cmap, raising=False)
-
-
-@pytest.mark.usefixtures("get_cmap")
-def test_captum_draws_nodes_as_time_series() -> None:
-    attr, data = to_timeseries_attr(ATTRIBUTIONS, EDGE_INDEX)
-    _, axes = visualization.visualize_timeseries_attr(attr, data, sign="all", use_pyplot=False)
-    pyplot.close("all")  # Captum touches the current figure of pyplot
-    for channel, ax in enumerate(axes):
-        np.testing.assert_array_equal(ax.lines[0].get_ydata(), data[:, channel])
-        assert len(ax.patches) == 3  # one colour per node
-
-
 def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[list[int]] = []
     monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.get_fignums()))
@@ -166,7 +136,6 @@ def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.
     ("function", "options", "message"),
     [
         (to_image_attr, {"num_nodes": 2}, r"num_nodes to agree .* at least 3 .* \(got \[2\]\)"),
-        (to_timeseries_attr, {"num_nodes": 2}, r"at least 3 .* \(got \[2\]\)"),
         (to_image_attr, {"attributions": torch.ones(2)}, r"attributions of shape \[5\], one per edge \(got \[2\]\)"),
         (visualize_adjacency_attr, {"node_labels": "CN"}, r"node_labels to agree .* at least 3 .* \(got \[2\]\)"),
         (visualize_adjacency_attr, {"sign": "both"}, r"sign to be one of .* \(got 'both'\)"),

@@ -97,18 +97,6 @@ def test_features_and_edges_at_once(graphs: Batch) -> None:
         torch.testing.assert_close((features[..., number], edges[..., number]), expected)
 
 
-def test_predicted_class(graphs: Batch) -> None:
-    model = Classifier().double().eval()
-    goat, mask = GOAtAttribution(model), torch.ones(graphs.num_edges, dtype=torch.double)
-    prediction = goat.attribute_predicted(mask, arguments(graphs))
-    output = model(*arguments(graphs))
-    torch.testing.assert_close(prediction.output, output)
-    assert prediction.targets.tolist() == output.argmax(dim=1).tolist()
-    expected, delta = goat.attribute(mask, prediction.targets, arguments(graphs), return_convergence_delta=True)
-    torch.testing.assert_close(prediction.attributions, expected)
-    torch.testing.assert_close(prediction.delta, delta)
-
-
 def test_models_that_return_one_number(graphs: Batch) -> None:
     class Regression(Classifier):
         def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
@@ -116,9 +104,6 @@ def test_models_that_return_one_number(graphs: Batch) -> None:
 
     goat, mask = GOAtAttribution(Regression().double().eval()), torch.ones(graphs.num_edges, dtype=torch.double)
     expected = goat.attribute(mask, None, arguments(graphs))
-    prediction = goat.attribute_predicted(mask, arguments(graphs))
-    assert prediction.targets.tolist() == [0, 0, 0]
-    torch.testing.assert_close(prediction.attributions, expected)
     torch.testing.assert_close(goat.attribute_all(mask, None, arguments(graphs)), expected.unsqueeze(-1))
 
 

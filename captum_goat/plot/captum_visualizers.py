@@ -1,8 +1,6 @@
-"""Graphs for Captum's visualizers of images and time series.
+"""Graphs as images: for Captum's visualizer of images, or in the colours of :mod:`captum_goat.plot`.
 
-The functions ``to_*`` return the inputs of Captum's visualizers. These fail on graphs without edges and on attributions
-that are all zero, and that of time series with matplotlib 3.11. :func:`visualize_adjacency_attr` draws the image of any
-graph, in the colours of :mod:`captum_goat.plot`.
+Captum's visualizer fails on graphs without edges and on attributions that are all zero; ours draws any graph.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from captum_goat.plot.edge_scores import edge_scores, node_count, plain_edges, strongest, with_sign
+from captum_goat.plot.edge_scores import edge_scores, node_count, strongest, with_sign
 from captum_goat.plot.style import INK, Picture, PictureOptions, checked, draw_pictures
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
-__all__ = ["to_image_attr", "to_timeseries_attr", "visualize_adjacency_attr"]
+__all__ = ["to_image_attr", "visualize_adjacency_attr"]
 
 MATRIX_SIZE = (6.0, 6.0)  # inches
 FONT_SIZE, LABEL_ROOM = 10.0, 240.0  # points: of a label, and of all labels at a side of the matrix
@@ -46,29 +44,6 @@ def to_image_attr(attributions: Tensor, edge_index: Tensor, num_nodes: int | Non
     image = np.zeros((count, count, 1))
     image[edges[:, 0], edges[:, 1], 0] = scores
     return image
-
-
-def to_timeseries_attr(
-    attributions: Tensor, edge_index: Tensor, num_nodes: int | None = None
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return attributions and data ``[N, 2]`` for Captum's ``visualize_timeseries_attr``: nodes are points in time.
-
-    The two channels are the incoming and the outgoing edges of a node. The data is their number, the attribution their
-    sum. This suits graphs whose nodes have a meaningful order, such as paths. ``num_nodes`` is needed if the last nodes
-    have no edges.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.plot.captum_visualizers import to_timeseries_attr
-        >>> attr, data = to_timeseries_attr(torch.tensor([2.0, -3.0]), torch.tensor([[0, 1], [2, 2]]))
-        >>> attr.tolist(), data.tolist()
-        ([[0.0, 2.0], [0.0, -3.0], [-1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0], [2.0, 0.0]])
-    """
-    edges, scores, _ = edge_scores(attributions, edge_index, directed=True)
-    count = node_count(edges, num_nodes)
-    attr = np.stack([np.bincount(edges[:, end], scores, count) for end in (1, 0)], axis=1)
-    data = np.stack([np.bincount(ends, minlength=count) for ends in plain_edges(edge_index).numpy()[::-1]], axis=1)
-    return attr, data.astype(float)
 
 
 def visualize_adjacency_attr(
