@@ -25,11 +25,13 @@ from captum_goat.wrapped_model import ExplainedModel
 Inputs: TypeAlias = Tensor | tuple[Any, ...] | dict[Any, Tensor]
 
 
-class _Explained(NamedTuple):
-    attributions: list[tuple[Tensor, ...]]  # of each target
-    deltas: list[Tensor]  # the completeness errors of each target
-    output: Tensor
-    points: int  # of integrals, one forward and one backward pass each
+class Explained(NamedTuple):
+    """What methods of this package find, for each target."""
+
+    attributions: list[tuple[Tensor, ...]]  # one tensor per input
+    deltas: list[Tensor]  # the completeness error of each graph or mask; nan for scores that do not add up
+    output: Tensor  # the model's output, without a last softmax or sigmoid
+    details: Any  # GOAt: the number of points of integrals; other methods: what else they found, for each target
 
 
 def check_options(field: str, gates: str) -> None:
@@ -233,7 +235,7 @@ class GOAtAttribution(Attribution):
         return request
 
     @restores_state
-    def _explain(self, inputs: Any, choice: Choice, arguments: Any, feature_mask: Any = None) -> _Explained:
+    def _explain(self, inputs: Any, choice: Choice, arguments: Any, feature_mask: Any = None) -> Explained:
         """Explain all chosen targets."""
         with outside_inference_mode():
             request = self._request(inputs, arguments)
@@ -252,7 +254,7 @@ class GOAtAttribution(Attribution):
                 attributions = [request.grouped(values, groups) for values in attributions]
             deltas = [torch.cat([part.delta for part in parts]) for parts in per_target]
             output = torch.cat([explanation.output for explanation in explanations])
-            return _Explained(attributions, deltas, output, sum(explanation.points for explanation in explanations))
+            return Explained(attributions, deltas, output, sum(explanation.points for explanation in explanations))
 
     @log_usage()
     @restores_state

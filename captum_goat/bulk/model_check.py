@@ -110,7 +110,7 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
             checks.append(_MaskCheck(at, str(error)))
             continue
         total, delta = sum(float(part.sum()) for part in result.attributions[0]), float(result.deltas[0].abs().max())
-        checks.append(_MaskCheck(at, "", total, delta, result.points + 2, result.points))  # recorded, without edges
+        checks.append(_MaskCheck(at, "", total, delta, result.details + 2, result.details))  # recorded, without edges
     return ModelCheck(name, f"{explained}, {size}", tuple(checks))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from itertools import count
 from typing import Any, NamedTuple
 
 import torch
@@ -15,14 +14,12 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import is_sparse
 
-from captum_goat.hooks.interception import intercepted, unchanged
 from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.method.record import record
 from captum_goat.method.replay import Subject
 from captum_goat.nodes.cut_graphs import CutGraphs, Direction, NeighborIndex, cut_graphs
-from captum_goat.rules.operations import input_of
-from captum_goat.rules.registry import Rule
+from captum_goat.shapley.values import run_skipping
 from captum_goat.tracking import RowGraph, UnsupportedModelError
 
 _LEFT_OUT = ("edge_index", "num_nodes", "ptr")  # what cut graphs have of their own, or not at all
@@ -119,14 +116,7 @@ class CheckedCuts:
 
     @torch.no_grad()
     def _output(self, inputs: GraphInputs, num_nodes: int) -> Tensor:
-        calls = count()
-
-        def on_call(rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return input_of(args, kwargs).clone() if next(calls) == self._left_out else func(*args, **kwargs)
-
-        plain = self._left_out is None
-        result = unchanged(self.model, inputs) if plain else intercepted(inputs, self.model, on_call=on_call)
-        output = tensor_output(result)
+        output = tensor_output(run_skipping(self._left_out, self.model, inputs))
         if output.dim() not in (1, 2) or len(output) != num_nodes:
             got = f"{list(output.shape)} for {num_nodes} nodes"
             raise ValueError(f"Expected one row of output per node, [num_nodes, classes] or [num_nodes] (got {got}).")

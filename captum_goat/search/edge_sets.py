@@ -47,12 +47,6 @@ class SwapSearch:
     A proposal exchanges players inside and outside of one set, between the next smaller and the next larger set, so
     that no other set changes. It is measured in the world where more can be gained, if it gains there also in the other
     one, and accepted if the probability of the class with the set kept alone, minus that with it taken away, grows.
-
-    Args:
-        game: The game of each player, ``[P]``.
-        num_games: G.
-        shares: The sizes of the sets, as ascending shares of the players.
-        measure: Measures sets of players.
     """
 
     def __init__(self, game: Tensor, num_games: int, shares: Sequence[float], measure: Measure) -> None:
@@ -230,7 +224,7 @@ class EdgeSetSearch(EdgeAttribution):
     """
 
     measures_probabilities: ClassVar[bool] = True  # of what it is handed: logits of classes, or log-odds
-    _option_names: ClassVar[tuple[str, ...]] = ("n_passes", "shares", "starts", "at")
+    _option_names = ("n_passes", "shares", "starts", "at")
     _guides, _passes = "starts", "n_passes"
     _search: ClassVar[type[SwapSearch]] = SwapSearch
 
@@ -265,7 +259,7 @@ class EdgeSetSearch(EdgeAttribution):
 
         Args:
             inputs: The edge mask, usually ones, as for :class:`~captum_goat.GuidedShapley`.
-            target: The class, as for :class:`~captum_goat.GuidedShapley`.
+            target: The class, as there.
             additional_forward_args: The model's other arguments, as there.
             feature_mask: Which edges come and go together, as there.
             show_progress: Whether to show a progress bar.

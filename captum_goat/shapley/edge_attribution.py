@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from captum.attr import Attribution, GradientAttribution
 from torch import Tensor
-from torch.nn import Module
 from torch_geometric.explain.algorithm.captum import CaptumModel
 
+from captum_goat.attribution import Explained
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state, switch_off_autocast
 from captum_goat.inputs.request import flattened
 from captum_goat.inputs.targets import Choice
@@ -22,27 +22,14 @@ from captum_goat.tracking.program import Program, ProgramStore
 from captum_goat.wrapped_model import ExplainedModel
 
 
-class EdgeExplanation(NamedTuple):
-    """The scores of edges and what is known about them, for each target."""
-
-    attributions: list[tuple[Tensor, ...]]  # one tensor per edge mask
-    deltas: list[Tensor]  # the completeness error of each graph or mask; nan for scores that do not add up
-    output: Tensor  # the model's output
-    details: list[Any]  # what else the method found
-
-
 class EdgeAttribution(Attribution):
-    """Base class of methods that explain a model by removing edges.
-
-    Args:
-        forward_func: The model, or a wrapper that makes it a function of an edge mask.
-        at: Where edges are removed; ``None`` where the wrapper tells, else they are deleted if the model allows it.
-    """
+    """Base class of methods that explain a model by removing edges; ``at=None``: deleted if the model allows it."""
 
     _option_names: ClassVar[tuple[str, ...]] = ("at",)
     _guides: ClassVar[str]  # the option with attributions of the user's own methods
     _passes: ClassVar[str]  # the option with the number of passes over the model
     margin: bool | None = None  # whether log-odds are explained; None: where there are several classes
+    multiplies_by_inputs = True  # attributions have the inputs as a factor: edges with these masks are kept or removed
 
     def __init__(self, forward_func: Any, at: str | None = None) -> None:
         super().__init__(forward_func)
@@ -54,21 +41,7 @@ class EdgeAttribution(Attribution):
             at = wrapped.at
         self.at = "message" if isinstance(wrapped, CaptumModel) else at
         self._programs = ProgramStore[Program]()
-
-    @property
-    def model(self) -> Module:
-        """The user's own model, without what was wrapped around it."""
-        return self._explained.model
-
-    @property
-    def mask_type(self) -> str:
-        """What is attributed: ``"edge"``."""
-        return "edge"
-
-    @property
-    def multiplies_by_inputs(self) -> bool:
-        """Whether attributions have the inputs as a factor: edges with these masks are kept or removed."""
-        return True
+        self.model, self.mask_type = self._explained.model, "edge"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -103,11 +76,11 @@ class EdgeAttribution(Attribution):
         *,
         games: Tensor | None = None,
         show_progress: bool = False,
-    ) -> EdgeExplanation:
+    ) -> Explained:
         """Explain the chosen targets, given the game of each edge if the arguments do not tell it."""
         with outside_inference_mode():
             first, players = self._games(inputs, choice, arguments, feature_mask, games)
-            found = EdgeExplanation([], [], first.output, [])
+            found = Explained([], [], first.output, [])
             targets, masks = choice(first.output), first.request.masks
             with progress_bar(getattr(self, self._passes) * len(targets), "pass", show_progress) as advance:
                 for number, target in enumerate(targets):

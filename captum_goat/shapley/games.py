@@ -75,15 +75,8 @@ def draw_coalitions(num_players: int, num_pairs: int, seed: int) -> Coalitions:
 class Games:
     """The coalitions of all games. Games with as many players have the same ones, with players in other orders.
 
-    The order depends on where players are in the graph and on their guides, not on their numbers. In very large games,
-    groups of players that are neighbours in the order of their guides play in their place.
-
-    Args:
-        players: The players.
-        guides: What guides say of them, ``[P, K]``.
-        structure: Where they are in the graph, integers ``[P]``.
-        n_samples: The number of coalitions of each game.
-        seed: The seed of the coalitions.
+    The order depends on where players are in the graph (``structure``, integers ``[P]``) and on their guides
+    ``[P, K]``, not on their numbers. In very large games, groups of neighbours in the guides' order play instead.
     """
 
     def __init__(self, players: Players, guides: Tensor, structure: Tensor, n_samples: int, seed: int) -> None:
@@ -165,12 +158,8 @@ def guided_values(
 ) -> tuple[Tensor, Tensor]:
     """Return estimated Shapley values of G games and their standard errors, ``[G, M]``, from some coalitions.
 
-    Args:
-        coalitions: The pairs of coalitions.
-        differences: v(S) minus v of the complement, ``[G, pairs]``.
-        totals: v(all players) minus v(no players), ``[G]``.
-        guides: The guides, each of norm 1 or 0, ``[G, M, K]``.
-        regularization: Lambda.
+    ``differences`` are v(S) minus v of the complement, ``[G, pairs]``; ``totals`` v(all players) minus v(no players),
+    ``[G]``; ``guides`` have norm 1 or 0 each, ``[G, M, K]``; ``regularization`` is lambda.
     """
     members, weights = coalitions.members.to(differences), coalitions.weights.to(differences)
     # The covariance of each value with the total, [G, M].

@@ -92,11 +92,7 @@ def structure_of_columns(graph: GraphInputs, num_masks: int) -> Tensor:
 
 
 def games_of_columns(graph: GraphInputs, num_masks: int | None, num_games: int) -> Tensor:
-    """Return the game of each column: one for each mask, or, if ``num_masks`` is ``None``, for each graph of a batch.
-
-    Raises:
-        ValueError: If there are several games, and it is not known which edges belong to which.
-    """
+    """Return the game of each column: one for each mask, or, without ``num_masks``, for each graph of a batch."""
     columns, device = sum(edges.size(1) for edges in graph.edge_sets), graph.edge_sets[0].device
     if num_masks is not None or num_games == 1:
         return torch.arange(num_masks or 1, device=device).repeat_interleave(columns)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from captum_goat.adjacency.deletion import nearly_equal, running_without_edges, with_edges
 from captum_goat.adjacency.mask_entry import ENTRIES, check_deletion, masked_output
@@ -38,16 +39,9 @@ class EdgeValues:
     """The explained numbers of a model, ``[G]``, as a function of the edges that are kept.
 
     There is one number per mask ``[B, E]``, or, for a single mask, one per graph of the batch. A softmax or sigmoid
-    that is the model's last step is left out, as GOAt does.
-
-    Args:
-        request: The model, its arguments and the edge masks.
-        choice: What is explained, given the model's output; one target.
-        at: ``"adjacency"``: edges that are not kept are deleted; ``"message"``: their messages are masked to 0;
-            ``None`` for the first where the model runs without edges.
-        margin: Whether the log-odds of a class are explained instead of its logit; ``None`` if there are several
-            classes.
-        programs: The known programs of the model.
+    that is the model's last step is left out, as GOAt does. Edges that are not kept are deleted (``at="adjacency"``),
+    or their messages are masked to 0 (``"message"``); ``None`` for the first where the model runs without edges. With
+    ``margin`` the log-odds of a class are explained instead of its logit; ``None`` if there are several classes.
     """
 
     empty: Tensor  # the numbers without edges
@@ -136,11 +130,9 @@ class EdgeValues:
         return nearly_equal(masked.to(self.mask.dtype), self(some).to(self.mask.dtype))
 
     def path_gradients(self, points: int) -> tuple[Tensor, str, bool]:
-        """Return the gradients in the middles of equal parts of the path of integrated gradients, times the masks.
+        """Return the gradients in the middles of equal parts of integrated gradients' path, ``[points, columns]``.
 
-        Returns:
-            One row per point ``[points, columns]``; where masks entered, at the adjacency if the model allows that; and
-            whether a mask of zeros and ones there is the same as the removal of edges.
+        Also where masks entered, at the adjacency if the model allows that, and whether zeros there delete edges.
         """
         scales = (torch.arange(points, device=self.mask.device) + 0.5) / points
         factors, at = scales.view(-1, 1).expand(-1, self.mask.numel()), "adjacency"
@@ -160,15 +152,13 @@ class EdgeValues:
             return self._masked(torch.where(kept, self.mask[number], 0.0), self.at)
         graph = with_edges(self._graph.copies(len(kept)), self._side_by_side(kept & (self.mask[number] == 1)))
         with running_without_edges(graph):
-            on_call = self._skip_last()
-            run = graph.output_rows
-            called = unchanged(graph.model, run) if on_call is None else intercepted(run, graph.model, on_call=on_call)
-        return self._finished(_split(tensor_output(called), len(kept)))
+            output = tensor_output(run_skipping(self._left_out, graph.model, graph.output_rows))
+        return self._finished(_split(output, len(kept)))
 
     def _masked(self, masks: Tensor, at: str) -> Tensor:
         """Return the outputs ``[K, rows, ...]`` for masks ``[K, E]``."""
         graph, count = self._graph.copies(len(masks)), len(masks)
-        on_call = self._skip_last()
+        on_call = _skipping(self._left_out)
         programs = self._programs if on_call is None else None
         output = masked_output(graph, self._side_by_side(masks), ENTRIES[at], count, programs, on_call)
         return self._finished(_split(output.view(1) if output.dim() == 0 else output, count))
@@ -195,17 +185,6 @@ class EdgeValues:
         sizes = [edges.size(1) for edges in self._graph.edge_sets]
         return torch.cat([part.reshape(-1) for part in values.split(sizes, dim=1)])
 
-    def _skip_last(self) -> OnCall | None:
-        """Return what leaves out the softmax or sigmoid that is the model's last step; ``None`` if it has none."""
-        if self._left_out is None:
-            return None
-        calls = count()
-
-        def on_call(rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return input_of(args, kwargs).clone() if next(calls) == self._left_out else func(*args, **kwargs)
-
-        return on_call
-
     def _find_index(self, output: Tensor, target: Any) -> tuple[Tensor, ...]:
         """Return where the explained numbers are in the output for one mask."""
         if not self._per_mask:
@@ -228,6 +207,21 @@ class EdgeValues:
                 if nearly_equal(together, alone.to(together.dtype)):
                     return at_once
         return 1
+
+
+def run_skipping(number: int | None, model: Module, run: Callable[[], Any]) -> Any:
+    """Run a model without the call of a rule of that number, a last softmax or sigmoid, and leave it as it was."""
+    on_call = _skipping(number)
+    return unchanged(model, run) if on_call is None else intercepted(run, model, on_call=on_call)
+
+
+def _skipping(number: int | None) -> OnCall | None:
+    calls = count()
+
+    def on_call(rule: Rule, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return input_of(args, kwargs).clone() if next(calls) == number else func(*args, **kwargs)
+
+    return None if number is None else on_call
 
 
 def _split(output: Tensor, count: int) -> Tensor:
