@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 import torch
 from captum.attr import visualization
-from matplotlib import pyplot
+from matplotlib import colormaps, pyplot
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
+from matplotlib.colors import Colormap, to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from captum_goat.plot.captum_visualizers import (
     to_image_attr,
+    to_text_record,
+    to_timeseries_attr,
     visualize_adjacency_attr,
 )
 from captum_goat.plot.style import NEUTRAL
@@ -118,6 +120,35 @@ def test_nothing_to_see_is_a_grey_picture(
     assert ax.get_title() == "Nothing"
 
 
+def test_time_series_counts_and_adds_up_the_edges_of_nodes() -> None:
+    attr, data = to_timeseries_attr(ATTRIBUTIONS, EDGE_INDEX, num_nodes=4)
+    incoming, outgoing = attr.T
+    np.testing.assert_array_equal(incoming, [*MATRIX.sum(axis=0), 0])
+    np.testing.assert_array_equal(outgoing, [*MATRIX.sum(axis=1), 0])
+    assert data.T.tolist() == [[2, 2, 1, 0], [2, 2, 1, 0]]
+    assert [array.shape for array in to_timeseries_attr(NO_ATTRIBUTIONS, NO_EDGES)] == [(0, 2), (0, 2)]
+
+
+@pytest.fixture
+def get_cmap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give matplotlib.cm the function that Captum calls: what matplotlib had until 3.10, without the warning."""
+
+    def get_cmap(cmap: str | Colormap) -> Colormap:
+        return cmap if isinstance(cmap, Colormap) else colormaps[cmap]
+
+    monkeypatch.setattr(matplotlib.cm, "get_cmap", get_cmap, raising=False)
+
+
+@pytest.mark.usefixtures("get_cmap")
+def test_captum_draws_nodes_as_time_series() -> None:
+    attr, data = to_timeseries_attr(ATTRIBUTIONS, EDGE_INDEX)
+    _, axes = visualization.visualize_timeseries_attr(attr, data, sign="all", use_pyplot=False)
+    pyplot.close("all")  # Captum touches the current figure of pyplot
+    for channel, ax in enumerate(axes):
+        np.testing.assert_array_equal(ax.lines[0].get_ydata(), data[:, channel])
+        assert len(ax.patches) == 3  # one colour per node
+
+
 def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[list[int]] = []
     monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.get_fignums()))
@@ -132,12 +163,52 @@ def test_figures_of_pyplot_are_shown_and_given_axes_are_not(monkeypatch: pytest.
     assert not pyplot.get_fignums()
 
 
+def test_text_has_edges_as_words() -> None:
+    record = to_text_record(
+        ATTRIBUTIONS, EDGE_INDEX, ["C", "N", 3], pred_class=1, pred_prob=0.9, convergence_score=0.25
+    )
+    assert record.raw_input_ids == ["C-N", "C-3", "N-3"]
+    assert record.word_attributions.tolist() == pytest.approx([1, 0, 0.5 / 3])
+    assert (record.attr_score, record.convergence_score) == (3.5, 0.25)
+    assert (record.pred_class, record.pred_prob, record.attr_class, record.true_class) == (1, 0.9, "", "")
+    directed = to_text_record(ATTRIBUTIONS, EDGE_INDEX, "CNO", directed=True)
+    assert directed.raw_input_ids == ["C→N", "N→C", "N→O", "O→C"]
+    assert directed.word_attributions.tolist() == [1, -0.25, 0.125, 0]
+
+
+def test_text_counts_the_sum_of_both_directions_once() -> None:
+    edge_index = torch.tensor([[0, 1, 1], [1, 0, 2]])
+    record = to_text_record(torch.tensor([4.0, 4.0, -2.0]), edge_index, feature_mask=torch.tensor([0, 0, 1]))
+    assert (record.word_attributions.tolist(), record.attr_score) == ([1.0, -0.5], 2.0)
+
+
+@pytest.mark.parametrize("graph", [(NO_ATTRIBUTIONS, NO_EDGES), (torch.zeros(5), EDGE_INDEX)])
+def test_text_without_attributions(graph: tuple[Tensor, Tensor]) -> None:
+    record = to_text_record(*graph)
+    assert len(record.raw_input_ids) == len(record.word_attributions) == (3 if len(graph[0]) else 0)
+    assert (record.attr_score, record.word_attributions.abs().sum()) == (0, 0)
+
+
+def test_captum_prints_the_records() -> None:
+    pytest.importorskip("IPython")
+    records = [
+        to_text_record(ATTRIBUTIONS, EDGE_INDEX, "CNO", pred_class="toxic"),
+        to_text_record(NO_ATTRIBUTIONS, NO_EDGES),
+    ]
+    html = visualization.visualize_text(records).data
+    assert html.index("toxic") < html.index("C-N") < html.index("C-O") < html.index("N-O")
+    assert "hsl(120, 75%, 50%)" in html  # the strongest edge has the full green
+    assert html.count("<mark") == 3
+
+
 @pytest.mark.parametrize(
     ("function", "options", "message"),
     [
         (to_image_attr, {"num_nodes": 2}, r"num_nodes to agree .* at least 3 .* \(got \[2\]\)"),
+        (to_timeseries_attr, {"num_nodes": 2}, r"at least 3 .* \(got \[2\]\)"),
         (to_image_attr, {"attributions": torch.ones(2)}, r"attributions of shape \[5\], one per edge \(got \[2\]\)"),
         (visualize_adjacency_attr, {"node_labels": "CN"}, r"node_labels to agree .* at least 3 .* \(got \[2\]\)"),
+        (to_text_record, {"node_labels": "CN"}, r"node_labels to agree .* at least 3 .* \(got \[2\]\)"),
         (visualize_adjacency_attr, {"sign": "both"}, r"sign to be one of .* \(got 'both'\)"),
         (visualize_adjacency_attr, {"outlier_perc": -1}, r"between 0 and 100 \(got -1\)"),
         (visualize_adjacency_attr, {"plt_fig_axis": (Figure(), [])}, r"1 axes, one per picture \(got 0\)"),

@@ -1,18 +1,23 @@
-"""Graphs as images: for Captum's visualizer of images, or in the colours of :mod:`captum_goat.plot`.
+"""Graphs for Captum's visualizers of images, time series and text.
 
-Captum's visualizer fails on graphs without edges and on attributions that are all zero; ours draws any graph.
+The functions ``to_*`` return the inputs of Captum's visualizers. These fail on graphs without edges and on attributions
+that are all zero, and that of time series with matplotlib 3.11. :func:`visualize_adjacency_attr` draws the image of any
+graph, in the colours of :mod:`captum_goat.plot`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from captum.attr import visualization
 from torch import Tensor
 
-from captum_goat.plot.edge_scores import edge_scores, node_count, strongest, with_sign
+from captum_goat.plot.edge_scores import edge_scores, node_count, plain_edges, strongest, with_sign
 from captum_goat.plot.style import INK, Picture, PictureOptions, checked, draw_pictures
 
 if TYPE_CHECKING:
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Unpack
 
-__all__ = ["to_image_attr", "visualize_adjacency_attr"]
+__all__ = ["to_image_attr", "to_text_record", "to_timeseries_attr", "visualize_adjacency_attr"]
 
 MATRIX_SIZE = (6.0, 6.0)  # inches
 FONT_SIZE, LABEL_ROOM = 10.0, 240.0  # points: of a label, and of all labels at a side of the matrix
@@ -44,6 +49,69 @@ def to_image_attr(attributions: Tensor, edge_index: Tensor, num_nodes: int | Non
     image = np.zeros((count, count, 1))
     image[edges[:, 0], edges[:, 1], 0] = scores
     return image
+
+
+def to_timeseries_attr(
+    attributions: Tensor, edge_index: Tensor, num_nodes: int | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return attributions and data ``[N, 2]`` for Captum's ``visualize_timeseries_attr``: nodes are points in time.
+
+    The two channels are the incoming and the outgoing edges of a node. The data is their number, the attribution their
+    sum. This suits graphs whose nodes have a meaningful order, such as paths. ``num_nodes`` is needed if the last nodes
+    have no edges.
+
+    Examples:
+        >>> import torch
+        >>> from captum_goat.plot.captum_visualizers import to_timeseries_attr
+        >>> attr, data = to_timeseries_attr(torch.tensor([2.0, -3.0]), torch.tensor([[0, 1], [2, 2]]))
+        >>> attr.tolist(), data.tolist()
+        ([[0.0, 2.0], [0.0, -3.0], [-1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0], [2.0, 0.0]])
+    """
+    edges, scores, _ = edge_scores(attributions, edge_index, directed=True)
+    count = node_count(edges, num_nodes)
+    attr = np.stack([np.bincount(edges[:, end], scores, count) for end in (1, 0)], axis=1)
+    data = np.stack([np.bincount(ends, minlength=count) for ends in plain_edges(edge_index).numpy()[::-1]], axis=1)
+    return attr, data.astype(float)
+
+
+def to_text_record(
+    attributions: Tensor,
+    edge_index: Tensor,
+    node_labels: Sequence[object] | None = None,
+    *,
+    directed: bool = False,
+    feature_mask: Tensor | None = None,
+    **fields: Any,
+) -> visualization.VisualizationDataRecord:
+    """Return the graph as a text, its edges as words, for Captum's ``visualize_text([record, ...])``.
+
+    The words are in the order of their nodes, ``C-N``, or ``C→N`` and ``N→C`` if ``directed``. Their attributions are
+    scaled to at most 1, as Captum's colours require; the score is the sum of the attributions themselves. ``fields``
+    are other fields of Captum's record, such as ``pred_class``. ``visualize_text`` needs IPython.
+
+    Examples:
+        >>> import torch
+        >>> from captum_goat.plot.captum_visualizers import to_text_record
+        >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> record = to_text_record(torch.tensor([2.0, 2.0, -1.0, 0.0]), edge_index, ["C", "N", "O"], pred_class=1)
+        >>> record.raw_input_ids, record.word_attributions.tolist(), record.attr_score
+        (['C-N', 'N-O'], [1.0, -0.25], 3.0)
+    """
+    edges, scores, _ = edge_scores(attributions, edge_index, directed=directed, feature_mask=feature_mask)
+    count = node_count(edges, node_labels=node_labels)
+    names = [str(label) for label in (range(count) if node_labels is None else node_labels)]
+    link = "→" if directed else "-"
+    record: dict[str, Any] = {
+        "word_attributions": torch.from_numpy(scores / (np.abs(scores).max(initial=0.0) or 1.0)),
+        "attr_score": float(scores.sum()),
+        "raw_input_ids": [f"{names[source]}{link}{names[target]}" for source, target in edges],
+        "pred_class": "",
+        "pred_prob": math.nan,
+        "true_class": "",
+        "attr_class": "",
+        "convergence_score": math.nan,
+    }
+    return visualization.VisualizationDataRecord(**record | fields)
 
 
 def visualize_adjacency_attr(

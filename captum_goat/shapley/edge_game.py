@@ -51,9 +51,10 @@ class EdgeGame:
         >>> game = EdgeGame(model, Data(x=torch.randn(4, 4), edge_index=edge_index), target=1)
         >>> game.n_players, game.players
         (3, tensor([0, 0, 1, 1, 2, 2]))
-        >>> values = game(np.array([[False, False, False], [True, False, True]]))
-        >>> values.shape, float(values[0])
-        ((2,), 0.0)
+        >>> game(np.array([[False, False, False], [True, False, True]])).shape
+        (2,)
+        >>> float(game(game.empty_coalition)[0])
+        0.0
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class EdgeGame:
         self._values, self.players = self._start(EdgeAttribution(model, at), data, target, feature_mask, margin)
         self.n_players = int(self.players.max()) + 1 if self.players.numel() else 0
         self.normalization_value = float(self._values.empty) if normalize else 0.0
+        self.empty_coalition = np.zeros(self.n_players, dtype=bool)
+        self.grand_coalition = np.ones(self.n_players, dtype=bool)
 
     @staticmethod
     @restores_state
@@ -92,15 +95,32 @@ class EdgeGame:
         return values, players.number
 
     @restores_state
-    def __call__(self, coalitions: np.ndarray) -> np.ndarray:
-        """Return the values of coalitions, bool ``[K, M]`` or ``[M]``, less ``normalization_value``: ``[K]``."""
-        members = torch.as_tensor(np.atleast_2d(np.asarray(coalitions, dtype=bool)))
+    def value_function(self, coalitions: np.ndarray) -> np.ndarray:
+        """Return the values of coalitions, bool ``[K, M]``, as they are: ``[K]``."""
+        members = torch.as_tensor(np.asarray(coalitions, dtype=bool))
         if members.dim() != 2 or members.size(1) != self.n_players:
-            got = list(members.shape)
-            raise ValueError(f"Expected coalitions [count, {self.n_players}], one entry per player (got {got}).")
+            raise ValueError(
+                f"Expected coalitions of shape [count, {self.n_players}], one entry per player (got "
+                f"{list(members.shape)})."
+            )
         with outside_inference_mode():
             values: np.ndarray = self._values(members.to(self.players.device)[:, self.players])[:, 0].cpu().numpy()
-        return values - self.normalization_value
+            return values
+
+    def __call__(self, coalitions: np.ndarray) -> np.ndarray:
+        """Return the values of coalitions, bool ``[K, M]`` or ``[M]``, less ``normalization_value``: ``[K]``."""
+        members = np.atleast_2d(np.asarray(coalitions, dtype=bool))
+        return self.value_function(members) - self.normalization_value
+
+    @property
+    def empty_coalition_value(self) -> float:
+        """The value without edges."""
+        return float(self._values.empty) - self.normalization_value
+
+    @property
+    def grand_coalition_value(self) -> float:
+        """The value with all edges."""
+        return float(self._values.whole) - self.normalization_value
 
     def player_names(self, edge_index: Tensor) -> list[str]:
         """Return a name for each player: the nodes of its first edge."""
