@@ -175,9 +175,9 @@ def _plan(degree: int, gates: int, frozen: int, dtype: torch.dtype, device: torc
     weights = t.new_tensor([point.weight for point in points])
     over_frozen = torch.tensor([point.frozen is not None for point in points], device=device)
     which = torch.tensor(numbers, device=device)
-    of_pattern = which == torch.arange(2, device=device).view(2, 1)
-    own, others = weights * of_pattern * ~over_frozen, weights * of_pattern * over_frozen
-    return Plan(numbers, which, t, s, t * of_pattern[0], (own, others, own / t.where(t != 0, 1)))
+    weights = weights * (which == torch.arange(2, device=device).view(2, 1))
+    own, others = weights * ~over_frozen / t.where(t != 0, 1), weights * over_frozen / s
+    return Plan(numbers, which, t, s, t * (which == 0), (own, others))
 
 
 def fits_replicas(pattern: ActivationPattern) -> bool:
@@ -234,7 +234,7 @@ def share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shar
         own_total, base_total = replicas.totals(gradients)
         sizes = [subject.mask.numel(), *(feature.numel() for feature in subject.features), pattern.graph.num_rows]
         edges, *features, of_rows = own_total.split(sizes)
-        features = [share.view_as(value) * value for share, value in zip(features, subject.features, strict=True)]
-        own.append(Contributions(edges * subject.mask, features, of_rows))
+        features = [share.view_as(value) for share, value in zip(features, subject.features, strict=True)]
+        own.append(Contributions(edges, features, of_rows))
         calibrations.append(base_total[-sizes[-1] :])
     return Shares(outputs[0].detach(), outputs[1].detach(), own, calibrations)

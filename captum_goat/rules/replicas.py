@@ -20,17 +20,17 @@ class Plan(NamedTuple):
     t: Tensor  # the scale of gates
     s: Tensor  # the scale of frozen factors that are not gates
     own: Tensor  # the scale of edges and features
-    # for both patterns, of points over gates, edges and features; of points over others; of the first ones by t
-    weights: tuple[Tensor, Tensor, Tensor]
+    # for both patterns, ``[2, replicas]``: of points over gates, edges and features, by t; of points over others, by s
+    weights: tuple[Tensor, Tensor]
 
 
 class Leaf(NamedTuple):
-    """A tensor of the pass whose gradient is a share."""
+    """A tensor of the pass whose gradient, times the tensor itself and by the scale of the replica, is a share."""
 
-    values: Tensor  # scales, or the result of a ReLU, with the replicas as first dimension
-    weights: Tensor  # of the replicas for both patterns, ``[2, replicas]``
-    places: Tensor  # where each entry of a replica's gradient is added to
-    scales: torch.Size | None = None  # of the scales of a ReLU's gates, for which its result stands
+    values: Tensor  # scaled variables, or the result of a ReLU, with the replicas as first dimension
+    places: Tensor  # where each entry of a replica's share is added to
+    frozen: bool = False  # whether the scale is that of frozen factors that are not gates
+    shape: torch.Size | None = None  # of the scales of a ReLU's gates, if its result stands for them
 
 
 class Replicas:
@@ -44,35 +44,43 @@ class Replicas:
         self.count, self.plan, self._mask = len(plan.patterns), plan, mask
         # By the id() of the ids of rows, which are kept alive beside their scales and places.
         self._scales: dict[tuple[int, torch.dtype, bool], tuple[Tensor, Tensor, Tensor]] = {}
+        self._sites: dict[Any, tuple[Tensor, Tensor]] = {}  # by the id() of edges, which are kept alive
         self._next_feature, self._first_row = mask.numel(), mask.numel() + num_features
         self._end = self._first_row + num_rows  # the place for constants
         self.leaves: list[Leaf] = []
 
     def _leaf(self, values: Tensor, places: Tensor, *, frozen: bool = False) -> Tensor:
-        self.leaves.append(Leaf(values.detach().requires_grad_(), self.plan.weights[frozen], places))
+        self.leaves.append(Leaf(values.detach().requires_grad_(), places, frozen))
         return self.leaves[-1].values
 
     def add_site(self, site: Messages) -> Tensor:
         """Return the factors of the mask at a site."""
-        edges, dtype = site.edges.reshape(-1), site.mask_dtype(self._mask)
-        scaled = torch.outer(self.plan.own.to(dtype), self._mask.to(dtype))
-        factors = torch.cat([scaled, scaled.new_ones(self.count, 1)], dim=1)[:, edges]  # the edge -1 is the last entry
-        return self._leaf(factors.view(self.count, *site.shape), edges.where(edges >= 0, self._end))
+        edges, dtype = site.edges, site.mask_dtype(self._mask)
+        if (kind := (id(edges), dtype, *site.shape)) not in self._sites:
+            factors, places = torch.outer(self.plan.own.to(dtype), self._mask.to(dtype)), edges
+            if edges is not site.whole:  # the edge -1 is the last entry
+                factors, places = (
+                    torch.cat([factors, factors.new_ones(self.count, 1)], dim=1)[:, edges],
+                    edges % (self._end + 1),
+                )
+            self._sites[kind] = edges, self._leaf(factors.view(self.count, *site.shape), places)
+        return self._sites[kind][1]
 
     def add_feature(self, feature: Tensor) -> Tensor:
         """Return the scaled values of an attributed input."""
         first, self._next_feature = self._next_feature, self._next_feature + feature.numel()
         places = torch.arange(first, self._next_feature, device=feature.device)
-        return self._leaf(_between(torch.zeros_like(feature), feature, self.plan.own), places)
+        return self._leaf(_by_replica(self.plan.own, feature.dtype, feature.dim()) * feature, places)
 
     def _scales_of(self, factors: Factors) -> tuple[Tensor, Tensor]:
         """Return the scales of the rows of frozen values, and their places."""
-        kind = id(factors.rows.ids), factors.values.dtype, factors.gates
+        kind, variable = (id(factors.rows.ids), factors.values.dtype, factors.gates), factors.variable
         if kind not in self._scales:
-            scales = self.plan.t if factors.gates else self.plan.s
-            between = _between(factors.scale(0.0), factors.scale(1.0), scales)
-            places = torch.where(factors.variable, factors.rows.ids + self._first_row, self._end).reshape(-1)
-            self._scales[kind] = factors.rows.ids, between, places
+            of_replicas = _by_replica(
+                self.plan.t if factors.gates else self.plan.s, factors.values.dtype, variable.dim()
+            )
+            places = torch.where(variable, factors.rows.ids + self._first_row, self._end).reshape(-1)
+            self._scales[kind] = factors.rows.ids, torch.where(variable, of_replicas, 1.0), places
         return self._scales[kind][1:]
 
     def gated(self, factors: Factors, values: Tensor) -> Tensor:
@@ -81,21 +89,29 @@ class Replicas:
         The derivative with respect to the scale of a row is that with respect to the output, times the output, by t.
         """
         scales, places = self._scales_of(factors)
-        scales = scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
-        with torch.no_grad():
-            gates = (values[:2] > 0).to(values.dtype).index_select(0, self.plan.which).mul_(scales)
+        if values.dim() != scales.dim():
+            scales = scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
+        with torch.no_grad():  # the scales where the pattern's replica is above 0, else 0
+            gates = torch.ops.aten.threshold_backward(scales, values.index_select(0, self.plan.which), 0)
         out = values * gates
         if out.requires_grad:
-            self.leaves.append(Leaf(out, self.plan.weights[2], places, scales.shape))
+            self.leaves.append(Leaf(out, places, shape=scales.shape))
         return out
 
     def totals(self, gradients: Sequence[Tensor | None]) -> Tensor:
-        """Return the weighted sums of the gradients of the leaves for both patterns, ``[2, variables]``."""
+        """Return the shares of all variables for both patterns, ``[2, variables]``."""
         totals = self.plan.t.new_zeros(2, self._end + 1)
-        for (values, weights, places, scales), gradient in zip(self.leaves, gradients, strict=True):
-            if gradient is not None:
-                moved = gradient if scales is None else (gradient * values.detach()).sum_to_size(scales)
-                totals.index_add_(1, places, weights @ moved.reshape(self.count, -1).to(weights.dtype))
+        used = [pair for pair in zip(self.leaves, gradients, strict=True) if pair[1] is not None]
+        for frozen, weights in enumerate(self.plan.weights):
+            shares, places = list[Tensor](), list[Tensor]()
+            for leaf, gradient in used:
+                if leaf.frozen == frozen and gradient is not None:
+                    share = gradient * leaf.values.detach()
+                    share = share if leaf.shape is None else share.sum_to_size(leaf.shape)
+                    shares.append(share.reshape(self.count, -1))
+                    places.append(leaf.places)
+            if shares:
+                totals.index_add_(1, torch.cat(places), weights @ torch.cat(shares, dim=1).to(weights.dtype))
         return totals[:, :-1]
 
     def rewritten(
@@ -125,6 +141,6 @@ class Replicas:
         return rewrite
 
 
-def _between(zero: Tensor, one: Tensor, scales: Tensor) -> Tensor:
-    """Interpolate linearly for each replica: ``zero`` at scale 0 and ``one`` at scale 1."""
-    return zero + scales.to(zero.dtype).view(-1, *[1] * zero.dim()) * (one - zero)
+def _by_replica(scales: Tensor, dtype: torch.dtype, dims: int) -> Tensor:
+    """Return scales, one per replica, that broadcast to tensors with ``dims`` dimensions."""
+    return scales.to(dtype).view(-1, *[1] * dims)

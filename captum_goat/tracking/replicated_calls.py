@@ -25,8 +25,6 @@ class ReplicatedCalls:
     def __init__(self, count: int) -> None:
         self.count = count
         self.values: Mapping[int, Tensor] = {}
-        # By the id() of an index, which is kept alive, and the number of entries that it chooses from.
-        self._offset: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     def __call__(self, step: Step, values: Mapping[int, Tensor]) -> Any:
         """Return the results of a call, each for all replicas."""
@@ -55,18 +53,6 @@ class ReplicatedCalls:
         every = self.every(value)
         return None if every is None or every.dim() < 2 else every.flatten(0, 1)
 
-    def offset(self, index: Tensor, size: int) -> Tensor:
-        """Return an index into ``size`` entries for the entries of all replicas one after the other."""
-        key = id(index), size
-        if key not in self._offset:
-            start = torch.arange(self.count, device=index.device).view(-1, 1) * size
-            self._offset[key] = index, (index % max(size, 1) + start).view(-1)
-        return self._offset[key][1]
-
-    def apart(self, flat: Tensor) -> Tensor:
-        """Return rows of all replicas one after the other with the replicas as first dimension."""
-        return flat.view(self.count, -1, *flat.shape[1:])
-
 
 def _rule(names: str) -> Callable[[_Rule], _Rule]:
     def register(rule: _Rule) -> _Rule:
@@ -80,17 +66,18 @@ def _rule(names: str) -> Callable[[_Rule], _Rule]:
 @_rule("add_ sub_ mul_ div_ __iadd__ __isub__ __imul__ __itruediv__")
 def _entry_by_entry(calls: ReplicatedCalls, step: Step) -> Any:
     """Align the dimensions behind that of the replicas."""
-    every = [calls.every(value) for value in step.args]
-    dims = max(
-        [tensor.dim() - 1 for tensor in every if tensor is not None]
-        + [value.dim() for value in step.args if isinstance(value, Tensor)]
-    )
-    args = [
-        value if tensor is None else tensor.view(calls.count, *[1] * (dims + 1 - tensor.dim()), *tensor.shape[1:])
-        for value, tensor in zip(step.args, every, strict=True)
-    ]
-    if any(isinstance(value, Slot) for value in step.kwargs.values()) or isinstance(args[0], Zeros):
+    if any(isinstance(value, Slot) for value in step.kwargs.values()) or isinstance(step.args[0], Zeros):
         return NotImplemented
+    args, slots, dims = list(step.args), list[int](), 0
+    for place, value in enumerate(args):
+        if isinstance(value, Slot):
+            args[place] = calls.values[value.number]
+            slots.append(place)
+        if isinstance(value, Slot | Tensor):
+            dims = max(dims, args[place].dim() + isinstance(value, Tensor))
+    for place in slots:
+        if (missing := dims - args[place].dim()) > 0:
+            args[place] = args[place].view(calls.count, *[1] * missing, *args[place].shape[1:])
     if step.writes:
         args[0] = args[0].clone()
     return step.function(*args, **step.kwargs)
@@ -110,7 +97,7 @@ def _batch_norm(calls: ReplicatedCalls, step: Step) -> Any:
     training = step.kwargs.get("training", step.args[5] if len(step.args) > 5 else False)
     if flat is None or training or any(isinstance(value, Slot) for value in rest):
         return NotImplemented
-    return calls.apart(step.function(flat, *step.args[1:], **step.kwargs))
+    return step.function(flat, *step.args[1:], **step.kwargs).view_as(calls.values[step.args[0].number])
 
 
 @_rule("index_select")
@@ -121,7 +108,7 @@ def _index_select(calls: ReplicatedCalls, step: Step) -> Any:
     every = calls.every(value)
     if every is None or not isinstance(index, Tensor) or index.dim() != 1 or dim not in (0, 1 - every.dim()):
         return NotImplemented
-    return calls.apart(every.flatten(0, 1).index_select(0, calls.offset(index, every.size(1))))
+    return every.index_select(1, index)
 
 
 @_rule("__getitem__")
@@ -131,7 +118,7 @@ def _getitem(calls: ReplicatedCalls, step: Step) -> Any:
     if every is None or any(isinstance(part, Slot | list) for part in parts):
         return NotImplemented
     if isinstance(index, Tensor) and index.dtype == torch.long and index.dim() == 1 and every.dim() > 1:
-        return calls.apart(every.flatten(0, 1).index_select(0, calls.offset(index, every.size(1))))
+        return every.index_select(1, index % max(every.size(1), 1))
     return NotImplemented if any(isinstance(part, Tensor) for part in parts) else every[(slice(None), *parts)]
 
 
@@ -140,17 +127,15 @@ def _scatter_add(calls: ReplicatedCalls, step: Step) -> Any:
     if len(step.args) != 4 or step.kwargs:
         return NotImplemented
     zeros, dim, index, source = step.args
-    rows = calls.flat(source)
+    rows = calls.every(source)
     if not isinstance(zeros, Zeros) or rows is None or not isinstance(index, Tensor) or dim not in (0, -index.dim()):
         return NotImplemented
-    same = index.shape == calls.values[source.number].shape[1:] and zeros.size[1:] == index.shape[1:]
+    same = rows.dim() > 1 and index.shape == rows.shape[1:] and zeros.size[1:] == index.shape[1:]
     if not same or any(stride for stride in index.stride()[1:]):  # entries of a row go to different rows
         return NotImplemented
     for _ in index.shape[1:]:
         index = index.select(-1, 0)
-    places = calls.offset(index, zeros.size[0])
-    total = torch.zeros(calls.count * zeros.size[0], *zeros.size[1:], **zeros.kind)
-    return calls.apart(total.index_add(0, places, rows))
+    return torch.zeros(calls.count, *zeros.size, **zeros.kind).index_add(1, index, rows)
 
 
 @_rule("mean sum")

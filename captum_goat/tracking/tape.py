@@ -108,7 +108,11 @@ class Tape(NamedTuple):
         """Return the output; ``call`` makes one call, given the values of slots. Results in ``seen`` are updated."""
         values = dict(zip(self.inputs, inputs, strict=True))
         for step in self.steps:
-            values.update(zip(step.results, tensors_in([call(step, values)]), strict=True))
+            result = call(step, values)
+            if result.__class__ is Tensor and len(step.results) == 1:
+                values[step.results[0]] = result
+            else:
+                values.update(zip(step.results, tensors_in([result]), strict=True))
             if seen:
                 seen.update((number, values[number]) for number in step.results if number in seen)
             for number in step.dropped:
