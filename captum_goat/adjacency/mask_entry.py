@@ -309,13 +309,13 @@ class RowWatcher(Watcher):
         """Set the rows."""
         tracker = self._tracker
         with tracker.paused():
-            # A copy, because a view would keep the user's edge_index alive.
-            nodes = nodes + self._shift(call.edges, nodes)
             kind = id(call.edges), len(call.shape), call.shape.index(-1)
             if kind not in self._views:
                 self._views[kind] = call.edges, call.edges.view(call.shape)
-            edges, nodes = self._views[kind][1], nodes.view(call.shape)
-            tracker.set(masked, tracker.graph.cross(tracker.rows(messages), edges, nodes))
+            edges, at = self._views[kind][1], None
+            if tracker.graph.by_node:  # a copy, because a view would keep the user's edge_index alive
+                at = (nodes + self._shift(call.edges, nodes)).view(call.shape)
+            tracker.set(masked, tracker.graph.cross(tracker.rows(messages), edges, at))
 
     def _shift(self, edges: Tensor, nodes: Tensor) -> int:
         """Return what to add to the numbers of nodes of one type to get their rows among the features of all types."""

@@ -61,7 +61,9 @@ class GraphExplanation:
         mask = features[0].new_empty(0) if mask is None else mask
         of_nodes = features[: len(features) - (graph.attributes is not None)] if edge_sets else ()
         of_model = Subject(graph.model, graph.output_rows, tuple(features), edge_sets, mask, finish, entry)
-        self._subject = of_model._replace(own_rows=sum(map(len, of_nodes)), offsets=graph.offsets(of_nodes))
+        own_rows, offsets = sum(map(len, of_nodes)), graph.offsets(of_nodes)
+        of_model = of_model._replace(own_rows=own_rows, offsets=offsets, by_node=repeated or own_rows > 0)
+        self._subject = of_model
         self._graph, self._choice, self._copies = graph, choice, copies
         self._repeated, self._proportional = repeated, proportional
         self._programs = programs if entry.can_batch and not features and finish is None else None

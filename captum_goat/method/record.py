@@ -300,7 +300,7 @@ def record_by_program(known: KnownModel, subject: Subject, arguments: Sequence[T
     """Record the pattern in a pass that makes the calls that are known, or raise OtherProgramError."""
     small = sum(argument.numel() for argument in arguments) <= _MOST_REMEMBERED
     again, rows = known.last.find(arguments) if small else (False, None)
-    if rows is not None:
+    if rows is not None and rows.pattern.subject.by_node >= subject.by_node:
         with suppress(OtherProgramError):  # an index depends on features or on the model
             return _follow(known.pattern, subject, arguments, same=rows)
     if not again:
@@ -326,7 +326,7 @@ def _follow(
     steps.deciding = deciding
     if same is None:
         masks = subject.masks(tracker)
-        hooks = masks.hooks()
+        hooks = masks.hooks() | {"on_scatter": None}  # a model with a program passes no messages outside of layers
     else:
         sites, device = same.pattern.sites, subject.mask.device.type
         hooks, check_masks = sites.replayed(sites.factors(subject.mask), lambda: check_context(device))

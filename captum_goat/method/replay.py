@@ -58,9 +58,11 @@ class Subject(NamedTuple):
     own_rows: int = 0  # the rows of node features, the first ones, of which gates share only those of their own nodes
     # where the rows of the nodes begin to which the edges of each set lead, if there are several node types
     offsets: tuple[int, ...] | None = None
+    by_node: bool = True  # whether it matters which nodes rows stand for
 
     def masks(self, tracker: RowTracker) -> AtMessages:
         """Return what lets the mask enter a pass that is recorded."""
+        tracker.graph.by_node = self.by_node
         return self.entry(tracker, self.edge_sets, self.mask, RowWatcher(tracker, self.edge_sets, self.offsets))
 
 

@@ -93,7 +93,7 @@ class Replicas:
             scales = scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
         with torch.no_grad():  # the scales where the pattern's replica is above 0, else 0
             gates = torch.ops.aten.threshold_backward(scales, values.index_select(0, self.plan.which), 0)
-        out = values * gates
+        out: Tensor = values * gates
         if out.requires_grad:
             self.leaves.append(Leaf(out, places, shape=scales.shape))
         return out

@@ -22,7 +22,7 @@ Direct = Callable[[Call], Result]
 DIRECT: dict[Any, Direct] = {}
 
 # The keyword arguments that these rules know. Others might be tensors, or the names of numpy, such as ``axis``.
-NAMED = frozenset({"dim", "alpha", "p", "training", "dtype", "device", "weight", "bias", "momentum", "eps"})
+NAMED = frozenset({"dim", "alpha", "p", "training", "inplace", "dtype", "device", "weight", "bias", "momentum", "eps"})
 
 # Functions whose result has edges of the first argument only: the other arguments select among them.
 FIRST_ONLY: frozenset[Any] = frozenset({Tensor.__getitem__, Tensor.index_select, torch.index_select})

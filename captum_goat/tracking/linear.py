@@ -169,6 +169,8 @@ def _scatter_positions(index: Tensor, dim: int, shape: Sequence[int]) -> tuple[T
     """Return the position of each entry that is scattered along ``dim``, and the shape in which positions count."""
     dim %= index.dim()
     sizes = torch.Size(shape[d] if d == dim or size != 1 else 1 for d, size in enumerate(index.shape))
+    if sizes.numel() == sizes[dim]:  # channels are not told apart
+        return index, sizes
     position, step = torch.zeros_like(index), 1
     for d in reversed(range(index.dim())):
         if d == dim:

@@ -128,7 +128,8 @@ class Block(NamedTuple):
     sources: frozenset[int]  # the blocks that ``parent`` comes from
     element: Tensor | None = None  # the edge that each masked message crosses, or the element of each input (-1: none)
     crosses: bool = False  # whether the rows are masked messages
-    node: Tensor | None = None  # the node that each masked message is sent to, or that each sum of them stands for
+    # the node that each masked message is sent to, or that each sum of them stands for, if that is asked for
+    node: Tensor | None = None
 
 
 class RowGraph:
@@ -137,6 +138,7 @@ class RowGraph:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self.num_rows = 0
+        self.by_node = True  # whether blocks say which nodes their rows stand for
         self.propagating = 0  # depth of nested `propagate` calls: sums inside of them stand for nodes
         self.first_node = 0  # the row of the first node to which messages are passed, among the nodes of all types
         self.renumbered = False  # whether messages were passed between nodes with other numbers than the user's
@@ -153,8 +155,7 @@ class RowGraph:
         self.num_rows += block.size
         ids = torch.arange(block.offset, self.num_rows, device=block.child.device)
         if not full:
-            reached = torch.zeros_like(ids, dtype=torch.bool)
-            reached[block.child] = True
+            reached = torch.zeros_like(ids, dtype=torch.bool).index_fill_(0, block.child, True)
             if block.element is not None:
                 reached |= block.element >= 0
             full = bool(reached.all())
@@ -183,11 +184,12 @@ class RowGraph:
         shape = _common_shape(*(r.ids for r in traces))
         sources: frozenset[int] = frozenset().union(*(r.sources for r in traces))
         parents = torch.cat([r.ids.expand(shape).reshape(-1) for r in traces])
-        children = torch.arange(shape.numel(), device=parents.device).repeat(len(traces))
         full = all(self.is_full(r.ids) for r in traces)
-        if not full:
-            kept = parents >= 0
-            children, parents = children[kept], parents[kept]
+        if full:
+            children = torch.arange(shape.numel(), device=parents.device).repeat(len(traces))
+        else:
+            kept = torch.nonzero(parents >= 0).view(-1)
+            children, parents = kept % max(shape.numel(), 1), parents.index_select(0, kept)
         block = Block(self.num_rows, shape.numel(), children, parents, sources)
         return Rows(*self._add(shape, block, full=full), degree, gates, frozen, broken, marks)
 
@@ -204,14 +206,13 @@ class RowGraph:
         common = _common_shape(rows.ids, child)
         ids, child = rows.ids.expand(common), child.expand(common)
         node = None
-        if self.propagating and dim is not None:
+        if self.by_node and self.propagating and dim is not None:
             count = torch.arange(shape[dim], device=ids.device) + self.first_node
             node = count.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(shape).reshape(-1)
-        if full:
-            child, parent = child.reshape(-1), ids.reshape(-1)
-        else:
-            kept = ids >= 0
-            child, parent = child[kept], ids[kept]
+        child, parent = child.reshape(-1), ids.reshape(-1)
+        if not full:
+            kept = torch.nonzero(parent >= 0).view(-1)
+            child, parent = child.index_select(0, kept), parent.index_select(0, kept)
         ids, sources = self._add(shape, Block(self.num_rows, shape.numel(), child, parent, rows.sources, node=node))
         return rows._replace(ids=ids, sources=sources)
 
@@ -230,7 +231,7 @@ class RowGraph:
         else:
             before = rows.ids.expand(_common_shape(rows.ids, edges))
             child = torch.nonzero((crossing & (before >= 0)).reshape(-1)).view(-1)
-            parent = before.reshape(-1)[child]
+            parent = before.reshape(-1).index_select(0, child)
         edge = edges.expand(_common_shape(before, edges))
         node = None if nodes is None else nodes.expand(edge.shape).reshape(-1)
         block = Block(self.num_rows, edge.numel(), child, parent, rows.sources, edge.reshape(-1), True, node)
