@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -20,9 +21,11 @@ from captum_goat.adjacency.presence import SUMMING, Gathering, Presence, entered
 from captum_goat.hooks.interception import OnCall, Scattered, check_context, intercepted, unchanged
 from captum_goat.inputs.copied_edges import CopiedEdges
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
+from captum_goat.rules.registry import version as rules_version
 from captum_goat.tracking import EdgeTracker, Messages, RowTracker, UnsupportedModelError
 from captum_goat.tracking.edge_calls import EdgeRecorder, EdgeRun, EdgeTensor
 from captum_goat.tracking.program import GivenRows, OtherProgramError, Program, ProgramStore
+from captum_goat.tracking.registry import tensors_in
 from captum_goat.tracking.sparse import ends_of, num_edges
 
 _logger = logging.getLogger(__name__)
@@ -61,7 +64,7 @@ class MessageSites:
 
     sites: tuple[Messages | Presence, ...] = ()
     enters: tuple[bool, ...] | None = None  # whether presence entered, for every sum at places that an index names
-    by_hand: tuple[bool, ...] = ()  # whether messages outside of layers were masked, for every such sum
+    by_hand: tuple[bool, ...] = ()  # whether messages outside of layers were masked, for every such sum or declaration
 
     @property
     def is_polynomial(self) -> bool:
@@ -114,6 +117,18 @@ class MessageSites:
             factor = next(remaining)
             return Scattered(call.source, call.index, lambda: call.source * factor, call.arguments)
 
+        def on_declared(
+            func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> tuple[Any, Callable[[], Tensor] | None]:
+            enters, messages = next(scatters, None), func(*args, **kwargs)
+            if enters is None:
+                raise changed_steps("more messages")
+            if not enters:
+                return messages, None
+            check()
+            factor = next(remaining)
+            return messages, lambda: messages * factor
+
         def check_done() -> None:
             for _ in (*remaining, *sums, *scatters):
                 raise changed_steps("fewer messages")
@@ -122,7 +137,7 @@ class MessageSites:
             return {"on_sum": on_sum, "summing": SUMMING}, check_done
         hooks: dict[str, Any] = {"on_message": on_message} if self.sites else {}
         if self.by_hand:
-            hooks |= {"on_scatter": on_scatter, "summing": SUMMING}
+            hooks |= {"on_scatter": on_scatter, "on_declared": on_declared, "summing": SUMMING}
         return hooks, check_done
 
 
@@ -141,7 +156,8 @@ class AtMessages:
     def hooks(self) -> dict[str, Any]:
         """Return what :func:`intercepted` has to call."""
         around = {"on_layer": self._edges.on_layer, "around_propagate": self._tracker.around_propagate}
-        return {"on_message": self.on_message, "on_scatter": self.on_scatter, "summing": SUMMING, **around}
+        by_hand = {"on_scatter": self.on_scatter, "on_declared": self.on_declared, "summing": SUMMING}
+        return {"on_message": self.on_message, **by_hand, **around}
 
     def on_message(self, layer: MessagePassing, edge_index: Any, messages: Tensor) -> Tensor:
         """Let the mask enter messages."""
@@ -163,17 +179,32 @@ class AtMessages:
             found = self._edges.follow_by_hand(scatter.source, scatter.index)
         self._by_hand.append(found is not None)
         if found is None:
-            return None
-        messages, watcher, (call, nodes) = scatter.source, self._watcher, found
-        assert watcher is not None  # a known model passes no messages outside of layers
+            delivers = self._tracker.delivers(scatter.source, scatter.index)
+            return Scattered(scatter.source, scatter.index, None, scatter.arguments) if delivers else None
+        mask = partial(self._masked_by_hand, scatter.source, *found)
+        return Scattered(scatter.source, scatter.index, mask, scatter.arguments, self._tracker.set_delivered)
 
-        def mask() -> Tensor:
-            watcher.before_masking(messages)
-            masked = self._masked(messages, call)
-            watcher.after_masking(masked, messages, call, nodes)
-            return masked
+    def _masked_by_hand(self, messages: Tensor, call: Messages, nodes: Tensor) -> Tensor:
+        assert self._watcher is not None  # a known model passes no messages outside of layers
+        self._watcher.before_masking(messages)
+        masked = self._masked(messages, call)
+        self._watcher.after_masking(masked, messages, call, nodes)
+        self._tracker.by_hand.set_masked(masked)
+        return masked
 
-        return Scattered(messages, scatter.index, mask, scatter.arguments, self._tracker.set_delivered)
+    def on_declared(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Callable[[], Tensor] | None]:
+        """Return what a function that is declared to return messages returns, and what lets the mask enter."""
+        inside = bool(self._tracker.graph.propagating or self._tracker.set_aside)  # a layer masks them, or nothing does
+        self._by_hand.append(not inside)
+        if inside:
+            return func(*args, **kwargs), None
+        self._tracker.around_propagate(1, False)
+        messages = func(*args, **kwargs)
+        self._tracker.around_propagate(-1, False)
+        followed = self._edges.follow_declared(messages, tensors_in((*args, *kwargs.values())))
+        return messages, partial(self._masked_by_hand, messages, *followed)
 
     def _masked(self, messages: Tensor, call: Messages) -> Tensor:
         self._sites.append(call)
@@ -203,6 +234,10 @@ class AtAdjacency(AtMessages):
     def _masked(self, messages: Tensor, call: Messages) -> Tensor:
         self._waiting = True
         return messages.clone()
+
+    def on_declared(self, *_: Any) -> Any:
+        """Raise UnsupportedModelError."""
+        raise unknown(self._tracker, "has messages that are declared by rules.message")
 
     def _around_propagate(self, step: int, explained: bool) -> None:
         """Note that message passing begins (1) or ends (-1); refuse messages that were not summed up."""
@@ -344,7 +379,7 @@ def masked_output(
     on_call: OnCall | None = None,
 ) -> Tensor:
     """Call a model with a mask ``[E]`` on the edges of a graph, or of ``count`` independent copies of it."""
-    key = graph.kinds, mask.dtype
+    key = rules_version(), graph.kinds, mask.dtype
     programs = programs if count == 1 and entry.can_batch else None
     for program in [] if programs is None else programs.of(key):
         given, followed = GivenRows(), graph.with_edges(EdgeTensor)

@@ -27,6 +27,7 @@ from torch_geometric.nn.models.rev_gnn import InvertibleModule
 from captum_goat.hooks.global_state import DispatchFlags, ThreadState, close_interrupted
 from captum_goat.hooks.model_state import ModelState, modules_of, path_of
 from captum_goat.rules.attention import SOFTMAX, SOFTMAX_STEPS, softmax_step, stepped_into
+from captum_goat.rules.messages import MESSAGES
 from captum_goat.rules.operations import input_of, is_inplace
 from captum_goat.rules.registry import Rule, find
 from captum_goat.tracking import RowTracker, UnsupportedModelError
@@ -48,7 +49,7 @@ class Scattered(NamedTuple):
 
     messages: Tensor
     places: Tensor  # the index by which they are scattered
-    mask: Callable[[], Tensor]  # returns the messages with the mask
+    mask: Callable[[], Tensor] | None  # returns the messages with the mask; ``None`` if they have it
     # returns the arguments of the function with other messages
     arguments: Callable[[Tensor], tuple[tuple[Any, ...], dict[str, Any]]]
     done: Callable[[Any], None] | None = None  # called with the function's result
@@ -56,6 +57,8 @@ class Scattered(NamedTuple):
 
 # Called with a function that scatters values, and its arguments; returns ``None`` if the values are no messages.
 OnScatter = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Scattered | None]
+# Called with a function that is declared to return messages, and its arguments; returns them, and what masks them.
+OnDeclared = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], tuple[Any, Callable[[], Tensor] | None]]
 
 _logger = logging.getLogger(__name__)
 _CHECKPOINT = "_checkpoint_without_reentrant_generator"
@@ -95,24 +98,29 @@ def intercepted(
     steps: Following | None = None,  # sees all calls: functions of torch, messages, with `on_call` modules with a rule
     on_sum: OnSum | None = None,
     on_scatter: OnScatter | None = None,
+    on_declared: OnDeclared | None = None,
     summing: frozenset[Any] = frozenset(),  # the functions that `on_sum` replaces and `on_scatter` looks at
     tracker: TorchDispatchMode | None = None,  # a mode that sees all operations
 ) -> Result:
     """Run a function with ``on_call`` in place of operations that have a rule and ``on_message`` after messages."""
     modules = modules_of(model)
     mode = _RuleMode(on_call, steps, on_sum, summing, on_scatter, around_propagate)
-    mode.tracker = tracker
-    watches = any(callback is not None for callback in (on_call, on_sum, on_scatter, steps))
+    mode.tracker, mode.on_declared = tracker, on_declared
+    watches = any(callback is not None for callback in (on_call, on_sum, on_scatter, on_declared, steps))
 
     def run_changed(changes: Changes) -> Result:
         for module in modules:
             if isinstance(module, MessagePassing):
                 _hook_layer(changes, model, module, mode, on_message, on_layer, around_propagate)
+            elif on_declared is not None and find(type(module)) is MESSAGES:
+                _hook_messages(changes, module, mode)
         _make_plain(changes, model, modules)
         if on_call is not None:
             for module in modules:
                 rule = find(type(module))
-                if rule is not None and (type(module) is not nn.ReLU or rule is not find(F.relu)):  # the mode sees it
+                if rule not in (None, MESSAGES) and (
+                    type(module) is not nn.ReLU or rule is not find(F.relu)
+                ):  # the mode sees it
                     _hook_module(changes, module, rule, mode, on_call)
         # The modes are not left here: `Changes.undo` pops them, also after an interrupt.
         if isinstance(steps, EdgeRun):
@@ -412,6 +420,16 @@ def _hook_module(changes: Changes, module: Module, rule: Rule, mode: _RuleMode, 
     changes.hook(module, "_forward_hooks", after, first=True)
 
 
+def _hook_messages(changes: Changes, module: Module, mode: _RuleMode) -> None:
+    forward, owner = module.forward, threading.get_ident()
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        here = changes.running and threading.get_ident() == owner
+        return mode.declared(forward, args, kwargs) if here else forward(*args, **kwargs)
+
+    changes.set(module, "forward", run)
+
+
 class _RuleMode(TorchFunctionMode):
     """Run callbacks in place of functions that have a rule, and of sums."""
 
@@ -430,6 +448,7 @@ class _RuleMode(TorchFunctionMode):
         self.differentiable = on_call is not None and torch.is_grad_enabled()
         self.replaces = on_call is not None or on_sum is not None
         self.tracker: TorchDispatchMode | None = None
+        self.on_declared: OnDeclared | None = None
         self.passing = 0  # above 0 functions are left alone: in modules that have a rule, and in callbacks
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -438,6 +457,9 @@ class _RuleMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if self.differentiable and not torch.is_grad_enabled():  # the model switched gradients off; shares need them
             torch._C._set_grad_enabled(True)
+        if find(func) is MESSAGES:
+            with self:
+                return self.declared(func.__wrapped__, args, kwargs)
         if self.replaces and (inside := stepped_into(func)) is not None:
             with self:
                 return inside(*args, **kwargs)
@@ -449,11 +471,9 @@ class _RuleMode(TorchFunctionMode):
 
     def _scattered(self, func: Any, found: Scattered) -> Any:
         """Scatter messages as a layer does, with the mask."""
-        if self.steps is not None:
-            self.steps.note(HAND_SCATTER, (found.messages, found.places), {})
-        masked = found.mask()
-        if self.steps is not None:
-            self.steps.made(masked)
+        masked = found.messages
+        if found.mask is not None:
+            masked = self._masked((found.messages, found.places), found.mask)
         args, kwargs = found.arguments(masked)
         if self.around is not None:
             self.around(1, True)
@@ -465,6 +485,22 @@ class _RuleMode(TorchFunctionMode):
         if found.done is not None:
             found.done(result)
         return result
+
+    def declared(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Make a call whose result is declared to be messages, and mask them."""
+        if self.on_declared is None:
+            return func(*args, **kwargs)
+        messages, mask = self.on_declared(func, args, kwargs)
+        with torch._C.DisableTorchFunction():
+            return messages if mask is None else self._masked((messages,), mask)
+
+    def _masked(self, arguments: tuple[Tensor, ...], mask: Callable[[], Tensor]) -> Tensor:
+        if self.steps is not None:
+            self.steps.note(HAND_SCATTER, arguments, {})
+        masked = mask()
+        if self.steps is not None:
+            self.steps.made(masked)
+        return masked
 
     def _noted(self, func: Any, args: Any, kwargs: Any) -> Any:
         if self.steps is None:

@@ -20,13 +20,14 @@ One line gives an operation of your own (a ``torch.nn.Module`` class, or a funct
 
 :func:`gate` is for element-wise activations, :func:`scale` for norms that only scale, :func:`freeze` for attention
 coefficients. For anything else decorate a function with :func:`rule`, which writes the operation as sums and products
-of its inputs and of numbers that it keeps.
+of its inputs and of numbers that it keeps. :func:`message` declares messages that a model passes by its own code.
 """
 
 from captum_goat.rules import choices, products, recurrent  # noqa: F401 (registers the rules of torch)
 from captum_goat.rules.activations import gate
 from captum_goat.rules.attention import freeze
+from captum_goat.rules.messages import message
 from captum_goat.rules.norms import scale
 from captum_goat.rules.registry import Keep, Rule, forget, rule
 
-__all__ = ["Keep", "Rule", "forget", "freeze", "gate", "rule", "scale"]
+__all__ = ["Keep", "Rule", "forget", "freeze", "gate", "message", "rule", "scale"]

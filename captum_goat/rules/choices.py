@@ -83,7 +83,7 @@ def _scatter_reduce(keep: Keep, func: Callable[..., Any], args: Arguments, kwarg
     if given["reduce"] not in ("amax", "amin"):
         result: Tensor = func(*args, **kwargs)
         return result
-    with_base = given.get("include_self", True)
+    with_base = given.get("include_self", True) and not bool(base.isinf().all())  # which never wins
 
     def hits(wins: Tensor) -> Tensor:
         return torch.zeros_like(base).scatter_add(dim, index, wins)
@@ -98,7 +98,7 @@ def _scatter_reduce(keep: Keep, func: Callable[..., Any], args: Arguments, kwarg
         total = hits(from_source) + from_base
         return from_base / total, from_source / total.gather(dim, index)
 
-    kept = base * keep(lambda: shares()[0]) if with_base else base * (hits(torch.ones_like(source)) == 0)
+    kept = base * keep(lambda: shares()[0]) if with_base else base.masked_fill(hits(torch.ones_like(source)) != 0, 0.0)
     out: Tensor = kept.scatter_add(dim, index, source * keep(lambda: shares()[1]))
     return target.copy_(out) if base is not target else out
 

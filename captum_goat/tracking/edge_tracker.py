@@ -54,9 +54,9 @@ class EdgeTracker:
         with tracker.paused():
             all_ends = [ends_of(edges) for edges in edge_sets]
             ends = torch.cat(all_ends, dim=1)  # a copy: it outlives the user's tensors
-            self._source, target = ends[0], ends[1]
+            self._source, self._target = ends[0], ends[1]
             edges = torch.arange(ends.size(1), device=ends.device)  # the edges of all sets are numbered consecutively
-            self._given_loops = self._loops = (self._source == target).nonzero().view(-1)
+            self._given_loops = self._loops = (self._source == self._target).nonzero().view(-1)
             sizes = [edge_set.size(1) for edge_set in all_ends]
             self._all = edges.view(1, -1) if len(sizes) == 1 else None
             if self._loops.numel():
@@ -112,6 +112,45 @@ class EdgeTracker:
         self._seen = True
         self._tracker.graph.by_values = True  # which end of the edges an index has was seen by its values
         return Messages(found[0], [-1] + [1] * (source.dim() - 1), source.dtype), found[1]
+
+    def follow_declared(self, messages: Any, arguments: Sequence[Tensor]) -> tuple[Messages, Tensor]:
+        """Return the edge behind each row that is declared to be a message, and the targets of the edges.
+
+        The rows are in the order of edges, or of values at edges, among the arguments of the declared function.
+        """
+        rows = messages.size(0) if isinstance(messages, Tensor) and messages.dim() else -1
+        with self._tracker.paused():
+            orders = [order for value in arguments if (order := self._order_of(value)) is not None]
+            orders = [order for order in orders if order.numel() == rows] or orders
+            if not orders and self._all is not None:
+                orders = [self._all.view(-1)]
+            where = f"from what is declared by rules.message in {self._tracker.place()}"
+            if not orders or not all(torch.equal(orders[0], order) for order in orders):
+                raise UnsupportedModelError(
+                    f"Expected messages over the edges of one edge_index {where} (got {len(orders)} in other orders "
+                    f"among its arguments). Pass the edge_index of its messages, and no other one."
+                )
+            edges, self._seen = orders[0], True
+            if rows < edges.numel():
+                got = list(messages.shape) if isinstance(messages, Tensor) else type(messages).__name__
+                raise UnsupportedModelError(
+                    f"Expected one row per edge, {edges.numel()} or more along dimension 0, {where} (got {got}). Let "
+                    f"it return one tensor with the messages in the order of the edges."
+                )
+            edges = torch.cat([edges, edges.new_full((rows - edges.numel(),), NO_ROW)])
+            self._tracker.graph.by_values = True
+            self._tracker.graph.renumbered |= self._num_sets > 1  # which nodes get them is not known
+            return Messages(edges, [-1] + [1] * (messages.dim() - 1), messages.dtype), self._target[edges]
+
+    def _order_of(self, value: Tensor) -> Tensor | None:
+        """Return the edge of each column of edges, or of each row of values at edges; ``None`` for other tensors."""
+        trace = self._tracker.get(value)
+        if not isinstance(trace, Edges):
+            return self._tracker.by_hand.edges_of(value)
+        self._tracker.graph.renumbered |= trace.renumbered
+        if value.dim() == 2 and (value.size(0) == 2 or is_adjacency(value)):
+            return self._edges_of(value)
+        return trace.ids.reshape(-1).expand(len(value)) if trace.ids.numel() in (1, *value.shape[:1]) else None
 
     def _edges_of(self, edge_index: Tensor) -> Tensor | None:
         """Return the edge of each column, with the user's self-loops; the same tensor for the same ``edge_index``."""
@@ -183,8 +222,8 @@ class EdgeTracker:
             raise UnsupportedModelError(
                 f"Expected a model that calls torch_geometric's message passing, where edges are masked (got one that "
                 f"called none{overridden}). Use layers that derive from torch_geometric.nn.MessagePassing, without "
-                f"`explain=False` on all of them and without a `propagate` of their own, or gather and scatter values "
-                f"of nodes by the two ends of the edges."
+                f"`explain=False` on all of them and without a `propagate` of their own; or gather and scatter values "
+                f"of nodes by the two ends of the edges, or declare what returns the messages by rules.message."
             )
 
     def _with_kept_loops(self, edges: Tensor, edge_index: Tensor) -> Tensor:

@@ -67,6 +67,16 @@ class HandMessages:
                 return edges, nodes
         return None
 
+    def edges_of(self, tensor: Tensor) -> Tensor | None:
+        """Return the edge of each row of values at edges."""
+        values = self._values.get(tensor)
+        return None if values is None else values.edges
+
+    def set_masked(self, tensor: Tensor) -> None:
+        """Note that a tensor is masked messages, so that no mask enters what is made of it."""
+        self._values.set(tensor, EdgeValues(None, {}))
+        self._any = True
+
     def set_sum(self, tensor: Tensor) -> None:
         """Note that a tensor is a sum of messages."""
         self._sums.set(tensor, True)

@@ -36,6 +36,7 @@ def by_hand(what: str, place: str) -> UnsupportedModelError:
     """Return the error for message passing outside of layers."""
     return UnsupportedModelError(
         f"The model passes messages by hand ({what}, in {place}), where they cannot be masked. Gather values of "
-        f"nodes by one end of the edges and scatter them by the other end, row by row (docs/rules.md), or let a layer "
-        f"that derives from torch_geometric.nn.MessagePassing do it."
+        f"nodes by one end of the edges and scatter them by the other end, row by row (docs/rules.md); or declare the "
+        f"function or module that returns the messages, with all sums over edges that they depend on inside of it, by "
+        f"captum_goat.rules.message; or let a layer that derives from torch_geometric.nn.MessagePassing do it."
     )

@@ -49,6 +49,9 @@ class RowTracker(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run ``func`` and set the rows of its result by its rule."""
         kwargs = kwargs or {}
+        if torch._C._is_torch_function_mode_enabled():  # TorchScript calls it: what is done here is not the model's
+            with torch._C.DisableTorchFunction():
+                return self.__torch_dispatch__(func, types, args, kwargs)
         out = func(*args, **kwargs)
         operation = operation_of(func)
         if self._squashes and args and isinstance(args[0], Tensor):
@@ -114,6 +117,14 @@ class RowTracker(TorchDispatchMode):
 
     def _by_rule(self, watched: Call, call: Call, traces: list[Trace]) -> Result:
         """Return the traces of results; message passing by hand is looked for in ``watched``, the same call."""
+        delivers = not self.set_aside and not self.graph.propagating and unseen.delivers(watched)
+        self.graph.propagating += delivers
+        try:
+            return self._inferred(watched, call, traces)
+        finally:
+            self.graph.propagating -= delivers
+
+    def _inferred(self, watched: Call, call: Call, traces: list[Trace]) -> Result:
         if not self.set_aside and (what := unseen.misuse(watched, self._layer)) is not None:
             return Unsupported(what, self.place(), by_hand=True)
         if not self.set_aside and not self.graph.propagating and (what := self.by_hand.see(watched)) is not None:
@@ -222,6 +233,11 @@ class RowTracker(TorchDispatchMode):
         with self.paused():
             found = self.by_hand.found(source, index, self.get(index))
         return None if found is None or self._layer() else found
+
+    def delivers(self, source: Any, index: Any) -> bool:
+        """Return whether a scatter outside of layers delivers messages that are masked already."""
+        outside = not self.set_aside and not self.graph.propagating
+        return outside and unseen.is_masked(self.get(source)) and isinstance(self.get(index), Edges)
 
     def set_delivered(self, sums: Tensor) -> None:
         """Note that a tensor is what messages that were passed outside of layers have brought together."""

@@ -39,6 +39,7 @@ _MULTIPLIES = named("mm bmm addmm baddbmm mv _sparse_mm _sparse_addmm _linalg_so
 _LOOKS_UP = named("_scaled_dot_product_flash_attention_for_cpu _embedding_bag _embedding_bag_forward_only")
 _REDUCES = named("sum mean amax amin max min prod cumsum segment_reduce")
 _MASKS = named("mul where masked_fill")
+_JOINS = named("add sub cat stack")
 _MASKS_OR_ADDS = _MASKS | named("add sub")
 _STORES = named("indices _indices col_indices crow_indices values _values _coalesced _coalesce") | named(
     "sparse_compressed_tensor _sparse_compressed_tensor_unsafe _sparse_coo_tensor_with_dims_and_tensors"
@@ -59,6 +60,18 @@ def misuse(call: Call, layer: _Layer) -> str | None:
     if by_index or (packet in _REDUCES and not call.graph.propagating and _reduces_edges(call) and not layer()):
         return f"{packet.__name__} over the edges outside of message passing"
     return None
+
+
+def delivers(call: Call) -> bool:
+    """Return whether messages that are masked already are brought together at the ends of edges."""
+    return call.operation.packet in _SCATTERS and is_masked(call.trace(_source(call))) and _is_at_edges(call)
+
+
+def is_masked(trace: Trace | None) -> bool:
+    """Return whether values are masked messages, to which nothing was added that was gathered at edges."""
+    if isinstance(trace, Rows):
+        return MASKED in trace.marks and GATHERED not in trace.marks
+    return isinstance(trace, Unmasked) and trace.kind == MASKED
 
 
 def _normalises() -> bool:
@@ -166,6 +179,8 @@ def infer(call: Call, layer: _Layer) -> Unmasked | Edges | None:
         return None
     elif kinds & {MASKED, SUMMED, GATHERED, STRUCTURE}:
         kind = next(known for known in (MASKED, SUMMED, GATHERED, STRUCTURE) if known in kinds)
+        if _joins_messages(call, kinds):
+            kind = GATHERED
     elif packet in RULES or call.operation.pointwise or not isinstance(out, Tensor):
         return BY_RULE
     else:
@@ -205,12 +220,19 @@ def marked(call: Call, result: Result, layer: _Layer) -> Result:
         return result
     if packet in _GATHERS and _is_at_edges(call):
         here = {SUMMED + layer()} if is_summed(result) else set()
-        return result._replace(marks=result.marks - here | {GATHERED})
+        return result._replace(marks=result.marks - here - {MASKED} | {GATHERED})
     if packet in _SCATTERS and _sums_up(call) and _is_at_edges(call):
         sums = not call.graph.propagating or MASKED not in result.marks
         return result._replace(marks=frozenset({SUMMED + layer()} if sums and result.broken is None else {}))
     foreign = {SUMMED + name for name in _layers(call)}
+    if is_masked(result) and _joins_messages(call, {_kind(call, tensor) for tensor in _tensors(call)} | {MASKED}):
+        foreign |= {GATHERED}
     return result._replace(marks=result.marks | foreign) if foreign else result
+
+
+def _joins_messages(call: Call, kinds: set[str | None]) -> bool:
+    """Return whether values at edges are put beside messages, or added to them, outside of layers."""
+    return call.operation.packet in _JOINS and not call.graph.propagating and {MASKED, GATHERED} <= kinds
 
 
 def _layers(call: Call) -> list[str]:
