@@ -77,9 +77,9 @@ class GOAtAttribution(Attribution):
         field: ``"distinct"`` shares a gate equally among the distinct edges that reach it, as the paper says.
             ``"repeated"`` counts an edge once for every hop in which it appears, as the authors' code does.
             Attributes of edges are counted as their edges are, if both are attributed.
-        mask_type: What is attributed: ``"edge"``, the default for models with message passing; ``"node"``, the node
-            features; ``"edge_attr"``, the edge attributes; or several of them, with ``"_and_"`` between them or as a
-            set. Inputs are in the order node, edge, edge_attr.
+        mask_type: What is attributed: ``"edge"``, the default for models that are called with edges; ``"node"``, the
+            node features; ``"edge_attr"``, the edge attributes; or several of them, with ``"_and_"`` between them or
+            as a set. Inputs are in the order node, edge, edge_attr.
         at: Where an edge mask enters, as for :class:`~captum_goat.EdgeMaskedModel`: ``"message"``, the default and the
             paper's meaning, after degree normalisation; or ``"adjacency"``, as the presence of the edges: attributions
             add up to what deleting all edges does. The integrand is then no polynomial: the number of points is doubled
@@ -219,7 +219,7 @@ class GOAtAttribution(Attribution):
         """
         with outside_inference_mode():
             request = self._request(inputs, additional_forward_args)
-            options = self.mask_type, self.at, self.field
+            options = self.mask_type or ("edge" if request.masks else "input"), self.at, self.field
             if options != ("edge", "message", "distinct") or request.count is not None or len(request.masks) != 1:
                 raise ValueError(
                     f"Expected one edge mask [E] to be attributed, with at='message' and field='distinct' (got "

@@ -65,8 +65,8 @@ class ExplainedModel(NamedTuple):
                 f"(got {type(forward_func).__name__}). GOAt looks into the model, which it cannot do with a function."
             )
         has_messages = any(isinstance(module, MessagePassing) for module in model.modules())
-        kind = own or mask_type or ("edge" if has_messages else None)
-        if at == "adjacency" and (kind is None or "edge" not in kind.split("_and_")):
+        kind = own or mask_type or ("edge" if has_messages or at == "adjacency" else None)
+        if at == "adjacency" and kind is not None and "edge" not in kind.split("_and_"):
             raise ValueError(f"Expected at='message' where no edges are attributed (got {at!r}).")
         return cls(model, kind, finish, metadata, at or "message", bound, output)
 

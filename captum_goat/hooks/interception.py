@@ -32,7 +32,7 @@ from captum_goat.rules.operations import input_of, is_inplace
 from captum_goat.rules.registry import Rule, find
 from captum_goat.tracking import RowTracker, UnsupportedModelError
 from captum_goat.tracking.edge_calls import QUESTIONS, EdgeRecorder, EdgeRun, current, is_trusted
-from captum_goat.tracking.program import Following
+from captum_goat.tracking.program import Following, leaves_of
 from captum_goat.tracking.tape import HAND_SCATTER
 
 Result = TypeVar("Result")
@@ -112,16 +112,20 @@ def intercepted(
         for module in modules:
             if isinstance(module, MessagePassing):
                 _hook_layer(changes, model, module, mode, on_message, on_layer, around_propagate)
-            elif on_declared is not None and find(type(module)) is MESSAGES:
-                _hook_messages(changes, module, mode)
         _make_plain(changes, model, modules)
-        if on_call is not None:
-            for module in modules:
-                rule = find(type(module))
-                if rule not in (None, MESSAGES) and (
-                    type(module) is not nn.ReLU or rule is not find(F.relu)
-                ):  # the mode sees it
-                    _hook_module(changes, module, rule, mode, on_call)
+        for module in modules:
+            rule = find(type(module))
+            if rule is MESSAGES and on_declared is not None:
+                _hook_messages(changes, module, mode)
+            elif rule is None or rule is MESSAGES or (type(module) is nn.ReLU and rule is find(F.relu)):
+                continue  # the mode sees ReLUs
+            elif on_call is not None:
+                _hook_module(changes, module, rule, mode, on_call)
+            elif rule.cuts:
+                changes.hook(
+                    module, "_forward_pre_hooks", lambda _, *given: mode.set_aside(1, *given), with_kwargs=True
+                )
+                changes.hook(module, "_forward_hooks", lambda *_: mode.set_aside(-1))
         # The modes are not left here: `Changes.undo` pops them, also after an interrupt.
         if isinstance(steps, EdgeRun):
             changes.set(current, "run", steps)
@@ -397,6 +401,8 @@ def _hook_module(changes: Changes, module: Module, rule: Rule, mode: _RuleMode, 
     def before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         calls.append((args, kwargs))
         mode.passing += 1
+        if rule.cuts:
+            mode.set_aside(1, args, kwargs)
         with torch._C.DisableTorchFunction():
             if mode.steps is not None and mode.passing == 1:
                 mode.steps.note(module, args, kwargs)
@@ -412,6 +418,8 @@ def _hook_module(changes: Changes, module: Module, rule: Rule, mode: _RuleMode, 
             result = on_call(rule, module.forward, args, kwargs)
             if mode.steps is not None and mode.passing == 1:
                 mode.steps.made(result)
+        if rule.cuts:
+            mode.set_aside(-1)
         mode.passing -= 1
         return result
 
@@ -485,6 +493,13 @@ class _RuleMode(TorchFunctionMode):
         if found.done is not None:
             found.done(result)
         return result
+
+    def set_aside(self, step: int, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> None:
+        """Note that a module begins (1) or ends (-1) whose result is frozen, whatever it sums up over edges."""
+        if isinstance(self.tracker, RowTracker) and not self.tracker.graph.propagating:
+            self.tracker.set_aside += step
+            known = map(self.tracker.get, leaves_of(args, kwargs or {}))
+            self.tracker.graph.by_values |= any(trace is not None for trace in known)  # which is not followed in it
 
     def declared(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Make a call whose result is declared to be messages, and mask them."""

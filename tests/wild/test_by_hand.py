@@ -269,9 +269,7 @@ def test_twins_have_the_same_attributions(name: str) -> None:
         assert delta.abs().max() < 1e-9
         torch.testing.assert_close(found, GOAtAttribution(by_pyg).attribute(edges, 1, arguments), rtol=0, atol=1e-10)
     ones = torch.ones(18, dtype=torch.float64)
-    layers = [
-        GOAtAttribution(model, mask_type="edge").attribute_layers(ones, 1, arguments) for model in (by_hand, by_pyg)
-    ]
+    layers = [GOAtAttribution(model).attribute_layers(ones, 1, arguments) for model in (by_hand, by_pyg)]
     torch.testing.assert_close(*layers, rtol=0, atol=1e-10)
     both = [
         GOAtAttribution(model, mask_type="node_and_edge").attribute((arguments[0], ones), 1, arguments[1:])
@@ -303,9 +301,7 @@ def test_masked_twins_are_the_same(name: str) -> None:
 def test_presence_by_hand_is_refused(name: str) -> None:
     by_hand, _, arguments = _twins(name)
     for run in (
-        lambda: GOAtAttribution(by_hand, mask_type="edge", at="adjacency").attribute(
-            torch.ones(18, dtype=torch.float64), 1, arguments
-        ),
+        lambda: GOAtAttribution(by_hand, at="adjacency").attribute(torch.ones(18, dtype=torch.float64), 1, arguments),
         lambda: EdgeMaskedModel(by_hand, at="adjacency")(torch.ones(18, dtype=torch.float64), *arguments),
     ):
         with pytest.raises(UnsupportedModelError):
@@ -383,7 +379,7 @@ def test_nodes_are_cut_out_in_the_direction_of_messages(to: int) -> None:
     ring = torch.stack([torch.arange(10), (torch.arange(10) + 1) % 10])
     for check in (True, False):
         explanations = explain_nodes(
-            GOAtAttribution(model, mask_type="edge"), Data(x=given.x, edge_index=ring), [0, 4], target=1, check=check
+            GOAtAttribution(model), Data(x=given.x, edge_index=ring), [0, 4], target=1, check=check
         )
         for position, node in enumerate((0, 4)):
             expected = GOAtAttribution(model).attribute(torch.ones(10).double(), (node, 1), (given.x, ring))

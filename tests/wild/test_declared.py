@@ -67,6 +67,28 @@ class HandAttention(nn.Module):
         return _own_softmax(score, target, len(x)).unsqueeze(-1) * self.lin(x).view(-1, HEADS, C)[source]
 
 
+class EdgeSoftmax(nn.Module):
+    """The softmax as a module of its own."""
+
+    def forward(self, score: Tensor, index: Tensor, size: int) -> Tensor:
+        return _own_softmax(score, index, size)
+
+
+class FrozenAttention(HandAttention):
+    """The same with messages that are recognized and coefficients that are declared to be frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.softmax = EdgeSoftmax()
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        source, target = edge_index
+        score = self.score(torch.cat([x[target], x[source]], dim=1)).tanh()
+        weight = self.softmax(score, index=target, size=len(x)).unsqueeze(-1)
+        messages = weight * self.lin(x).view(-1, HEADS, C)[source]
+        return self.after(_added(messages, target, len(x)).flatten(1))
+
+
 class Layer(MessagePassing):
     """Learned messages by PyG, and a loop at every node."""
 
@@ -189,6 +211,7 @@ class MaskedTwice(Layer):
 Build = Callable[[], nn.Module]
 TWINS: dict[str, tuple[Build, Build]] = {
     "own softmax": (HandAttention, Attention),
+    "frozen softmax": (FrozenAttention, Attention),
     "own propagate": (OwnPropagate, Layer),
     "inside a layer": (MaskedTwice, Layer),
     "sum": (HandLayer, Layer),
@@ -203,10 +226,12 @@ TWINS: dict[str, tuple[Build, Build]] = {
 
 @pytest.fixture(autouse=True)
 def double() -> Iterator[None]:
-    """Let models make tensors of their own in double precision."""
+    """Let models make tensors of their own in double precision, and freeze the coefficients of one of them."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
+    rules.freeze(EdgeSoftmax)
     yield
+    rules.forget(EdgeSoftmax)
     torch.set_default_dtype(before)
 
 
@@ -227,8 +252,7 @@ def test_declared_messages_have_the_attributions_of_layers(name: str) -> None:
         torch.testing.assert_close(found, GOAtAttribution(by_pyg).attribute(mask, 1, arguments), rtol=0, atol=1e-10)
     for options in ({"field": "repeated"}, {"gates": "proportional"}):
         found, expected = (
-            GOAtAttribution(model, mask_type="edge", **options).attribute(ones, 1, arguments)
-            for model in (by_hand, by_pyg)
+            GOAtAttribution(model, **options).attribute(ones, 1, arguments) for model in (by_hand, by_pyg)
         )
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
     both = [
@@ -237,9 +261,7 @@ def test_declared_messages_have_the_attributions_of_layers(name: str) -> None:
     ]
     for first, second in zip(*both, strict=True):
         torch.testing.assert_close(first, second, rtol=0, atol=1e-10)
-    steps = [
-        GOAtAttribution(model, mask_type="edge").attribute_layers(ones, 1, arguments) for model in (by_hand, by_pyg)
-    ]
+    steps = [GOAtAttribution(model).attribute_layers(ones, 1, arguments) for model in (by_hand, by_pyg)]
     torch.testing.assert_close(*steps, rtol=0, atol=1e-10)
 
 
@@ -278,8 +300,7 @@ def test_nodes_are_explained() -> None:
     data = Data(x=graph().x, edge_index=graph().edge_index)
     for check in (True, False):
         found, expected = (
-            explain_nodes(GOAtAttribution(model, mask_type="edge"), data, [0, 6], target=1, check=check)
-            for model in (by_hand, by_pyg)
+            explain_nodes(GOAtAttribution(model), data, [0, 6], target=1, check=check) for model in (by_hand, by_pyg)
         )
         for position in (0, 1):
             torch.testing.assert_close(found.edge_mask(position), expected.edge_mask(position), rtol=0, atol=1e-10)
@@ -389,7 +410,7 @@ def test_presence_is_refused() -> None:
     model, given = randomized(Network(HandLayer)), graph()
     arguments = given.x, given.edge_index, given.batch
     with pytest.raises(UnsupportedModelError, match=r"rules\.message.*at='message'"):
-        GOAtAttribution(model, mask_type="edge", at="adjacency").attribute(torch.ones(18), 1, arguments)
+        GOAtAttribution(model, at="adjacency").attribute(torch.ones(18), 1, arguments)
 
 
 def test_declarations_are_forgotten() -> None:
