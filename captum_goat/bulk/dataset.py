@@ -138,7 +138,8 @@ def explain_dataset(
 def edge_method(method: Any) -> EdgeMethod:
     """Return a method that attributes edges: the user's own, or GOAt with defaults for a model."""
     goat = method if isinstance(method, EdgeMethod) else GOAtAttribution(method)
-    if goat.mask_type not in ("edge", None):  # without layers, the arguments of the model have the edges
+    takes_edges = not type(goat.model).__module__.startswith("torch.nn.")  # as own models do that have no layers of PyG
+    if goat.mask_type != "edge" and not (goat.mask_type is None and takes_edges):
         raise ValueError(
             f"Expected a method that attributes the edges of a model with message passing (got mask_type "
             f"{goat.mask_type!r} of {type(goat.model).__name__}). Call attribute of GOAtAttribution for other inputs."
