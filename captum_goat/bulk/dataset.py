@@ -78,14 +78,12 @@ def explain_dataset(
 
     Args:
         method: A :class:`~captum_goat.GOAtAttribution` that attributes edges, a :class:`~captum_goat.GuidedShapley` or
-            an :class:`~captum_goat.EdgeSetSearch`, with the options to use; or a model, in evaluation mode, that
-            returns one row per graph (or what else :class:`~captum_goat.GOAtAttribution` takes).
+            an :class:`~captum_goat.EdgeSetSearch`; or a model, in evaluation mode, that returns one row per graph.
         dataset: The graphs, each a :class:`torch_geometric.data.Data`: a dataset, a list, or a ``DataLoader``, whose
             dataset is explained in its own order.
         target: What to explain: ``"predicted"``, the class with the largest output; ``"label"``, the class ``y``;
             ``"all"``, every class; a class for all graphs, or one per graph; ``None`` for a model without classes.
-        out: The file to write, ``.pt`` or ``.parquet`` (needs pyarrow), in place of an existing one; ``None`` to return
-            everything.
+        out: The file to write, ``.pt`` or ``.parquet`` (needs pyarrow); ``None`` to return everything.
         undirected: Whether to give both directions of an edge the mean of their attributions.
         batch_size: How many graphs are explained together; if ``None``, as many as the ``DataLoader`` says, or 128.
         arguments: A function of a batch that returns the model's arguments as a tuple. By default, the model's
@@ -97,12 +95,11 @@ def explain_dataset(
         resume: Whether to continue an interrupted run; otherwise its parts are deleted.
 
     Returns:
-        Without ``out``, a :class:`~captum_goat.bulk.DatasetExplanations`, a list with one
-        :class:`torch_geometric.explain.Explanation` per graph: the graph's own attributes, ``edge_mask`` ``[E]`` with
-        the attributions (``[E, C]`` for all classes), ``target`` ``[1]`` (not for all classes), ``prediction``
-        ``[1, C]``, the output without a last softmax, and ``delta`` ``[1]``, the convergence delta (nan for an
-        :class:`~captum_goat.EdgeSetSearch`, whose scores are places). With ``out``, the
-        opened file, as :func:`~captum_goat.bulk.load_attributions` returns it. Both have ``to_table``.
+        Without ``out``, a list with one :class:`torch_geometric.explain.Explanation` per graph: the graph's own
+        attributes, ``edge_mask`` ``[E]`` with the attributions (``[E, C]`` for all classes), ``target`` ``[1]`` (not
+        for all classes), ``prediction`` ``[1, C]``, the output without a last softmax, and ``delta`` ``[1]``, the
+        convergence delta (nan for an :class:`~captum_goat.EdgeSetSearch`). With ``out``, the opened file, as
+        :func:`~captum_goat.bulk.load_attributions` returns it. Both have ``to_table``.
 
     Examples:
         >>> from captum_goat.bulk import explain_dataset
@@ -309,17 +306,15 @@ class _BatchExplainer:
 def _explanations(explainer: _BatchExplainer, source: GraphSource, show_progress: bool) -> DatasetExplanations:
     explanations = DatasetExplanations()
     explanations.columns = explainer.columns
+    names = {"prediction": "outputs", "delta": "deltas", "target": "targets"}
     with progress_bar(len(source.graphs), "graph", show_progress) as advance:
         for members, graphs, batch in map(source.read, range(len(source.batches))):
             part = explainer(members, graphs, batch)
             masks = part["attributions"].contiguous().split(part["sizes"].tolist())
+            per_graph = {name: part[key].split(1) for name, key in names.items() if part[key] is not None}
             for number, (graph, mask) in enumerate(zip(graphs, masks, strict=True)):
-                own = slice(number, number + 1)
-                explanation = Explanation(**graph.to_dict() | {"edge_mask": mask, "prediction": part["outputs"][own]})
-                explanation.delta = part["deltas"][own]
-                if part["targets"] is not None:
-                    explanation.target = part["targets"][own]
-                explanations.append(explanation)
+                own = {name: rows[number] for name, rows in per_graph.items()}
+                explanations.append(Explanation(**graph.to_dict() | {"edge_mask": mask} | own))
             advance(len(graphs))
     return explanations
 

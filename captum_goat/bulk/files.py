@@ -56,19 +56,13 @@ class SavedAttributions(Sequence[GraphAttributions]):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        if path.suffix == ".pt":
-            self.meta: dict[str, Any] = self._content["meta"]
-        else:
-            from captum_goat.bulk.parquet_file import read_meta
-
-            self.meta = read_meta(path)
+        self.meta: dict[str, Any] = self._content["meta"] if path.suffix == ".pt" else _parquet().read_meta(path)
 
     @cached_property
     def _content(self) -> dict[str, Any]:
-        content: dict[str, Any] = _read(self._path)
-        if not _is_complete(content):
-            raise ValueError(f"Expected attributions in {self._path} (got something else).")
-        return content
+        is_pt, path = self._path.suffix == ".pt", self._path
+        content = torch.load(str(path), weights_only=True, mmap=True) if is_pt else _parquet().read_table(path)
+        return _checked(content)
 
     def __len__(self) -> int:
         return int(self.meta["graphs"])
@@ -153,7 +147,16 @@ def load_attributions(path: str | PathLike[str]) -> SavedAttributions:
     try:
         saved = SavedAttributions(Path(path))
         len(saved._content)  # which checks it
-    except (EOFError, KeyError, OSError, RuntimeError, TypeError, UnpicklingError, ValueError) as error:
+    except (
+        AttributeError,
+        EOFError,
+        LookupError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        UnpicklingError,
+        ValueError,
+    ) as error:
         raise ValueError(f"Expected attributions in {path} (got something else).") from error
     return saved
 
@@ -166,12 +169,14 @@ def merge(folder: PartFolder) -> None:
         errors.append(part["deltas"].abs().max())
     with folder.merging() as path:
         meta = {**folder.record, "edges": edges, "largest_error": float(torch.stack(errors).max())}  # nan if one is
-        if folder.out.suffix == ".pt":
-            _write_tensors(folder, meta, path)
-        else:
-            from captum_goat.bulk.parquet_file import write_table
+        write = _write_tensors if folder.out.suffix == ".pt" else _parquet().write_table
+        write(folder, meta, path)
 
-            write_table(folder, meta, path)
+
+def _parquet() -> Any:
+    from captum_goat.bulk import parquet_file
+
+    return parquet_file
 
 
 def starts(sizes: Tensor) -> Tensor:
@@ -179,30 +184,18 @@ def starts(sizes: Tensor) -> Tensor:
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
-def _is_complete(content: Any) -> bool:
-    if not isinstance(content, dict) or content.keys() != {*LAYOUT, "ptr", "columns", "meta"}:
-        return False
-    meta, ptr, columns = content["meta"], content["ptr"], content["columns"]
-    if not isinstance(meta, dict) or not isinstance(columns, list) or not isinstance(ptr, Tensor):
-        return False
-    graphs, edges = meta.get("graphs"), meta.get("edges")
-    if type(graphs) is not int or ptr.dtype != torch.long or ptr.shape != (graphs + 1,) or len(columns) != graphs:
-        return False
+def _checked(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a file; raise some error or other for other content."""
+    meta, ptr, edge_index = content["meta"], content["ptr"], content["edge_index"]
+    fit = [ptr.dtype == torch.long, ptr.shape == (meta["graphs"] + 1,), len(content["columns"]) == meta["graphs"]]
+    fit += [ptr[[0, -1]].tolist() == [0, meta["edges"]], bool((ptr.diff() >= 0).all())]
+    fit += [edge_index.size(0) == 2, not edge_index.is_floating_point()]
     for name, (unit, dim) in LAYOUT.items():
         tensor = content[name]
-        fits = isinstance(tensor, Tensor) and tensor.dim() > dim and tensor.size(dim) == meta.get(unit)
-        if not fits and not (name in OPTIONAL and tensor is None):
-            return False
-    has_ends = content["edge_index"].size(0) == 2 and not content["edge_index"].is_floating_point()
-    return has_ends and ptr[[0, -1]].tolist() == [0, edges] and bool((ptr.diff() >= 0).all())
-
-
-def _read(path: Path) -> Any:
-    if path.suffix == ".pt":
-        return torch.load(str(path), weights_only=True, mmap=True)
-    from captum_goat.bulk.parquet_file import read_table
-
-    return read_table(path)
+        fit.append((name in OPTIONAL and tensor is None) or tensor.size(dim) == meta[unit])
+    if not all(fit):
+        raise ValueError("Expected tensors that fit together.")
+    return content
 
 
 def _write_tensors(folder: PartFolder, meta: dict[str, Any], path: Path) -> None:
