@@ -56,14 +56,12 @@ class GOAtAttribution(Attribution):
     sharing of gates. A softmax or sigmoid that is the model's last step is left out: logits are attributed.
 
     Node features are attributed with ``mask_type="node"`` (edges are then constants) or ``"node_and_edge"`` (both are
-    variables and share every product). The baseline is then the graph with all features 0, and without edges for
-    ``"node_and_edge"``. The gates' shares go to non-zero features: with ``"node"`` of every node that reaches the gate;
-    with ``"node_and_edge"`` of the gate's own node (after pooling: of the nodes that bring more than biases into the
-    pool), beside the edges that reach it. Edge attributes are variables as node features are: the baseline has
-    attributes 0, and the gates' shares go to the non-zero attributes of every edge whose attributes reach the gate. A
-    model without message passing is explained on its inputs, whose rows are examples.
-
-    The user's own model and the options are attributes: ``model``, ``field``, ``mask_type``, ``at`` and ``gates``.
+    variables and share every product), against the graph with all features 0, for ``"node_and_edge"`` without edges.
+    The gates' shares go to non-zero features: with ``"node"`` of every node that reaches the gate; with
+    ``"node_and_edge"`` of the gate's own node (after pooling: of the nodes that bring more than biases into the pool),
+    beside the edges that reach it. Edge attributes are variables as node features are: of every edge whose attributes
+    reach the gate. A model without message passing is explained on its inputs, whose rows are examples. The user's own
+    ``model`` and the options are attributes.
 
     In half precision rounding flips gates whose inputs are close to 0: attributions differ from those of
     ``model.float()`` by a few per cent (``float16``) or tens of per cent (``bfloat16``) of the largest one.
@@ -76,7 +74,6 @@ class GOAtAttribution(Attribution):
             or PyG's ``to_captum_model(model, "edge")``, for heterogeneous graphs with ``metadata``.
         field: ``"distinct"`` shares a gate equally among the distinct edges that reach it, as the paper says.
             ``"repeated"`` counts an edge once for every hop in which it appears, as the authors' code does.
-            Attributes of edges are counted as their edges are, if both are attributed.
         mask_type: What is attributed: ``"edge"``, the default for models that are called with edges; ``"node"``, the
             node features; ``"edge_attr"``, the edge attributes; or several of them, with ``"_and_"`` between them or
             as a set. Inputs are in the order node, edge, edge_attr.
@@ -86,8 +83,7 @@ class GOAtAttribution(Attribution):
             from 8 to at most 128, until the completeness error is below ``eps ** 0.75`` of the sum of absolute values.
         gates: ``"equal"`` shares a gate equally among its edges, as the paper does; ``"proportional"`` in proportion to
             the absolute values of the edges' own shares.
-        output: The part of the model's output that is explained, if that is no tensor: a position in a tuple or list, a
-            key of a dictionary, the name of an attribute, a tuple of these, or a function of the output.
+        output: The part of the model's output that is explained, as for :class:`~captum_goat.EdgeMaskedModel`.
 
     Examples:
         >>> import torch
@@ -178,16 +174,10 @@ class GOAtAttribution(Attribution):
     ) -> Any:
         r"""Attribute several targets at once: the model is recorded once and replayed as often as for one target.
 
-        Args:
-            inputs: As for :meth:`attribute`.
-            targets: The targets, each as for :meth:`attribute`; ``None`` for every class of an output
-                ``[rows, classes]`` with one row per graph or mask.
-            additional_forward_args: As for :meth:`attribute`.
-            return_convergence_delta: Whether to return the completeness errors too.
-
-        Returns:
-            The attributions, in the form of ``inputs``, with one more dimension at the end, that of the targets; with
-            ``return_convergence_delta`` also the deltas, ``[graphs, targets]``.
+        The arguments are those of :meth:`attribute`, with several targets; ``None`` for every class of an output
+        ``[rows, classes]`` with one row per graph or mask. Returns the attributions, in the form of ``inputs`` with one
+        more dimension at the end, that of the targets; with ``return_convergence_delta`` also the deltas,
+        ``[graphs, targets]``.
         """
         if isinstance(targets, int):
             raise TypeError(f"Expected several targets, or None for every class (got {targets}). Pass [{targets}].")
@@ -202,20 +192,10 @@ class GOAtAttribution(Attribution):
         r"""Attribute the target's output to the edges, message passing step by message passing step.
 
         A step is a call of a message passing layer. An edge's own shares belong to the steps in which it is a factor.
-        A gate's share belongs to the last step in which a message over the edge reaches the gate.
-
-        Args:
-            inputs: The edge mask, ``[E]``.
-            target: As for :meth:`attribute`.
-            additional_forward_args: As for :meth:`attribute`.
-
-        Returns:
-            One number per step, in the order of the calls, and edge, ``[steps, E]``. The sum over the steps is what
-            :meth:`attribute` returns.
-
-        Raises:
-            ValueError: If something else than one mask of edges is attributed, or with ``field="repeated"`` or
-                ``at="adjacency"``.
+        A gate's share belongs to the last step in which a message over the edge reaches the gate. The arguments are
+        those of :meth:`attribute`, with one edge mask ``[E]``, ``at="message"`` and ``field="distinct"``. Returns one
+        number per step, in the order of the calls, and edge, ``[steps, E]``, whose sum over the steps is what
+        :meth:`attribute` returns.
         """
         with outside_inference_mode():
             request = self._request(inputs, additional_forward_args)
@@ -266,17 +246,10 @@ class GOAtAttribution(Attribution):
         target: Any = None,
         additional_forward_args: Any = None,
     ) -> Tensor:
-        r"""Return the completeness error of attributions, Captum's way round: sum minus difference.
+        r"""Return the completeness error of attributions, by whatever method, one number per graph or per mask.
 
-        Args:
-            attributions: The attributions, by whatever method, of the shape of ``end_point``.
-            start_point: The baseline; ``None`` for 0 (no edges).
-            end_point: The inputs that were explained.
-            target: As for :meth:`attribute`.
-            additional_forward_args: As for :meth:`attribute`.
-
-        Returns:
-            One number per graph or per mask: ``sum(attributions) - (f(end_point) - f(start_point))``.
+        It is ``sum(attributions) - (f(end_point) - f(start_point))``: ``end_point`` are the inputs that were explained,
+        ``start_point`` is the baseline, ``None`` for 0 (no edges). The others are as for :meth:`attribute`.
         """
         ends, scores, given = (flattened(values, end_point) for values in (end_point, attributions, start_point))
         shapes, expected = ([list(tensor.shape) for tensor in tensors] for tensors in (scores, ends))

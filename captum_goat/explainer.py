@@ -26,26 +26,15 @@ from captum_goat.wrapped_model import ExplainedModel
 class CaptumGraphExplainer(ExplainerAlgorithm):
     r"""Any method of this package for :class:`torch_geometric.explain.Explainer`.
 
-    What is explained, and what becomes of signs, is as for :class:`GOAtExplainer`. :class:`~captum_goat.EdgeSetSearch`,
-    which measures the probability of a class, explains one row of a classifier's output.
-
-    Args:
-        method: The class of the method, such as :class:`~captum_goat.GuidedShapley`, or another function of the model
-            that returns it.
-        **options: The method's options.
+    ``method`` is its class, such as :class:`~captum_goat.GuidedShapley`, or another function of the model that returns
+    it; its options follow. What is explained, and what becomes of signs, is as for :class:`GOAtExplainer`.
+    :class:`~captum_goat.EdgeSetSearch`, which measures the probability of a class, explains one row of the output.
 
     Examples:
-        >>> import torch
-        >>> from torch_geometric.explain import Explainer
-        >>> from torch_geometric.nn import GCN
         >>> from captum_goat import CaptumGraphExplainer, GuidedShapley
-        >>> model = GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3)
-        >>> config = dict(mode="multiclass_classification", task_level="node", return_type="raw")
-        >>> algorithm = CaptumGraphExplainer(GuidedShapley, n_samples=16)
-        >>> explainer = Explainer(model, algorithm, "model", config, edge_mask_type="object")
-        >>> x, edge_index = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
-        >>> explainer(x, edge_index, index=2).edge_mask.shape
-        torch.Size([4])
+        >>> algorithm = CaptumGraphExplainer(GuidedShapley, n_samples=16)  # in place of GOAtExplainer()
+        >>> algorithm.options
+        {'n_samples': 16}
     """
 
     def __init__(self, method: Callable[..., Attribution], **options: Any) -> None:

@@ -62,12 +62,8 @@ class EdgeMaskedModel(Module):
         ...     EdgeMaskedModel(mean, at=at)(torch.tensor([1.0, 0.0]), x, edge_index)[2].detach()
         tensor([0.5000])
         tensor([1.])
-
-        With the graph bound, methods of Captum need no ``additional_forward_args``:
-
         >>> from captum.attr import IntegratedGradients
-        >>> from torch_geometric.data import Data
-        >>> masked = EdgeMaskedModel(conv, data=Data(x=x, edge_index=edge_index))
+        >>> masked = EdgeMaskedModel(conv, data=(x, edge_index))  # the graph is bound: the mask is the only argument
         >>> IntegratedGradients(masked).attribute(torch.ones(1, 2), target=(2, 0))
         tensor([[ 1., 10.]])
     """

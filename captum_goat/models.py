@@ -161,8 +161,7 @@ def train_model(
     validation loss; the initial weights count as well) and is left in evaluation mode.
 
     Args:
-        model: A model called as ``model(x, edge_index, batch)`` that returns logits ``[G, C]``; for nodes, as
-            ``model(x, edge_index)``, with logits ``[N, C]``.
+        model: A model called as ``model(x, edge_index, batch)``, or ``model(x, edge_index)`` for nodes, with logits.
         data: At least 10 graphs with labels ``y``, split at random; or one graph whose nodes have labels ``y``, split
             by its ``train_mask``, ``val_mask`` and ``test_mask``, with one step per epoch.
         epochs: The number of epochs.

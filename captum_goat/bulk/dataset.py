@@ -235,17 +235,14 @@ class _BatchExplainer:
         """Return what decides the attributions of a graph, as plain values; objects by their digests."""
         wrapper = ExplainedModel.of(self.method.forward_func)
         options = self.method.options | {"arguments": self.arguments, "target": self.target}
-        hashed = {
-            name: digest_of({name: value})
-            for name, value in options.items()
-            if not isinstance(value, bool | int | float | str | None)
-        }
+        for name, value in options.items():
+            options[name] = value if isinstance(value, bool | int | float | str | None) else digest_of({name: value})
         return {
             "format": FORMAT,
             "model_class": type(self.method.model).__name__,
             "model": digest_of({"model": self.method.model, "finish": wrapper.finish, "metadata": wrapper.metadata}),
             "method": self.method.get_name(),
-            **options | hashed,
+            **options,
             "undirected": self.undirected,
             "columns": list(self.columns),
         }

@@ -184,7 +184,8 @@ def _add_compare(add: Any) -> None:
     add("--explainers", nargs="+", default=list(DEFAULT), metavar="NAME", help=names)
     add("--limit", type=positive, default=100, metavar="N", help="graphs, or nodes, drawn at random (default: 100)")
     add("--target", type=_target, default="predicted", help="predicted, label or a class (default: predicted)")
-    add("--hops", type=int, metavar="N", help="for --nodes, message passing layers; one more where degrees count (GCN)")
+    hops = "for --nodes, message passing layers; one more where degrees count (GCN)"
+    add("--hops", dest="num_hops", type=int, metavar="N", help=hops)
     add("--sparsities", type=float, nargs="+", default=list(SPARSITIES), metavar="SHARE", help="of edges left out")
     add("--node-policy", choices=("stay", "leave"), default="stay", help="nodes without edges (default: stay)")
     add("--reference", default="goat", metavar="NAME", help="what the others are compared with (default: goat)")
@@ -208,20 +209,10 @@ def _compare(options: argparse.Namespace) -> int:
         target = [int(label) for label in labels if isinstance(label, Tensor) and label.numel() == 1]
         if len(target) < len(labels):
             raise ValueError("Expected one label y per graph, or node, for --target label (got none, or several).")
-    comparison = compare(
-        model.to(options.device),
-        chosen,
-        explainers,
-        target=target,
-        nodes=nodes,
-        num_hops=options.hops,
-        sparsities=options.sparsities,
-        node_policy=options.node_policy,
-        reference=options.reference,
-        budget=options.budget,
-        seed=options.seed,
-        show_progress=not options.quiet,
-    )
+    names = ("num_hops", "sparsities", "node_policy", "reference", "budget", "seed")
+    given: dict[str, Any] = {name: getattr(options, name) for name in names}
+    given |= {"target": target, "nodes": nodes, "show_progress": not options.quiet}
+    comparison = compare(model.to(options.device), chosen, explainers, **given)
     print(comparison)
     if options.out is not None:
         print(f"\nThe table is in {comparison.write(options.out)}.")
@@ -282,13 +273,11 @@ def _explain(options: argparse.Namespace) -> int:
     with _joined(options.device) as device:
         check_format(options.out)  # before anything is loaded
         model, graphs = _load(options)
-        method: EdgeMethod
+        method: EdgeMethod = GOAtAttribution(model.to(device), options.field, at=options.at, gates=options.gates)
         if options.method == "guided_shapley":
-            method = GuidedShapley(model.to(device), n_samples=options.samples, at=options.at)
+            method = GuidedShapley(model, n_samples=options.samples, at=options.at)
         elif options.method == "edge_set_search":
-            method = EdgeSetSearch(model.to(device), options.passes, at=options.at)
-        else:
-            method = GOAtAttribution(model.to(device), options.field, at=options.at, gates=options.gates)
+            method = EdgeSetSearch(model, options.passes, at=options.at)
         shared = {"target": options.target, "out": options.out, "show_progress": not options.quiet}
         start, ranks = time.perf_counter(), Ranks.current()
         if options.nodes is None:
@@ -297,11 +286,8 @@ def _explain(options: argparse.Namespace) -> int:
             given = {"undirected": options.undirected, "batch_size": options.batch_size, "columns": options.columns}
             explain_dataset(method, graphs, device=device, resume=not options.restart, **given, **shared)
         else:
-            wrong = [
-                f"--{name}"
-                for name in ("undirected", "batch-size", "columns")
-                if getattr(options, name.replace("-", "_"))
-            ]
+            of_graphs = ("undirected", "batch_size", "columns")
+            wrong = [f"--{name.replace('_', '-')}" for name in of_graphs if getattr(options, name)]
             if wrong or ranks.count > 1:
                 raise ValueError(
                     f"Expected --nodes in one process, without --undirected, --columns and --batch-size (got "

@@ -1,20 +1,11 @@
 """The explainers that :func:`captum_goat.compare.compare` knows by name, and the base class for one's own.
 
-Explainers take a model, graphs and their target classes, and return signed edge scores. :data:`EXPLAINERS` has the
-classes by name::
+Explainers take a model, graphs and their target classes, and return signed edge scores. Every one works on its own copy
+of the model, and returns the same scores for a graph alone and in a batch, whatever the global random state::
 
     >>> from captum_goat.compare.explainers import EXPLAINERS
-    >>> from captum_goat.datasets import ba_2motifs
-    >>> from captum_goat.models import GraphClassifier
     >>> print(*EXPLAINERS)
     goat guided_shapley edge_set_search integrated_gradients saliency occlusion gnn_explainer random
-    >>> (graph,) = ba_2motifs(num_graphs=1)
-    >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
-    >>> EXPLAINERS["occlusion"]()(model, graph, target=0).shape
-    torch.Size([50])
-
-Every explainer works on its own copy of the model, and returns the same scores for a graph alone and in a batch,
-whatever the global random state.
 """
 
 from __future__ import annotations
@@ -35,7 +26,7 @@ from torch_geometric.data import Batch, Data
 
 from captum_goat import CaptumGraphExplainer, EdgeSetSearch, GOAtAttribution, GuidedShapley
 from captum_goat.compare.graphs import LARGEST_CALL, Graphs, MaskedTargets, seeded
-from captum_goat.metrics.counted_edges import check_scores, position_in_graph
+from captum_goat.metrics.counted_edges import check_scores, edges_of, number_of_graphs, position_in_graph
 from captum_goat.metrics.reduced_graphs import class_per_graph, output_of, signed_logits
 from captum_goat.wrapped_model import ExplainedModel
 
@@ -89,10 +80,10 @@ class Explainer(ABC):
         The model is called as for :func:`~captum_goat.metrics.fidelity_plus`. Of one with a single logit, that logit is
         explained for class 1, and its negative for class 0.
         """
-        graphs = Graphs.of(data, target, model)
         if model.training or model not in _num_logits:
             _num_logits[model] = output_of(model, data).size(1)  # which refuses training mode
-        class_per_graph(target, graphs.x.new_empty(len(graphs.target), max(2, _num_logits[model])))
+        logits = edges_of(data).new_empty(number_of_graphs(data), max(2, _num_logits[model]))
+        graphs = Graphs.of(data, class_per_graph(target, logits), model)
         scores = torch.zeros_like(graphs.mask)
         with torch.inference_mode(False), torch.enable_grad():
             for part, columns in graphs.parts(1 if self.batched else 0):

@@ -18,7 +18,7 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat.masked_model import EdgeMaskedModel
-from captum_goat.metrics.counted_edges import CountedEdges, description, edges_of, graph_of_nodes, number_of_graphs
+from captum_goat.metrics.counted_edges import CountedEdges, edges_of, graph_of_nodes, number_of_graphs
 from captum_goat.metrics.reduced_graphs import model_arguments, signed_logits
 
 # The largest number of edges in one call of a model, copies included: enough to be fast, few enough for any memory.
@@ -37,14 +37,10 @@ class Graphs:
     def of(cls, data: Data | Batch, target: Any, model: Module | None = None) -> Graphs:
         """Read a graph or a batch of graphs; ``target`` is the class of all graphs, or one per graph."""
         edge_index, count = edges_of(data), number_of_graphs(data)
-        classes = torch.as_tensor(target, device=data.x.device)
-        if classes.numel() not in (1, count) or classes.is_floating_point() or classes.dtype == torch.bool:
-            raise ValueError(
-                f"Expected target to be a class, or one for each of {count} graphs (got {description(classes)})."
-            )
+        classes = torch.as_tensor(target, dtype=torch.long, device=data.x.device).reshape(-1).expand(count)
         data = copy(data)
         data.edge_index, data.batch = edge_index, graph_of_nodes(data)
-        return cls(data, classes.long().reshape(-1).expand(count), model)
+        return cls(data, classes, model)
 
     @property
     def x(self) -> Tensor:

@@ -13,14 +13,14 @@ from torch import Generator, Tensor
 from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
-from captum_goat import EdgeMaskedModel, metrics
+from captum_goat import metrics
 from captum_goat.compare.comparison import Comparison, Key, TimedScores, rows_of
 from captum_goat.compare.explainers import ExplainerSkippedError, as_explainer, name_of
-from captum_goat.compare.graphs import seeded
+from captum_goat.compare.graphs import Graphs, MaskedTargets, seeded
 from captum_goat.compare.subject import SPARSITIES, Subject, batches
 from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.counted_edges import check_scores
-from captum_goat.metrics.reduced_graphs import model_arguments, output_of, signed_logits
+from captum_goat.metrics.reduced_graphs import output_of
 from captum_goat.models import RootClassifier
 from captum_goat.runs.progress import progress_bar
 from captum_goat.tracking import UnsupportedModelError
@@ -237,15 +237,14 @@ def completeness_error(explainer: EdgeExplainer, subject: Subject, scores: list[
     if not getattr(explainer, "complete", False):
         return torch.full_like(totals, torch.nan)
     model, lost = subject.model, []
-    for _, batch in batches(subject.graphs[: len(scores)]):
-        no_edges = torch.zeros_like(batch.edge_index[0], dtype=torch.bool)
+    for part, batch in batches(subject.graphs[: len(scores)]):
+        graphs = Graphs.of(batch, subject.target[part], model)
         if getattr(explainer, "baseline", None) == "removed":
-            without = output_of(model, batch, no_edges)
+            without = graphs.of_target(output_of(model, batch, graphs.mask == 0))
         else:
-            without = EdgeMaskedModel(model)(no_edges.to(batch.x), *model_arguments(model, batch))
-        lost.append(signed_logits(output_of(model, batch)) - signed_logits(without.view(batch.num_graphs, -1)))
-    contributions = torch.cat(lost).gather(1, subject.target[: len(scores)].unsqueeze(1)).squeeze(1)
-    return (totals - contributions).abs()
+            without = MaskedTargets(model, graphs).values(0 * graphs.mask.unsqueeze(0))[0]
+        lost.append(graphs.of_target(output_of(model, batch)) - without)
+    return (totals - torch.cat(lost)).abs()
 
 
 def measure(subject: Subject, scores: Sequence[Tensor]) -> dict[Key, Tensor]:

@@ -187,8 +187,6 @@ def select_edges(
 def sparsity(data: Data | Batch, selected: Tensor) -> Tensor:
     r"""Return the share of each graph's edges that an explanation leaves out; nan for graphs without edges.
 
-    .. math:: \mathrm{sparsity} = 1 - \frac{|\text{selected edges}|}{|\text{edges}|}
-
     Edges are counted as in :func:`select_edges`; those of the explanation are ``selected``, bool ``[E]``. Source: Pope
     et al., CVPR 2019; here for edges, as in the GOAt paper.
 
@@ -216,14 +214,10 @@ def _number_per_graph(k: int | Tensor | None, edges: CountedEdges) -> Tensor:
 def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | None = None) -> Tensor:
     r"""Return the area under the ROC curve of edge scores ``[E]`` against the true edges, one number per graph ``[G]``.
 
-    It is the probability that a true edge has a higher score than a false one; ties count one half:
-
-    .. math:: \mathrm{AUC} = \frac{1}{P Q} \sum_{i\,\text{true}} \sum_{j\,\text{false}}
-        \left[s_i > s_j\right] + \tfrac{1}{2} \left[s_i = s_j\right]
-
-    Edges are counted as in :func:`~captum_goat.metrics.select_edges`; an edge is true if either of its directions is.
-    ``ground_truth`` has the true edges, bool ``[E]``; ``None`` for ``data.edge_label``. For graphs in which all edges
-    are true, or none, the result is nan: take :func:`torch.nanmean` of several.
+    It is the probability that a true edge has a higher score than a false one; ties count one half. Edges are counted
+    as in :func:`~captum_goat.metrics.select_edges`; an edge is true if either of its directions is. ``ground_truth``
+    has the true edges, bool ``[E]``; ``None`` for ``data.edge_label``. For graphs in which all edges are true, or none,
+    the result is nan: take :func:`torch.nanmean` of several.
 
     Examples:
         >>> import torch
@@ -247,8 +241,6 @@ def precision_at_k(
     data: Data | Batch, scores: Tensor, k: int | Tensor | None = None, ground_truth: Tensor | None = None
 ) -> Tensor:
     r"""Return the share of true edges among the k edges with the highest scores, one number per graph ``[G]``.
-
-    .. math:: \mathrm{precision}_k = \frac{|\text{top}_k \cap \text{true}|}{|\text{top}_k|}
 
     ``k`` is one number for all graphs or one per graph ``[G]``; ``None`` for the number of true edges. The result is
     nan where no edge is on top. The other arguments are those of :func:`ground_truth_auc`.

@@ -67,8 +67,7 @@ def fidelity_plus(
         >>> fidelity_minus(model, data, torch.tensor([True, False]), target=0)  # logits (1, 2) become (1, 0)
         tensor([-0.4621])
     """
-    kept = ~check_selected(selected, data)
-    return Prediction(model, data, target, node_policy).drop(kept)
+    return Prediction(model, data, target, node_policy).drop(~check_selected(selected, data))
 
 
 def fidelity_minus(

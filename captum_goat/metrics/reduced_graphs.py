@@ -30,9 +30,9 @@ def model_arguments(model: Module, data: Data | Batch) -> tuple[Any, ...]:
     A model whose forward names ``x`` and ``edge_index`` gets everything that it names; a model with one argument gets
     the graph; any other gets ``x``, ``edge_index`` and ``batch``.
     """
-    of_nodes = isinstance(model, RootClassifier)
+    of_nodes, edge_index = isinstance(model, RootClassifier), edges_of(data)
     inner: Any = model.model if of_nodes else model
-    usual = {"x": data.x, "edge_index": edges_of(data), "batch": graph_of_nodes(data)}
+    usual = {"x": data.x, "edge_index": edge_index, "batch": graph_of_nodes(data)}
     parameters = signature_of(inner).parameters
     is_named = "x" in parameters and "edge_index" in parameters
     is_open = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values())

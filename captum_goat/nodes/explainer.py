@@ -57,22 +57,19 @@ def explain_nodes(
     the whole graph, as with norms over all nodes, raise UnsupportedModelError.
 
     Args:
-        method: A :class:`~captum_goat.GOAtAttribution` with ``at="message"`` that attributes edges, or with
-            ``mask_type="node_and_edge"`` also the features, the model's first argument; or a
-            :class:`~captum_goat.GuidedShapley` or an :class:`~captum_goat.EdgeSetSearch`, which remove the edges around
-            a node, one hop further than messages come from; or a model, for GOAt with its default options. The model is
-            in evaluation mode and returns one row per node.
+        method: A model in evaluation mode with one row per node; or a :class:`~captum_goat.GOAtAttribution` with
+            ``at="message"`` that attributes edges, or with ``mask_type="node_and_edge"`` also the features, the model's
+            first argument; or a :class:`~captum_goat.GuidedShapley` or an :class:`~captum_goat.EdgeSetSearch`, which
+            remove the edges around a node, one hop further than messages come from.
         data: The graph.
         nodes: The nodes, as numbers or as a mask ``[N]``; ``None`` for all.
         target: What to explain, as for :func:`~captum_goat.bulk.explain_dataset`, with nodes in place of graphs.
-        check: Whether to compare all outputs with those that the model has for the whole graph, which takes one call of
-            the model; ``None`` to do so in graphs of up to half a million edges, and to compare a few nodes with larger
-            parts of the graph otherwise.
-        arguments: A function of a graph, ``data`` or one cut out of it, that returns the model's arguments as a tuple;
-            by default they are looked up by name, as for :func:`~captum_goat.bulk.explain_dataset`.
+        check: Whether to compare all outputs with those for the whole graph, which takes one call of the model;
+            ``None``: in graphs of up to half a million edges; in others a few nodes, with larger parts of the graph.
+        arguments: A function of a graph that returns the model's arguments, as for
+            :func:`~captum_goat.bulk.explain_dataset`; it is called with ``data`` and with what is cut out of it.
         max_edges: How many edges the computation graphs that are explained together may have.
-        out: A file to write as well, ``.pt`` or ``.parquet`` (needs pyarrow), which
-            :func:`~captum_goat.bulk.load_attributions` opens; it has the attributions of edges.
+        out: A file to write as well, as for :func:`~captum_goat.bulk.explain_dataset`, with the attributions of edges.
         show_progress: Whether to show a progress bar.
 
     Examples:
@@ -212,11 +209,7 @@ class NodeExplainer:
         return part
 
     def _without_edges(self, method: GuidedShapley | EdgeSetSearch, cut: CutGraphs, choice: Choice) -> Any:
-        """Explain the outputs for the roots of cut graphs by a method that removes edges, many roots side by side.
-
-        A deleted edge also changes the degrees of nodes at the border of a computation graph, so the cut graphs have to
-        be wider by one hop.
-        """
+        """Explain the outputs for the roots of cut graphs, which are wider by a hop: a deleted edge changes degrees."""
         for name in ("guides", "starts"):
             if method.options.get(name):
                 got = f"{type(method).__name__} with {name} of its own"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,12 +121,10 @@ class NodeExplanations:
 
         The columns ``node`` and ``target_class`` (if one was explained) come first.
         """
-        targets = [None] * len(self) if self.targets is None else self.targets.tolist()
-        parts = map(self.__getitem__, range(len(self)))
-        empty: dict[str, Any] = {}
-        rows = (
-            (node, target, empty, attributions, Data(edge_index=self.data.edge_index[:, edges], e_id=edges))
-            for node, target, (edges, attributions) in zip(self.nodes.tolist(), targets, parts, strict=True)
+        targets: Any = repeat(None) if self.targets is None else self.targets.tolist()
+        rows: Any = (
+            (node, target, {}, own.attributions, Data(edge_index=self.data.edge_index[:, own.edges], e_id=own.edges))
+            for node, target, own in zip(self.nodes.tolist(), targets, map(self.__getitem__, count()), strict=False)
         )
         return joined_table("node", rows, node_names, **options)
 

@@ -43,10 +43,9 @@ def write_report(path: str | PathLike[str], explanations: Any, **options: Any) -
 
     Args:
         path: The file to write, in place of an existing one; missing folders are made. The path is returned.
-        explanations: One explanation or a list of them, with ``edge_index`` and ``edge_mask`` (``[E]``, or ``[E, C]``
-            for every class), as :func:`~captum_goat.explain_dataset` and PyG's ``Explainer`` return them; the result of
-            :func:`~captum_goat.explain_nodes` or :func:`~captum_goat.load_attributions`; or a dictionary of any of
-            these by method, to compare methods on the same graphs.
+        explanations: One explanation or a list of them, as :func:`~captum_goat.explain_dataset` and PyG's ``Explainer``
+            return them; the result of :func:`~captum_goat.explain_nodes` or :func:`~captum_goat.load_attributions`; or
+            a dictionary of any of these by method, to compare methods on the same graphs.
         **options: Any of these:
 
     - ``model``: The classifier, in evaluation mode, called as in :func:`~captum_goat.metrics.fidelity_plus`: the page
@@ -160,9 +159,8 @@ def _asset(name: str) -> str:
 def page_html(data: dict[str, Any]) -> str:
     """Return the page: a policy that allows only this script and style, the data as JSON, the script and the style."""
     script, style = _asset("page.js"), _asset("page.css")
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
-    )
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'"
+    policy += "; form-action 'none'"
     island = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     island = island.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     html = f"""<!doctype html>
@@ -193,9 +191,8 @@ def show(explanations: Any, **options: Any) -> Any:
     """Show explanations in a notebook as the page of :func:`write_report`, whose arguments and options it takes.
 
     The widget's ``graph`` is the position of the graph that is shown, ``selected`` the numbers of its selected edges in
-    the table's order of edges, and ``selected_edges`` their nodes; ``selected`` can be set, too. It needs anywidget
-    (``pip install captum-goat[widget]``); without it, the first graph is drawn by
-    :func:`~captum_goat.plot.visualize_graph_attr`, and the figure is returned.
+    the table's order, which can be set, and ``selected_edges`` their nodes. It needs anywidget (``pip install
+    captum-goat[widget]``); without it, the first graph is drawn by :func:`~captum_goat.plot.visualize_graph_attr`.
 
     Examples:
         >>> import torch

@@ -173,11 +173,9 @@ def _own_row(explanation: Explanation, name: str) -> Tensor | None:
     value, index = explanation.get(name), _index(explanation)
     if value is None:
         return None
-    rows = torch.as_tensor(value).detach().cpu()
-    if rows.dim() == 0 or len(rows) == 1:
-        return rows if rows.dim() == 0 else rows[0]
+    rows = torch.atleast_1d(torch.as_tensor(value).detach().cpu())
     is_node = index is not None and "n_id" not in explanation and len(rows) == explanation.num_nodes
-    return rows[index] if is_node else None
+    return rows[0] if len(rows) == 1 else rows[index] if is_node else None
 
 
 def _index(explanation: Data) -> int | None:

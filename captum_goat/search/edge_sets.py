@@ -193,16 +193,13 @@ class EdgeSetSearch(EdgeAttribution):
     optimises what fidelity measures, so judge it by other numbers than fidelity at the same sizes.
 
     Args:
-        forward_func: The trained model itself, in evaluation mode; or :class:`~captum_goat.EdgeMaskedModel` around it,
-            which decides where edges are removed; or PyG's ``to_captum_model(model, "edge")``. It returns logits of
-            classes, or one logit, whose sigmoid is the probability that is measured.
+        forward_func: The model, or a wrapper, as for :class:`~captum_goat.GuidedShapley`. It returns logits of classes,
+            or one logit, whose sigmoid is the probability that is measured.
         n_passes: How many forward and backward passes over the batch to spend; the first 16 find where to start.
         shares: The sizes of the sets, as ascending shares of a graph's edges.
         starts: Attribution methods of the same edge mask, or attributions as tensors of its shape: further orders to
-            start from, beside the gradients at four points of the path of integrated gradients. Each takes two passes,
-            and what it costs itself.
-        at: ``"adjacency"``: edges are deleted; ``"message"``: their messages are masked to 0. By default, they are
-            deleted if the model runs without edges.
+            start from, beside the gradients at four points of the path of integrated gradients, for two passes each.
+        at: Where edges are removed, as for :class:`~captum_goat.GuidedShapley`.
 
     Examples:
         >>> import torch
@@ -258,10 +255,10 @@ class EdgeSetSearch(EdgeAttribution):
         r"""Find the order of the edges whose first edges are the best sets.
 
         Args:
-            inputs: The edge mask, usually ones, as for :class:`~captum_goat.GuidedShapley`.
-            target: The class, as there.
-            additional_forward_args: The model's other arguments, as there.
-            feature_mask: Which edges come and go together, as there.
+            inputs: The edge mask, usually ones, as for :class:`~captum_goat.GuidedShapley`; as there are also the next.
+            target: The class.
+            additional_forward_args: The model's other arguments.
+            feature_mask: Which edges come and go together.
             show_progress: Whether to show a progress bar.
             return_sets: Whether to return what was measured of the sets, too.
 
@@ -269,10 +266,6 @@ class EdgeSetSearch(EdgeAttribution):
             Scores in the form of ``inputs``, the same for all columns of an edge. The first of a graph's M edges has 1,
             the next one :math:`(M - 1) / M`, and the last one :math:`1 / M`; edges with mask 0 have 0. With
             ``return_sets`` also the :class:`~captum_goat.search.EdgeSets`.
-
-        Raises:
-            ValueError: If the model is in training mode or the arguments do not fit together.
-            UnsupportedModelError: If the model's edges can neither be deleted nor masked.
         """
         choice = Choice([target])
         explanation = self._explain(inputs, choice, additional_forward_args, feature_mask, show_progress=show_progress)

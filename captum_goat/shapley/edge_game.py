@@ -19,25 +19,17 @@ from captum_goat.shapley.values import EdgeValues
 class EdgeGame:
     """The game in which edges of one graph play for a model's output, in the form that shapiq has for games.
 
-    Its exact computer, its approximators and its interaction indices take the object as it is (``pip install
-    'captum-goat[shapiq]'``)::
-
-        computer = shapiq.ExactComputer(game, n_players=game.n_players)
-        interactions = computer("k-SII", order=2)  # of pairs of edges
-        approximation = shapiq.KernelSHAPIQ(n=game.n_players, index="k-SII", max_order=2).approximate(500, game)
+    Its exact computer and its approximators take it (``pip install 'captum-goat[shapiq]'``):
+    ``shapiq.ExactComputer(game, n_players=game.n_players)("k-SII", order=2)`` are interactions of pairs of edges.
 
     Args:
         model: The model, in evaluation mode; or :class:`~captum_goat.EdgeMaskedModel` around it.
         data: The graph: a :class:`~torch_geometric.data.Data`, or a tuple of the model's arguments.
         target: What is explained, as for :class:`~captum_goat.GuidedShapley`, as are ``at`` and ``margin``.
-        feature_mask: The player of each edge, ``[E]``; by default, both directions of an edge are one player in
-            undirected graphs.
-        normalize: Whether the value without edges is subtracted from all values.
+        feature_mask: The player of each edge, ``[E]``; by default, both directions are one player if all edges have
+        two. normalize: Whether the value without edges, ``normalization_value``, is subtracted from all values.
 
-    Attributes:
-        n_players: M, the number of players.
-        players: The player of each edge, ``[E]``.
-        normalization_value: What is subtracted from all values.
+    The number of players is ``n_players``, the player of each edge is in ``players``, ``[E]``.
 
     Examples:
         >>> import numpy as np
