@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import gzip
 import math
+import shutil
+from collections.abc import Iterator
 from dataclasses import astuple, fields, replace
 from pathlib import Path
 
 import pytest
 import torch
+from benchmark_runs import quick_runs
 
 from benchmarks.explainers import EXPLAINERS
 from benchmarks.paper.options import GNNS, Options, parse
@@ -42,8 +45,17 @@ def tiny(folder: Path, **changes: object) -> Options:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("benchmark")
-    run(tiny(folder))
+    with quick_runs(pictures=True):
+        run(tiny(folder))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def quick(finished: Path, tmp_path: Path) -> Iterator[None]:
+    """Give other runs the trained models of the finished one, which has also drawn every picture."""
+    shutil.copytree(finished / "cache" / "models", tmp_path / "cache" / "models")
+    with quick_runs():
+        yield
 
 
 def without_times(folder: Path) -> list[Row]:
@@ -209,9 +221,9 @@ def test_other_scores_are_measured_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_report_of_what_cannot_be_compared(tmp_path: Path) -> None:
     """Only GOAt; and an explainer that applies to none of the models."""
-    first = run(tiny(tmp_path / "goat", datasets=("ba_2motifs",), explainers=("goat",)))
+    first = run(tiny(tmp_path, datasets=("ba_2motifs",), explainers=("goat",)))
     assert "There is nothing to compare with GOAt." in first.read_text(encoding="utf-8")
-    options = tiny(tmp_path / "none", datasets=("ba_2motifs",), gnns=("sage",))
+    options = tiny(tmp_path / "none", datasets=("ba_2motifs",), gnns=("sage",), epochs=1)
     first = run(replace(options, explainers=("integrated_gradients_weights",)))
     assert "BA-2Motifs, GraphSAGE" in first.read_text(encoding="utf-8")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmark_runs import quick_runs
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -235,7 +236,8 @@ def test_report_with_a_model_that_is_not_the_papers(tmp_path: Path) -> None:
         progress=False,
         other_explainers=(*few, "goat_adjacency_peeled"),
     )
-    first, textbook = run(options), "GCN (textbook)"
+    with quick_runs(num_graphs=100):
+        first, textbook = run(options), "GCN (textbook)"
     pages = {path.stem: path.read_text(encoding="utf-8") for path in (first, *(tmp_path / "benchmark").glob("*.md"))}
     assert "of 1 pairs of dataset and model" in pages["benchmark"]
     assert textbook in pages["benchmark"].split("## Accuracies of the models")[1]
