@@ -16,7 +16,8 @@ OLDEST_PYTHON ?= $(firstword $(shell for python in python3.10 $(HOME)/.pyenv/ver
 CORE := $(addprefix tests/test_,attribution.py captum_methods.py explainer.py explainer_models.py hetero.py \
 	interception.py masked_model.py oracle.py oracle_rules*.py row_rules*.py rules*.py)
 
-# With torch-scatter's kernels, which are built here (10 minutes and more); PyG takes other paths where it is installed.
+# With the kernels of torch-scatter and torch-sparse, which are built here (20 minutes and more); PyG takes other paths
+# where they are installed.
 COMPILED := .venv-compiled
 
 .PHONY: demo test test-fast test-exhaustive test-oldest test-compiled fuzz lint dist docs cost speed clean
@@ -91,7 +92,7 @@ $(COMPILED)/.installed: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(COMPILED)
 	$(COMPILED)/bin/python -m pip install --quiet $(TORCH) setuptools wheel -c constraints.txt
 	$(COMPILED)/bin/python -m pip install --quiet --editable '.[test]' -c constraints.txt
-	$(COMPILED)/bin/python -m pip install --quiet --no-build-isolation torch-scatter
+	$(COMPILED)/bin/python -m pip install --quiet --no-build-isolation torch-scatter torch-sparse
 	touch $@
 
 $(VENV)/.linters: $(VENV)/.installed

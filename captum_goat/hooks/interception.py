@@ -528,6 +528,10 @@ class _RuleMode(TorchFunctionMode):
         return iter(result) if func is Tensor.__iter__ else result
 
     def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(func, _EXTENSIONS) and isinstance(self.tracker, RowTracker) and not str(func).startswith("aten."):
+            result = func(*args, **kwargs)
+            self.tracker.lose(str(func), (*args, *kwargs.values()), result)
+            return result
         if not self.replaces:
             return func(*args, **kwargs)
         if self.on_sum is not None and func in self.summing:
@@ -537,7 +541,4 @@ class _RuleMode(TorchFunctionMode):
             rule, func = softmax_step(func, presence=self.on_sum is not None)
         if rule is not None and self.on_call is not None:
             return self.on_call(rule, func, args, kwargs)
-        result = func(*args, **kwargs)
-        if isinstance(func, _EXTENSIONS) and isinstance(self.tracker, RowTracker) and not str(func).startswith("aten."):
-            self.tracker.lose(str(func), (*args, *kwargs.values()), result)
-        return result
+        return func(*args, **kwargs)

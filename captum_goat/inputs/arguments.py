@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import BaseData
@@ -381,11 +381,13 @@ def _check_dense(arguments: Mapping[str, Any]) -> None:
     """Raise ValueError for unknown sparse matrices, and for edges of which Captum has left one row."""
     for name, value in arguments.items():
         typed = isinstance(value, dict) and any(isinstance(key, tuple) for key in value)
-        entries = value.values() if isinstance(value, dict) else (value,)
+        graph = [list(store.values()) for store in value.stores] if isinstance(value, BaseData) else value
+        entries = tree_leaves(graph)
         if any(is_sparse(entry) and (typed or not is_adjacency(entry)) for entry in entries):
             raise ValueError(
                 f"Expected edges as an edge_index tensor of shape [2, num_edges], or one square torch.sparse matrix in "
-                f"COO or CSR layout (got another sparse adjacency matrix for '{name}'). Convert it, for example with "
+                f"COO or CSR layout (got another sparse adjacency matrix for '{name}'). Convert it: a SparseTensor by "
+                f"its method to_torch_sparse_csr_tensor, which keeps the order of entries; others by "
                 f"torch_geometric.utils.to_edge_index."
             )
         if "edge_index" in name and isinstance(value, Tensor) and value.dim() == 2 and value.size(0) == 1:

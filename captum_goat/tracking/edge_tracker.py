@@ -78,7 +78,8 @@ class EdgeTracker:
             if not isinstance(edge_index, Tensor) or (is_sparse(edge_index) and not is_adjacency(edge_index)):
                 raise UnsupportedModelError(
                     f"{self._tracker.place()} passes messages over a {type(edge_index).__name__}. Call the model with "
-                    f"an edge_index tensor of shape [2, num_edges], or a torch.sparse matrix in COO or CSR layout."
+                    f"an edge_index tensor of shape [2, num_edges], or a torch.sparse matrix in COO or CSR layout, and "
+                    f"let it pass that on."
                 )
             if (edges := self._edges_of(edge_index)) is None:
                 raise UnsupportedModelError(

@@ -22,7 +22,18 @@ from captum_goat.tracking.edge_values import HandMessages
 from captum_goat.tracking.errors import NoPolynomialError, by_hand
 from captum_goat.tracking.linear import pointwise
 from captum_goat.tracking.registry import DEPENDS, MOVES, REFUSED, Call, Result, aten, by_rule, operation_of, tensors_in
-from captum_goat.tracking.row_graph import NO_ROW, Broken, Edges, RowGraph, Rows, Trace, Traces, Unmasked, Unsupported
+from captum_goat.tracking.row_graph import (
+    NO_ROW,
+    Broken,
+    Edges,
+    Pointer,
+    RowGraph,
+    Rows,
+    Trace,
+    Traces,
+    Unmasked,
+    Unsupported,
+)
 
 
 class RowTracker(TorchDispatchMode):
@@ -76,9 +87,20 @@ class RowTracker(TorchDispatchMode):
         return out
 
     def lose(self, name: str, arguments: tuple[Any, ...], out: Any) -> None:
-        """Note that nothing is known of what an operation has made of its arguments, if variables reach these."""
-        if any(isinstance(self.get(tensor), Rows | Unsupported) for tensor in tensors_in(arguments)):
+        """Note that nothing is known of what an operation has made of its arguments, if variables or edges reach these.
+
+        Only the numbers of entries in the rows of a SparseTensor are known to be no messages.
+        """
+        traces = [trace for tensor in tensors_in(arguments) if (trace := self.get(tensor)) is not None]
+        reached, outside = (Rows, Unsupported), not self.set_aside and not self.graph.propagating
+        if name.startswith("torch_sparse.ind2ptr") and traces and isinstance(traces[0], Edges):
+            self._assign(out, Pointer(traces[0]._replace(ids=traces[0].ids.reshape(-1))))
+        elif name.startswith("torch_sparse.ptr2ind") and traces and isinstance(traces[0], Pointer):
+            self._assign(out, traces[0].edges)
+        elif any(isinstance(trace, reached) for trace in traces):
             self._assign(out, Unsupported(name, self.place()))
+        elif traces and outside and not any(map(unseen.is_masked, traces)):
+            self._assign(out, Unsupported(name, self.place(), by_hand=True))
 
     def set_squashed(self, tensor: Tensor, number: int) -> None:
         """Follow the result of a softmax or sigmoid, call ``number``, to see whether it is the output."""
