@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn import Module
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function
 from torch.utils import checkpoint as checkpoints
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import MessagePassing
@@ -28,7 +28,7 @@ from captum_goat.hooks.global_state import DispatchFlags, ThreadState, close_int
 from captum_goat.hooks.model_state import ModelState, modules_of, path_of
 from captum_goat.rules.attention import SOFTMAX, SOFTMAX_STEPS, softmax_step, stepped_into
 from captum_goat.rules.messages import MESSAGES
-from captum_goat.rules.operations import input_of, is_inplace
+from captum_goat.rules.operations import input_of, is_inplace, kernel_name
 from captum_goat.rules.registry import Rule, find
 from captum_goat.tracking import RowTracker, UnsupportedModelError
 from captum_goat.tracking.edge_calls import QUESTIONS, EdgeRecorder, EdgeRun, current, is_trusted
@@ -64,10 +64,8 @@ _logger = logging.getLogger(__name__)
 _CHECKPOINT = "_checkpoint_without_reentrant_generator"
 _CheckpointFunction, _checkpoint_generator = checkpoints.CheckpointFunction, vars(checkpoints)[_CHECKPOINT]
 _functorch: Any = torch._C._functorch
+_script_call = torch.jit.ScriptFunction.__call__
 _ABSENT: Any = object()  # in place of an attribute that a module did not have
-
-# What packages add to torch, such as torch_scatter: their kernels may hide what they compute from dispatch modes.
-_EXTENSIONS = (torch._ops.OpOverloadPacket, torch._ops.OpOverload)
 
 _lock = threading.RLock()  # one thread at a time puts hooks on models
 _unfinished: list[Changes] = []  # changes that are in use, or whose undoing was interrupted twice
@@ -126,6 +124,8 @@ def intercepted(
                     module, "_forward_pre_hooks", lambda _, *given: mode.set_aside(1, *given), with_kwargs=True
                 )
                 changes.hook(module, "_forward_hooks", lambda *_: mode.set_aside(-1))
+        if watches:
+            _show_scripted(changes)
         # The modes are not left here: `Changes.undo` pops them, also after an interrupt.
         if isinstance(steps, EdgeRun):
             changes.set(current, "run", steps)
@@ -177,12 +177,23 @@ def unchanged(model: Module, run: Callable[[], Result]) -> Result:
     return changed(modules, run_plainly)
 
 
+class _ClassAttributes:
+    """The attributes of a class, to be set as those of a module."""
+
+    def __init__(self, owner: type) -> None:
+        self._owner = owner
+        self.get = vars(owner).get
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self._owner, name, value)
+
+
 class Changes:
     """The changes while a model runs: hooks and attributes of its modules, and the state of torch."""
 
     def __init__(self, modules: list[Module]) -> None:
         self.running = self.failed = True
-        self._set: list[tuple[dict[str, Any], str, Any, Any]] = []
+        self._set: list[tuple[Any, str, Any, Any]] = []
         self._model, self._thread, self._flags = ModelState(modules), ThreadState(), DispatchFlags()
 
     def hook(
@@ -202,9 +213,9 @@ class Changes:
         if with_kwargs:
             self.set(module, f"{kind}_with_kwargs", vars(module)[f"{kind}_with_kwargs"] | OrderedDict({guarded: True}))
 
-    def set(self, module: Module | ModuleType | threading.local, name: str, value: Any) -> None:
+    def set(self, module: Module | ModuleType | threading.local | type, name: str, value: Any) -> None:
         """Set an attribute of a module. The change is noted first, so that it can be undone at any moment."""
-        attributes = vars(module)
+        attributes: Any = _ClassAttributes(module) if isinstance(module, type) else vars(module)
         self._set.append((attributes, name, attributes.get(name, _ABSENT), value))
         attributes[name] = value
 
@@ -262,6 +273,19 @@ def _make_plain(changes: Changes, model: Module, modules: list[Module]) -> None:
             )
             for key in caches:
                 changes.set(module, key, False if key == "cached" else None)
+
+
+def _show_scripted(changes: Changes) -> None:
+    """Let modes see scripted functions that call kernels of packages, as they see the kernels themselves."""
+    owner, original = threading.get_ident(), _script_call
+
+    def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+        given, here = (*args, *kwargs.values()), changes.running and threading.get_ident() == owner
+        if here and has_torch_function(given) and kernel_name(function) is not None:
+            return handle_torch_function(function, given, *args, **kwargs)
+        return original(function, *args, **kwargs)
+
+    changes.set(torch.jit.ScriptFunction, "__call__", call)
 
 
 def check_caches(model: Module, run: Callable[[], Any]) -> None:
@@ -363,21 +387,24 @@ def _hook_layer(
         with torch._C.DisableTorchFunction():
             return calls.begin_propagate(layer, inputs)
 
-    def mask(_: MessagePassing, inputs: tuple[Any, ...], messages: Any) -> Tensor:
+    def mask(_: MessagePassing, inputs: tuple[Any, ...], messages: Any) -> Any:
+        return tuple(map(masked, messages)) if type(messages) is tuple else masked(messages)
+
+    def masked(messages: Any) -> Tensor:
         assert on_message is not None
         if not isinstance(messages, Tensor):
             raise UnsupportedModelError(
-                f"Expected messages that are one tensor (got {type(messages).__name__} from {path_of(model, layer)}). "
-                f"Let `message` return one tensor, or set `explain=False` on the layer."
+                f"Expected messages that are a tensor, or a tuple of them (got {type(messages).__name__} from "
+                f"{path_of(model, layer)}). Let `message` return tensors, or set `explain=False` on the layer."
             )
         with torch._C.DisableTorchFunction():
             notes = None if calls is not None and calls.trusts else steps
             if notes is not None:
                 notes.note(layer, (messages, edge_indices[-1]), {})
-            masked = on_message(layer, edge_indices[-1], messages)
+            result = on_message(layer, edge_indices[-1], messages)
             if notes is not None:
-                notes.made(masked)
-            return masked
+                notes.made(result)
+            return result
 
     def end(_: MessagePassing, inputs: tuple[Any, ...], out: Any) -> None:
         edge_indices.pop()
@@ -528,9 +555,11 @@ class _RuleMode(TorchFunctionMode):
         return iter(result) if func is Tensor.__iter__ else result
 
     def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if isinstance(func, _EXTENSIONS) and isinstance(self.tracker, RowTracker) and not str(func).startswith("aten."):
-            result = func(*args, **kwargs)
-            self.tracker.lose(str(func), (*args, *kwargs.values()), result)
+        if isinstance(self.tracker, RowTracker) and (name := kernel_name(func)) is not None:
+            rule, rewrite = find(func), self.on_call
+            result = func(*args, **kwargs) if rule is None or rewrite is None else rewrite(rule, func, args, kwargs)
+            if self.tracker.get(result) is None:
+                self.tracker.lose(name, (*args, *kwargs.values()), result)
             return result
         if not self.replaces:
             return func(*args, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -27,6 +28,23 @@ def operation_name(func: Callable[..., Any]) -> str:
     """Return the name of a function, or of the class of a module."""
     owner = getattr(func, "__self__", None)
     return type(owner).__name__ if isinstance(owner, Module) else func.__name__
+
+
+def kernel_name(func: Any) -> str | None:
+    """Return the name of an operation that a package adds to torch, whose kernels may hide what they compute.
+
+    A scripted function that calls such operations has the name of the first of them. It is ``None`` for all others.
+    """
+    if isinstance(func, torch._ops.OpOverloadPacket | torch._ops.OpOverload):
+        package, name, *_ = str(func).split(".")
+        return None if package == "aten" else f"{package}.{name}"
+    return _first_kernel(func) if isinstance(func, torch.jit.ScriptFunction) else None
+
+
+@cache
+def _first_kernel(function: Any) -> str | None:
+    calls = re.findall(r"= (\w+)::(\w+)", str(function.inlined_graph))
+    return next((f"{package}.{name}" for package, name in calls if package not in ("aten", "prim")), None)
 
 
 def input_of(args: Arguments, kwargs: Keywords) -> Any:

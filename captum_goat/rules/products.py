@@ -7,10 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from captum_goat.rules.operations import Arguments, Keywords, bind, input_of, is_inplace, ratio, spellings
-from captum_goat.rules.registry import Keep, Kept, RecordedCall, Rewrite, Rule, register, rule
+from captum_goat.rules.registry import KERNELS, Keep, Kept, RecordedCall, Rewrite, Rule, register, rule
 from captum_goat.tracking import Edges, Rows, UnsupportedModelError
 
 
@@ -189,3 +190,13 @@ register(spellings("pow", "float_power", "__pow__"), _Root(_proportional, when=_
 register(spellings("norm", "vector_norm"), _Root(_norm, when=_is_euclidean))
 register(spellings("std", "var"), _Root(_deviation))
 register(tuple(getattr(Tensor, name) for name in ("item", "tolist", "numpy", "__float__", "__int__")), _Leaving(None))
+
+
+def _spline_weighting(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Tensor:
+    """Multiply each row by its sum of matrices, by operations that can be followed."""
+    x, weight, basis, index = args
+    matrices = (basis.unsqueeze(-1).unsqueeze(-1) * weight[index]).sum(dim=1)
+    return torch.bmm(x.unsqueeze(1), matrices).squeeze(1)
+
+
+KERNELS |= dict.fromkeys(("torch_spline_conv.spline_weighting", "pyg.spline_weighting"), Rule(_spline_weighting))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from captum_goat.rules.operations import Arguments, Keywords
+from captum_goat.rules.operations import Arguments, Keywords, kernel_name
 from captum_goat.tracking import Rows, RowTracker, Unmasked, Unsupported, by_hand
 from captum_goat.tracking.registry import tensors_in
 
@@ -145,6 +145,7 @@ class FrozenCall(NamedTuple):
 
 
 _RULES: dict[Any, Rule] = {}
+KERNELS: dict[str, Rule] = {}  # of packages that need not be installed
 _changes = 0
 
 
@@ -166,8 +167,9 @@ def register(operations: tuple[Any, ...], new: Rule) -> None:
 
 
 def find(operation: Any) -> Rule | None:
-    """Return the rule of a function or of a class of modules."""
-    return _RULES.get(operation)
+    """Return the rule of a function or of a class of modules; that of a package's kernel by its name, too."""
+    known = _RULES.get(operation)
+    return known if known is not None or (name := kernel_name(operation)) is None else KERNELS.get(name)
 
 
 def forget(*operations: Any) -> None:

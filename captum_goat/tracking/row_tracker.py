@@ -98,7 +98,8 @@ class RowTracker(TorchDispatchMode):
         elif name.startswith("torch_sparse.ptr2ind") and traces and isinstance(traces[0], Pointer):
             self._assign(out, traces[0].edges)
         elif any(isinstance(trace, reached) for trace in traces):
-            self._assign(out, Unsupported(name, self.place()))
+            before = (trace for trace in traces if isinstance(trace, Unsupported))
+            self._assign(out, next(before, Unsupported(name, self.place())))
         elif traces and outside and not any(map(unseen.is_masked, traces)):
             self._assign(out, Unsupported(name, self.place(), by_hand=True))
 
