@@ -6,6 +6,7 @@ import gc
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
@@ -42,9 +43,34 @@ def _flat(case: Any) -> Iterator[Any]:
 
 
 def combinations(*axes: Sequence[Any]) -> list[Any]:
-    """Return all combinations of values as parameters; all are ``slow`` but a few that have every value once."""
-    fast = {tuple(axis[number % len(axis)] for axis in axes) for number in range(max(map(len, axes)))}
-    return slow_unless(fast.__contains__, itertools.product(*axes))
+    """Return all combinations of values as parameters.
+
+    A few that have every value once are fast; ``slow`` ones add every pair of values; all others are ``exhaustive``.
+    """
+    sizes = [len(axis) for axis in axes]
+    fast = {tuple(number % size for size in sizes) for number in range(max(sizes))}
+    cases = list(itertools.product(*map(range, sizes)))
+    missing, chosen = {pair for case in cases for pair in _pairs(case)}, set[tuple[int, ...]]()
+    while missing:
+        chosen.add(case := max(cases, key=lambda case: (len(missing & _pairs(case)), case in fast)))
+        missing -= _pairs(case)
+
+    def marks(case: tuple[int, ...]) -> tuple[pytest.MarkDecorator, ...]:
+        return () if case in fast else (pytest.mark.slow if case in chosen else pytest.mark.exhaustive,)
+
+    named = ((case, tuple(axis[place] for axis, place in zip(axes, case, strict=True))) for case in cases)
+    return [pytest.param(*_flat(values), marks=marks(case)) for case, values in named]
+
+
+def _pairs(case: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
+    return set(itertools.combinations(enumerate(case), 2))
+
+
+def run_command(words: Sequence[str] | None = None) -> int:
+    """Run the console script ``captum-goat`` in this process, and return its exit code."""
+    (script,) = entry_points(group="console_scripts", name="captum-goat")
+    code: int = script.load()(words)
+    return code
 
 
 def random_edges(nodes: int, edges: int, seed: int, *, first: int = 0) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ NAMES = sorted(EXPLAINERS)
 # Enough to see whether a method works.
 FEW: dict[str, dict[str, Any]] = {
     "cf_gnn_explainer": {"steps": 8},
+    "edge_set_search": {"n_passes": 6},
     "gnn_explainer": {"epochs": 4},
     "flowx_marginals": {"orders": 3},
     "gradient_shap": {"samples": 5},
@@ -32,6 +34,7 @@ FEW: dict[str, dict[str, Any]] = {
     "kernel_shap": {"samples": 40},
     "pg_explainer": {"epochs": 2, "num_graphs": 2},
     "pgm_explainer": {"samples": 24},
+    "random_swaps": {"n_passes": 6},
     "rc_explainer": {"epochs": 2, "num_graphs": 3},
     "rg_explainer": {"epochs": 2, "warm_up": 2, "num_graphs": 3, "rollouts": 2},
     "shapley_value_sampling": {"samples": 3},
@@ -106,9 +109,11 @@ KINDS = ("gcn", "authors", "gin", "sage_sum")
 
 
 def kinds_for(name: str) -> tuple[str, ...]:
-    """Return the models for an explainer: fewer if it takes long, or calls another one that has them all."""
+    """Return the models for an explainer: fewer if it takes long, or is another one with other numbers."""
     if name == "attention":
         return ("gat",)
+    if re.search(r"_\d+$|_margin|peeled_both$", name):
+        return (KINDS[-1],)
     return ("gcn", "gin") if name in SLOW or "peeled" in name else KINDS
 
 

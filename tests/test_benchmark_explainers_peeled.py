@@ -8,6 +8,7 @@ import pytest
 import torch
 from captum.attr import Attribution
 from conftest import make_gnn, random_edges
+from metrics_oracle import counted
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_undirected
@@ -15,7 +16,6 @@ from torch_geometric.utils import to_undirected
 from benchmarks.explainers.peeled import PeeledGOAt, PeeledRandom, PeeledUpperHalfGradients
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import precision_at_k
-from captum_goat.metrics.counted_edges import CountedEdges
 from captum_goat.models import GraphClassifier
 
 TARGET = torch.tensor([2, 0, 1, 0])
@@ -63,10 +63,9 @@ def test_in_the_benchmark(kind: Any, graphs: Batch) -> None:
     assert torch.equal(explain(model, graphs, TARGET), scores)
     alone = [explain(model, single, TARGET[k : k + 1]) for k, single in enumerate(graphs.to_data_list())]
     torch.testing.assert_close(torch.cat(alone), scores, rtol=0, atol=0)
-    edges = CountedEdges.of(graphs)
-    for number in range(edges.num_graphs):  # every place once, from 1 down
-        places = edges.totals(scores)[edges.graph == number].sort().values
-        torch.testing.assert_close(places, torch.arange(1, len(places) + 1, dtype=torch.float64) / max(len(places), 1))
+    for single, mine in zip(graphs.to_data_list(), alone, strict=True):  # every place once, from 1 down
+        places = sorted(float(mine[columns].sum()) for columns in counted(single))
+        assert places == pytest.approx([place / len(places) for place in range(1, len(places) + 1)])
 
 
 def test_costs_at_most_eight_attributions(graphs: Batch) -> None:

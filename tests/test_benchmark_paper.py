@@ -19,7 +19,6 @@ from benchmarks.paper.options import GNNS, Options, parse
 from benchmarks.paper.results import Row, read_rows
 from benchmarks.paper.run import run
 from benchmarks.paper.study import Results
-from captum_goat.compare.explainers import EdgeOcclusion
 
 NAMES = ("goat", "random", "occlusion", "integrated_gradients")
 pytestmark = pytest.mark.slow
@@ -143,16 +142,16 @@ def test_device(finished: Path, tmp_path: Path) -> None:
 
 
 def test_run_goes_on_after_an_exception(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scores, explained = EdgeOcclusion.scores, []
+    explained: list[int] = []
 
-    def interrupted(self: EdgeOcclusion, *args: object) -> torch.Tensor:
+    def interrupted(*args: object) -> torch.Tensor:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(EdgeOcclusion, "scores", interrupted)
+    monkeypatch.setattr(EXPLAINERS["occlusion"], "scores", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(tiny(tmp_path))
     assert not (tmp_path / "benchmark.md").exists()
-    monkeypatch.setattr(EdgeOcclusion, "scores", scores)
+    monkeypatch.undo()
     of_goat = EXPLAINERS["goat"].scores
     monkeypatch.setattr(EXPLAINERS["goat"], "scores", lambda *args: (explained.append(1), of_goat(*args))[1])
     run(tiny(tmp_path, datasets=("ba_2motifs",)))
@@ -243,10 +242,10 @@ def test_report_from_the_cache_alone(tmp_path: Path) -> None:
 
 
 def test_failures_end_the_run_or_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(self: EdgeOcclusion, *args: object) -> torch.Tensor:
+    def failing(*args: object) -> torch.Tensor:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(EdgeOcclusion, "scores", failing)
+    monkeypatch.setattr(EXPLAINERS["occlusion"], "scores", failing)
     options = tiny(tmp_path, datasets=("ba_2motifs",), explainers=("goat", "occlusion"), limit=3)
     with pytest.raises(RuntimeError, match="out of luck"):
         run(options)

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from bulk_models import numbered_graphs, watched_model
-from conftest import make_gnn
+from conftest import make_gnn, run_command
 from torch import Tensor, nn
 from torch_geometric.data import Batch, HeteroData
 from torch_geometric.nn import GCN, GraphConv, HeteroConv
 
 from captum_goat import GOAtAttribution, check
-from captum_goat.cli.main import main
 
 GRAPHS = [graph for graph in numbered_graphs(6) if graph.num_edges]
 
@@ -123,8 +122,8 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])  # as a console script has it
     words = ["check", "--model", "weights.pt", "--class", "own_models_of_check:Watched", "--data", "graphs.pt"]
     monkeypatch.setattr(sys, "argv", ["captum-goat", *words, "--graph", "1"])
-    assert main() == 0
+    assert run_command() == 0
     assert "adjacency  exact" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["captum-goat", *words, "--graph", "9"])
-    assert main() == 1
+    assert run_command() == 1
     assert "Expected --graph from 0 to" in capsys.readouterr().err

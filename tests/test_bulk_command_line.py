@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 from bulk_models import numbered_graphs, watched_model
+from conftest import run_command
 from torch import nn
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
-import captum_goat.__main__
+import captum_goat
 from benchmarks.datasets import ba_shapes
 from captum_goat import GOAtAttribution, explain_nodes
 from captum_goat.bulk import explain_dataset, load_attributions
-from captum_goat.cli.main import main
 from captum_goat.cli.saved_files import load_graphs, load_model
 from captum_goat.models import GraphClassifier, NodeClassifier
 
@@ -38,7 +38,7 @@ def command(*more: str, out: str = "attributions.pt", **options: str) -> list[st
 
 
 def test_attributions_of_a_saved_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(command("--batch-size", "4")) == 0
+    assert run_command(command("--batch-size", "4")) == 0
     summary = capsys.readouterr().out
     assert "6 graphs in" in summary
     assert "graphs per second), largest completeness error" in summary
@@ -49,7 +49,7 @@ def test_attributions_of_a_saved_model(folder: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(("text", "target"), [("label", "label"), ("all", "all"), ("2", 2)])
 def test_options(text: str, target: Any, folder: Path) -> None:
-    assert main(command("--target", text, "--field", "repeated", "--undirected")) == 0
+    assert run_command(command("--target", text, "--field", "repeated", "--undirected")) == 0
     options: Any = {"target": target, "undirected": True, "show_progress": False}
     expected = explain_dataset(GOAtAttribution(watched_model(), "repeated"), GRAPHS, **options)
     for one, other in zip(load_attributions("attributions.pt"), expected, strict=True):
@@ -59,11 +59,11 @@ def test_options(text: str, target: Any, folder: Path) -> None:
 def test_interrupted_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("WATCHED_RAISE", "4")
-        assert main(command("--batch-size", "2")) == 130
+        assert run_command(command("--batch-size", "2")) == 130
     assert "Call again to continue" in capsys.readouterr().err
-    assert main(command("--batch-size", "3")) == 1
+    assert run_command(command("--batch-size", "3")) == 1
     assert "differs in batch_size" in capsys.readouterr().err
-    assert main(command("--batch-size", "3", "--restart")) == 0
+    assert run_command(command("--batch-size", "3", "--restart")) == 0
 
 
 def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +74,7 @@ def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save(data, "graph.pt")
     given = {"model": "nodes.pt", "class": "captum_goat.models:NodeClassifier", "data": "graph.pt"}
     given |= {"arguments": json.dumps(arguments)}
-    assert main(command("--nodes", "31", "7", **given)) == 0
+    assert run_command(command("--nodes", "31", "7", **given)) == 0
     assert "2 nodes in" in capsys.readouterr().out
     saved, expected = load_attributions("attributions.pt"), explain_nodes(model, data, [31, 7])
     assert saved.meta["nodes"] == [31, 7]
@@ -82,22 +82,22 @@ def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         edges, attributions = expected[position]
         assert torch.equal(each.attributions, attributions)
         assert torch.equal(each.edge_index, data.edge_index[:, edges])
-    assert main(command("--nodes", **given)) == 0
+    assert run_command(command("--nodes", **given)) == 0
     assert len(load_attributions("attributions.pt")) == data.num_nodes
-    assert main(command("--nodes", "31", "7", "--max-edges", "10", **given)) == 0
+    assert run_command(command("--nodes", "31", "7", "--max-edges", "10", **given)) == 0
     torch.testing.assert_close(load_attributions("attributions.pt")[1].attributions, expected[1].attributions)
-    assert main(command("--nodes", "1", **given | {"data": "graphs.pt"})) == 1
+    assert run_command(command("--nodes", "1", **given | {"data": "graphs.pt"})) == 1
     assert "Expected one graph" in capsys.readouterr().err
-    assert main(command("--nodes", "1", "--batch-size", "4", **given)) == 1
+    assert run_command(command("--nodes", "1", "--batch-size", "4", **given)) == 1
     assert "without --undirected, --columns and --batch-size (got --batch-size)" in capsys.readouterr().err
-    assert main(command("--max-edges", "4")) == 1
+    assert run_command(command("--max-edges", "4")) == 1
     assert "Expected --max-edges with --nodes" in capsys.readouterr().err
 
 
 def test_columns(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(command("--columns", "y")) == 0
+    assert run_command(command("--columns", "y")) == 0
     assert [part.columns for part in load_attributions("attributions.pt")] == [{"y": int(graph.y)} for graph in GRAPHS]
-    assert main(command("--columns", "smiles")) == 1
+    assert run_command(command("--columns", "smiles")) == 1
     assert "(got 'smiles', missing). (In graph 0 of the dataset.)" in capsys.readouterr().err
 
 
@@ -123,23 +123,23 @@ def test_columns(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_refusals(wrong: dict[str, str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(command(**wrong)) == 1
+    assert run_command(command(**wrong)) == 1
     assert message in capsys.readouterr().err
     assert sorted(file.name for file in folder.iterdir()) == ["graphs.pt", "weights.pt"]
 
 
 def test_wrong_targets(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(command("--target", "best"))
+        run_command(command("--target", "best"))
     assert "expected predicted, label, all, none or a class (got 'best')" in capsys.readouterr().err
 
 
 def test_pickled_models_are_read_when_trusted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save(watched_model(), "model.pt")
     options = [word for word in command(model="model.pt") if word not in ("--class", "bulk_models:Watched")]
-    assert main(options) == 1
+    assert run_command(options) == 1
     assert "--trust-pickle if the file has the whole model" in capsys.readouterr().err
-    assert main([*options, "--trust-pickle"]) == 0
+    assert run_command([*options, "--trust-pickle"]) == 0
     assert "Warning: --trust-pickle executes whatever code" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"Expected a whole model in .*weights.pt \(got OrderedDict\)"):
         load_model(folder / "weights.pt", trust_pickle=True)
@@ -147,7 +147,7 @@ def test_pickled_models_are_read_when_trusted(folder: Path, capsys: pytest.Captu
 
 def test_programs_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.export.save(torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),)), "model.pt2")
-    assert main(command(model="model.pt2")) == 1
+    assert run_command(command(model="model.pt2")) == 1
     assert "Expected weights and nothing else in model.pt2 (got something else). Save" in capsys.readouterr().err
 
 
@@ -226,14 +226,14 @@ def test_commands(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["captum_goat", *words])
     with pytest.raises(SystemExit) as ended:
-        captum_goat.__main__.main()
+        run_command()
     assert ended.value.code == code
     captured = capsys.readouterr()
     assert text in captured.out + captured.err
 
 
 def test_no_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
+    assert run_command([]) == 0
     printed = capsys.readouterr().out
     assert all(f"    {name} " in printed for name in ("check", "compare", "explain"))
 
@@ -244,13 +244,13 @@ def test_errors_leave_nothing_that_blocks_the_corrected_command(
     graphs = numbered_graphs(6)
     del graphs[4].edge_index
     torch.save(graphs, "wrong.pt")
-    assert main(command("--batch-size", "6", data="wrong.pt")) == 1
+    assert run_command(command("--batch-size", "6", data="wrong.pt")) == 1
     said = capsys.readouterr().err
     assert "Expected graphs with an edge_index (got Data(x=[3, 4], y=[1]) as graph 4 of the dataset)" in said
     assert said.count("\n") == 1
-    assert main(command("--target", "7")) == 1
+    assert run_command(command("--target", "7")) == 1
     assert not list(folder.glob("*.parts"))
-    assert main(command()) == 0
+    assert run_command(command()) == 0
 
 
 def nan(graphs: list[Data]) -> None:
@@ -279,7 +279,7 @@ def test_errors_name_the_graph(
     graphs = numbered_graphs(6)
     spoil(graphs)
     torch.save(graphs, "wrong.pt")
-    assert main(command(data="wrong.pt")) == 1
+    assert run_command(command(data="wrong.pt")) == 1
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
@@ -288,14 +288,14 @@ def test_errors_name_the_graph(
 def test_hints_name_flags(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("WATCHED_RAISE", "4")
-        assert main(command("--batch-size", "2")) == 130
-    assert main(command("--batch-size", "3")) == 1
+        assert run_command(command("--batch-size", "2")) == 130
+    assert run_command(command("--batch-size", "3")) == 1
     assert "Pass --restart to delete them" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_devices_that_are_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(command("--device", "cuda")) == 1
+    assert run_command(command("--device", "cuda")) == 1
     said = capsys.readouterr().err
     assert "Expected an available device for --device (got cuda: " in said
     assert said.count("\n") == 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from bulk_models import numbered_graphs, watched_model
 from torch_geometric.data import Data
 
-from captum_goat.bulk import explain_dataset, files, load_attributions
+from captum_goat.bulk import explain_dataset, load_attributions
 
 GRAPHS = [
     Data(**graph.to_dict(), smiles=f"C{number}", sizes=torch.tensor([1.5, number]))
@@ -19,7 +20,7 @@ needs_pyarrow = pytest.mark.skipif(util.find_spec("pyarrow") is None, reason="ne
 
 
 def test_pyarrow_is_needed_before_anything_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(files, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"captum-goat\[parquet\]"):
         explain_dataset(watched_model(), GRAPHS, out=tmp_path / "attributions.parquet")
     assert not list(tmp_path.iterdir())

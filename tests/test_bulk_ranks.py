@@ -1,4 +1,4 @@
-"""Several processes that share the work, one of which is killed."""
+"""Several processes that share the work of one that was interrupted, or of two, one of which is killed."""
 
 from __future__ import annotations
 
@@ -33,18 +33,29 @@ def run_two(folder: Path, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.mark.slow
-def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "killed", [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.exhaustive)]
+)
+def test_two_processes_go_on_with_what_is_finished(
+    killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After one process was interrupted, or one of two killed; ranks that are killed are also in bulk_faults.py."""
     model, graphs = watched_model(), numbered_graphs(22)
     torch.save(model.state_dict(), tmp_path / "weights.pt")
     torch.save(graphs, tmp_path / "graphs.pt")
     explain_dataset(model, graphs, batch_size=4, show_progress=False, out=tmp_path / "one.pt")
 
-    killed = run_two(tmp_path, WATCHED_KILL=str(FIRSTS[5]))
-    assert killed.returncode != 0
+    if killed:
+        first = run_two(tmp_path, WATCHED_KILL=str(FIRSTS[5]))
+        assert first.returncode != 0
+    else:
+        monkeypatch.setenv("WATCHED_RAISE", str(FIRSTS[4]))
+        with pytest.raises(KeyboardInterrupt):
+            explain_dataset(model, graphs, batch_size=4, show_progress=False, out=tmp_path / "two.pt")
     assert not (tmp_path / "two.pt").exists()
     finished = {int(file.stem) for file in (tmp_path / "two.pt.parts").glob("*.part")}
-    assert {1, 3} <= finished < set(range(6)), killed.stderr
+    assert {1, 3} <= finished < set(range(6))
+    monkeypatch.undo()
 
     resumed = run_two(tmp_path, WATCHED_LOG=str(tmp_path / "log.txt"))
     assert resumed.returncode == 0, resumed.stderr

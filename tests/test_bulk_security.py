@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 import torch
 from bulk_models import Watched, numbered_graphs, watched_model
-from conftest import randomize
+from conftest import randomize, run_command
 from torch_geometric.data import Data
 
 from benchmarks.trained_weights import read_checkpoint
 from captum_goat.bulk import explain_dataset, load_attributions
-from captum_goat.cli.main import main
 from captum_goat.cli.saved_files import load_graphs, load_model
 
 GRAPHS = numbered_graphs(6)
@@ -136,11 +135,11 @@ def test_classes_are_imported_and_not_called(name: str, capsys: pytest.CaptureFi
     torch.save(GRAPHS, "graphs.pt")
     words = ["--model", "weights.pt", "--data", "graphs.pt", "--class", name, "--arguments"]
     for arguments in (json.dumps([f"touch {MARKER}"]), json.dumps([CODE]), "[]"):
-        assert main(["explain", *words, arguments, "--out", "attributions.pt"]) == 1
+        assert run_command(["explain", *words, arguments, "--out", "attributions.pt"]) == 1
         assert NAMES[name] in capsys.readouterr().err
     if name != "subprocess:Popen":  # which makes nothing without arguments
         chosen = ["--class", "bulk_models:Watched", "--explainers", name]
-        assert main(["compare", *words[:4], *chosen]) == 1
+        assert run_command(["compare", *words[:4], *chosen]) == 1
         assert NAMES[name] in capsys.readouterr().err
 
 
@@ -151,7 +150,7 @@ def test_arguments_are_not_evaluated(arguments: str, capsys: pytest.CaptureFixtu
     torch.save(watched_model().state_dict(), "weights.pt")
     torch.save(GRAPHS, "graphs.pt")
     words = ["--model", "weights.pt", "--data", "graphs.pt", "--class", "bulk_models:Watched", "--out", "a.pt"]
-    assert main(["explain", *words, "--arguments", arguments]) == 1
+    assert run_command(["explain", *words, "--arguments", arguments]) == 1
     assert "Expected --arguments" in capsys.readouterr().err
 
 

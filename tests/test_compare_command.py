@@ -9,9 +9,9 @@ import pytest
 import torch
 from bulk_models import numbered_graphs, watched_model
 from comparison_subjects import Sources
+from conftest import run_command
 
 from benchmarks.datasets import ba_shapes
-from captum_goat.cli.main import main
 from captum_goat.compare import compare
 from captum_goat.models import NodeClassifier
 
@@ -34,7 +34,7 @@ def command(*more: str, **options: str) -> list[str]:
 
 def test_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = command("--explainers", "goat", "comparison_subjects:Sources", "--out", "out", "--target", "label")
-    assert main(words) == 0
+    assert run_command(words) == 0
     printed = capsys.readouterr().out
     assert "| `sources`" in printed
     assert f"The table is in {Path('out/comparison.md')}." in printed
@@ -54,15 +54,15 @@ def test_command_for_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     torch.save(data, "graph.pt")
     given = {"model": "nodes.pt", "class": "captum_goat.models:NodeClassifier", "data": "graph.pt"}
     given |= {"arguments": json.dumps(arguments), "explainers": "goat"}
-    assert main(command("--nodes", "31", "7", "--hops", "3", **given)) == 0
+    assert run_command(command("--nodes", "31", "7", "--hops", "3", **given)) == 0
     assert "on 2 graph(s)" in capsys.readouterr().out
-    assert main(command("--nodes", "--hops", "3", "--limit", "4", "--target", "label", **given)) == 0
+    assert run_command(command("--nodes", "--hops", "3", "--limit", "4", "--target", "label", **given)) == 0
     assert "on 4 graph(s)" in capsys.readouterr().out
-    assert main(command("--nodes", "31", **given)) == 1
+    assert run_command(command("--nodes", "31", **given)) == 1
     assert "(got no num_hops)" in capsys.readouterr().err
-    assert main(command("--nodes", "9999", "--hops", "3", **given)) == 1
+    assert run_command(command("--nodes", "9999", "--hops", "3", **given)) == 1
     assert "Expected nodes from 0 to 49 (got 9999 to 9999)" in capsys.readouterr().err
-    assert main(command("--nodes", "1", "--hops", "3", **given | {"data": "graphs.pt"})) == 1
+    assert run_command(command("--nodes", "1", "--hops", "3", **given | {"data": "graphs.pt"})) == 1
     assert "Expected one graph for --nodes (got 6)" in capsys.readouterr().err
 
 
@@ -85,7 +85,7 @@ def test_command_for_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_refusals_of_the_command(
     wrong: dict[str, str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(command(**wrong)) == 1
+    assert run_command(command(**wrong)) == 1
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
@@ -94,10 +94,10 @@ def test_refusals_of_the_command(
 @pytest.mark.parametrize("words", [("--limit", "0"), ("--target", "best"), ("--node-policy", "go")])
 def test_wrong_options(words: tuple[str, str], folder: Path) -> None:
     with pytest.raises(SystemExit):
-        main(command(*words))
+        run_command(command(*words))
 
 
 @pytest.mark.parametrize("target", ["all", "none"])
 def test_one_target_per_graph(folder: Path, capsys: pytest.CaptureFixture[str], target: str) -> None:
-    assert main(command("--explainers", "goat", "--target", target)) == 1
+    assert run_command(command("--explainers", "goat", "--target", target)) == 1
     assert "Expected predicted, label or a class for --target" in capsys.readouterr().err

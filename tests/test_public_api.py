@@ -1,11 +1,13 @@
-"""The public names."""
+"""The public names, and tests that use them rather than others."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 import captum_goat
 
-PACKAGE = Path(captum_goat.__file__).parent
+PACKAGE, ROOT = Path(captum_goat.__file__).parent, Path(__file__).parents[1]
 
 
 def test_all_is_sorted_complete_and_documented() -> None:
@@ -73,3 +75,32 @@ def test_inputs_is_the_first_parameter() -> None:
         "additional_forward_args",
         "return_convergence_delta",
     ]
+
+
+# Test files that import what is not documented. This number may fall, and nothing else.
+MOST_FILES_WITH_INTERNALS = 28
+
+
+def documented() -> set[str]:
+    """Return the names on the pages of the reference, but for the page of what is inside."""
+    names = {f"captum_goat.{name}" for name in captum_goat.__all__}
+    for page in (ROOT / "docs" / "reference").glob("*.rst"):
+        if page.stem != "inside":
+            text = page.read_text(encoding="utf-8")
+            for module in re.findall(r"automodule:: (\S+)", text):
+                names |= {module, *(f"{module}.{name}" for name in import_module(module).__all__)}
+            names |= set(re.findall(r"autoclass:: (\S+)", text))
+    return names
+
+
+def test_tests_go_through_documented_names() -> None:
+    names, inside = documented(), []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            used = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                used = [f"{node.module}.{name.name}" for name in node.names]
+            if any(name.startswith("captum_goat.") and name not in names for name in used):
+                inside.append(str(path.relative_to(ROOT)))
+                break
+    assert len(inside) <= MOST_FILES_WITH_INTERNALS, inside

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 import torch_geometric
+from conftest import run_command
 from torch_geometric.data import Data
 from torch_geometric.explain import Explanation, HeteroExplanation
 
 from captum_goat import GOAtAttribution, GOAtExplainer, explain_dataset, explain_nodes, load_attributions
-from captum_goat.cli.main import main
 from captum_goat.compare import compare
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import fidelity_minus, fidelity_plus, select_edges
@@ -218,18 +218,18 @@ def test_command_line(model: GraphClassifier, tmp_path: Path, capsys: pytest.Cap
     torch.save(model.state_dict(), tmp_path / "weights.pt")
     explain_dataset(model, graphs, out=tmp_path / "a.pt", show_progress=False)
     words = ["report", "--attributions", str(tmp_path / "a.pt"), "--out", str(tmp_path / "page.html")]
-    assert main([*words, "--limit", "2"]) == 0
+    assert run_command([*words, "--limit", "2"]) == 0
     assert str(tmp_path / "page.html") in capsys.readouterr().out
     assert len(page_data(tmp_path / "page.html")["graphs"]) == 2
     arguments = '["gin", 10, 8, 2]'
     words += ["--data", str(tmp_path / "graphs.pt"), "--class-names", "cycle", "house"]
     words += ["--model", str(tmp_path / "weights.pt"), "--class", "captum_goat.models:GraphClassifier"]
-    assert main([*words, "--arguments", arguments]) == 0, capsys.readouterr().err
+    assert run_command([*words, "--arguments", arguments]) == 0, capsys.readouterr().err
     data = page_data(tmp_path / "page.html")
     assert data["classes"] == ["cycle", "house"]
     assert "curves" in data["graphs"][0]["views"][0]
     assert data["summary"]
-    assert main(["report", "--attributions", "no.pt", "--out", "page.html"]) == 1
+    assert run_command(["report", "--attributions", "no.pt", "--out", "page.html"]) == 1
     assert "no such file" in capsys.readouterr().err
 
 

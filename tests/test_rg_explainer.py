@@ -235,12 +235,12 @@ def trained() -> tuple[GraphClassifier, list[Data]]:
 @pytest.mark.slow
 def test_ranks_of_a_trained_model(trained: tuple[GraphClassifier, list[Data]]) -> None:
     """Motifs come first; ranks are those of undirected edges, of any class, and of graphs alone and in a batch."""
-    (model, graphs), classes = trained, torch.zeros(40, dtype=torch.long)
-    explain, data = RGExplainer(epochs=8, warm_up=20, num_graphs=50), Batch.from_data_list(graphs[100:140])
+    (model, graphs), classes = trained, torch.zeros(20, dtype=torch.long)
+    explain, data = RGExplainer(epochs=8, warm_up=20, num_graphs=50), Batch.from_data_list(graphs[100:120])
     explain.fit(model, graphs[:100])
     scores = explain(model, data, classes)
     assert float(ground_truth_auc(data, scores).mean()) > 0.65
-    alone = [explain(model, graph, classes[:1]) for graph in graphs[100:140]]
+    alone = [explain(model, graph, classes[:1]) for graph in graphs[100:120]]
     assert torch.equal(torch.cat(alone), scores)
     assert torch.equal(explain(model, data, 1 - classes), scores)
     assert scores.min() > 0  # every edge was reached

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from conftest import run_command
 from test_shapley import CYCLE, both_ways, classifier, enumerated, graph, ones
 from torch_geometric.data import Data
 from torch_geometric.explain import Explainer
@@ -128,26 +126,16 @@ def test_comparisons():
     assert not comparison.skipped
 
 
-@pytest.mark.slow
 def test_command_line(tmp_path):
     torch.manual_seed(0)
     model = GraphClassifier("gin", 10, 8, 2).eval()
     graphs = [Data(x=one.x, edge_index=one.edge_index) for one in ba_2motifs(3)]
     torch.save(model.state_dict(), tmp_path / "weights.pt")
     torch.save(graphs, tmp_path / "graphs.pt")
-    words = [
-        sys.executable,
-        "-m",
-        "captum_goat",
-        "explain",
-        "--model",
-        str(tmp_path / "weights.pt"),
-        "--class",
-        "captum_goat.models:GraphClassifier",
-    ]
+    words = ["explain", "--model", str(tmp_path / "weights.pt"), "--class", "captum_goat.models:GraphClassifier"]
     words += ["--arguments", '["gin", 10, 8, 2]', "--data", str(tmp_path / "graphs.pt"), "--quiet"]
     words += ["--method", "guided_shapley", "--samples", "16", "--out", str(tmp_path / "values.pt")]
-    subprocess.run(words, check=True, capture_output=True)
+    assert run_command(words) == 0
     saved = torch.load(tmp_path / "values.pt")
     own = GuidedShapley(model, n_samples=16)
     expected = [

@@ -20,10 +20,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("conv", ["gcn", "sage", "gin"])
 def test_completeness_of_trained_models_in_single_precision(conv: str) -> None:
-    graphs = ba_2motifs(num_graphs=1000, seed=1)
+    graphs = ba_2motifs(num_graphs=400, seed=1)
     torch.manual_seed(0)
     model = GraphClassifier(conv, 10, 32, 2, normalize=False)
-    result = train_model(model, graphs, epochs=60, show_progress=False)
+    result = train_model(model, graphs, epochs=60, lr=0.01, show_progress=False)
     assert result.test_accuracy > 0.9, "an untrained model would prove little"
     data = Batch.from_data_list(graphs)
     arguments = (data.x, data.edge_index, data.batch)
@@ -75,7 +75,7 @@ def test_attention_and_maxima_find_the_motif(kind: type[nn.Module], least: float
     What a model looks for depends on its training: some tell one class by the motif of the other, and its absence is no
     edge. This seed is one that looks for both.
     """
-    graphs = ba_2motifs(num_graphs=600, seed=1)
+    graphs = ba_2motifs(num_graphs=400, seed=1)
     for graph in graphs:  # attention averages, and so tells nothing from features that are all the same
         graph.x = F.one_hot(degree(graph.edge_index[0], 25).long().clamp(max=9), 10).float()
     torch.manual_seed(1)

@@ -18,7 +18,6 @@ from torch_geometric.data import Data
 
 from captum_goat import GOAtAttribution, explain_dataset, undirected_feature_mask
 from captum_goat.plot import visualize_graph_attr
-from captum_goat.plot.style import NEUTRAL
 
 matplotlib.use("Agg")
 
@@ -197,7 +196,7 @@ def test_top_k_leaves_the_rest_grey_and_the_scale_alone() -> None:
         ]
         assert len(plain.get_segments()) == 5
         assert plain.get_zorder() < edge_lines(ax).get_zorder()
-        np.testing.assert_allclose(plain.get_colors(), [to_rgba(NEUTRAL)])
+        np.testing.assert_allclose(plain.get_colors(), [to_rgba("#d0d0d0")])
     # The sign comes first.
     assert drawn(draw(attributions, edge_index, layout=pos, top_k=2, sign="positive")[1]).keys() == {0, 3}
 
@@ -246,7 +245,7 @@ def test_directed_edges_that_are_not_coloured_have_grey_heads() -> None:
     ax = draw(layout=POS, directed=True, top_k=2)[1]
     grey, coloured = [artist for artist in ax.collections if isinstance(artist, PathCollection)][:2]
     assert (len(grey.get_offsets()), len(coloured.get_offsets())) == (4, 2)
-    np.testing.assert_allclose(grey.get_facecolors(), [to_rgba(NEUTRAL)])
+    np.testing.assert_allclose(grey.get_facecolors(), [to_rgba("#d0d0d0")])
 
 
 def test_node_colors() -> None:

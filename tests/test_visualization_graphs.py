@@ -18,7 +18,6 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.explain import Explanation
 
 from captum_goat.plot import visualize_graph_attr
-from captum_goat.plot.style import INK
 
 matplotlib.use("Agg")
 
@@ -49,7 +48,7 @@ def test_ground_truth_is_inside_a_dotted_outline() -> None:
     ax = draw(layout=POS, ground_truth=TRUTH)[1]
     dotted, background, *_ = sorted(lines_of(ax), key=lambda collection: collection.get_zorder())
     assert sorted(segment[:, 0].min() for segment in dotted.get_segments()) == [1, 2]
-    np.testing.assert_allclose(dotted.get_colors(), [to_rgba(INK)])
+    np.testing.assert_allclose(dotted.get_colors(), [to_rgba("#404040")])
     for width, (_, dashes), inner in zip(
         dotted.get_linewidths(), dotted.get_linestyles(), background.get_linewidths(), strict=True
     ):

@@ -23,7 +23,7 @@ from .referee import Element, Referee
 from .run import main, report_failure, traits
 from .shrink import shrink
 
-CHUNKS, SIZE = 10, 30
+CHUNKS, SIZE = 6, 30
 
 
 @pytest.mark.parametrize("draw", [draw_case, draw_extended_case])
