@@ -205,11 +205,11 @@ def main(size: str, seed: int) -> None:
     random.seed(seed)
     few, pt, parquet = size == "few", Path("reference.pt").read_bytes(), Path("reference.parquet").read_bytes()
     found = {
-        "one process": kills(one_process, Path("one.pt"), 4 if few else 100, pt),
-        "two ranks": kills(two_ranks, Path("two.pt"), 2 if few else 60, pt),
+        "one process": kills(one_process, Path("one.pt"), 2 if few else 100, pt),
+        "two ranks": kills(two_ranks, Path("two.pt"), 1 if few else 60, pt),
         "two writers": two_writers(2 if few else 30, not few, pt),
         "full disk": full_disk("attributions.pt", *((9, 3) if few else (3, 1)), pt),
-        "full disk, parquet": full_disk("attributions.parquet", 10 if few else 3, 1, parquet),
+        "full disk, parquet": full_disk("attributions.parquet", *((10, 2) if few else (3, 1)), parquet),
     }
     if not few:
         found["one process, parquet"] = kills(one_process, Path("one.parquet"), 30, parquet)

@@ -29,9 +29,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def slow_unless(fast: Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
-    """Return cases as parameters, marked ``slow`` if they are not ``fast``; a tuple stands for several parameters."""
-    return [pytest.param(*_flat(case), marks=() if fast(case) else pytest.mark.slow) for case in cases]
+def slow_unless(fast: Callable[[Any], bool], cases: Iterable[Any], exhaustive: Sequence[Any] = ()) -> list[Any]:
+    """Return cases as parameters, marked ``slow`` if they are not ``fast``; a tuple stands for several parameters.
+
+    Those that are neither fast nor worth their time otherwise are ``exhaustive``.
+    """
+
+    def marks(case: Any) -> tuple[pytest.MarkDecorator, ...]:
+        return () if fast(case) else (pytest.mark.exhaustive if case in exhaustive else pytest.mark.slow,)
+
+    return [pytest.param(*_flat(case), marks=marks(case)) for case in cases]
 
 
 def _flat(case: Any) -> Iterator[Any]:

@@ -178,9 +178,10 @@ def check_all(method: nn.Module | GOAtAttribution, data: Data, *, step: int = 1,
 
 
 GRAPHS = [(name, undirected) for name in MODELS for undirected in (False, True)]
+OTHERS = [case for number, case in enumerate(GRAPHS) if number % 4 in (1, 2)]  # of each model one kind of graph
 
 
-@pytest.mark.parametrize(("name", "undirected"), slow_unless(lambda case: case in GRAPHS[::5], GRAPHS))
+@pytest.mark.parametrize(("name", "undirected"), slow_unless(lambda case: case in GRAPHS[::5], GRAPHS, OTHERS))
 def test_attributions_are_those_on_the_whole_graph(name: str, undirected: bool) -> None:
     data = graph(undirected=undirected)
     if name == "undirected":  # it merges duplicates, and which of them are left is not said

@@ -36,10 +36,11 @@ ARGUMENTS = {"tensors": (X, EDGES), "data": Data(x=X, edge_index=EDGES)}
 NETWORKS = [(kind, pool) for kind in ("gcn", "gin") for pool in ("mean", None)]
 # Both kinds of arguments for every kind of network and for every pool.
 CALLS = [("gcn", "mean", "tensors"), ("gin", None, "tensors"), ("gcn", None, "data"), ("gin", "mean", "data")]
+AXES = ["gcn", "gin"], ["mean", None], ["tensors", "data"]
 
 
 def every_call_of(names: Iterable[str]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("name", "kind", "pool", "arguments"), combinations(list(names), CALLS))
+    return pytest.mark.parametrize(("name", "kind", "pool", "arguments"), combinations(list(names), *AXES))
 
 
 class ModularGNN(GNN):
