@@ -7,7 +7,7 @@ import torch
 from conftest import randomize
 from row_rule_models import CHANNELS, EDGES, MASK, Model, X
 from torch import Tensor
-from torch_geometric.nn import SGConv
+from torch_geometric.nn import PDNConv, SGConv
 
 from captum_goat import GOAtAttribution, UnsupportedModelError
 
@@ -60,3 +60,20 @@ def test_models_that_change_their_arguments_are_refused() -> None:
     model = randomize(Shifting(lambda x, f, s: s).double(), seed=8)
     with pytest.raises(UnsupportedModelError, match="argument 'x' in place"):
         GOAtAttribution(model).attribute(MASK, 1, (X.clone(), EDGES))
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_values_that_are_nan_are_refused_by_name() -> None:
+    model = randomize(Model(lambda x, f, s: s + s[:1].std(dim=0)).double(), seed=8)
+    with pytest.raises(UnsupportedModelError, match=r"'std' in .* returns nan, as a standard deviation of one row"):
+        GOAtAttribution(model).attribute(MASK, 1, (X, EDGES))
+
+
+def test_several_values_for_one_place_are_refused_by_name() -> None:
+    """PDNConv puts the weights of self-loops to nodes; of two at one node, torch's gradient gives both the whole."""
+    edges = torch.tensor([[0, 0, 1, 2], [0, 0, 2, 1]])
+    model = randomize(PDNConv(CHANNELS, 2, edge_dim=3, hidden_channels=4).double(), seed=8).eval()
+    attributes = torch.rand(4, 3, dtype=torch.float64)
+    with pytest.raises(UnsupportedModelError, match=r"'index_put_?' in .*\(PDNConv\)"):
+        GOAtAttribution(model, mask_type="edge_attr").attribute(attributes, (0, 1), (X, edges))
+    GOAtAttribution(model, mask_type="edge_attr").attribute(attributes[1:], (0, 1), (X, edges[:, 1:]))

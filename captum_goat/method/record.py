@@ -32,6 +32,7 @@ from captum_goat.tracking.program import (
     ProgramRun,
     ProgramStore,
 )
+from captum_goat.tracking.registry import tensors_in
 from captum_goat.tracking.unseen import without_sums
 
 _logger = logging.getLogger(__name__)
@@ -196,9 +197,15 @@ class _Recorder:
         out = rewrite(self.keep, call.func, call.args, call.kwargs)
         with self.tracker.paused():
             if not _same(out, expected):
+                operation = f"'{operation_name(call.func)}' in {self.tracker.place()}"
+                if any(bool(value.isnan().any()) for value in tensors_in([expected])):
+                    raise UnsupportedModelError(
+                        f"{operation} returns nan, as a standard deviation of one row does. Explain the model on "
+                        f"inputs for which its output is finite."
+                    )
                 raise UnsupportedModelError(
-                    f"The rule for '{operation_name(call.func)}' in {self.tracker.place()} gives another result than "
-                    f"the operation itself. If the rule is yours, correct it; otherwise please report it."
+                    f"The rule for {operation} gives another result than the operation itself. If the rule is yours, "
+                    f"correct it; otherwise please report it."
                 )
         return out
 

@@ -205,6 +205,8 @@ def _put(call: Call, indices: list[Tensor | None], values: Tensor, *, accumulate
         small = base.shape if any(index is None for index in indices) else [1] * base.dim()
         shape = indexed_shape(small, base.shape, indices)
         child = aten.index(torch.arange(shape.numel(), device=base.device).view(shape), indices)
+        if not accumulate and child.unique().numel() < child.numel():
+            return REFUSED  # which of several values for one place stays is not known, and torch's gradient is wrong
         parts.append(call.graph.reduce(rows._replace(ids=with_dims(rows.ids, child.dim())), child, shape))
     return call.graph.merge(parts, constants=len(parts) < 2) if parts else None
 
