@@ -180,7 +180,8 @@ class AtMessages:
         self._by_hand.append(found is not None)
         if found is None:
             delivers = self._tracker.delivers(scatter.source, scatter.index)
-            return Scattered(scatter.source, scatter.index, None, scatter.arguments) if delivers else None
+            given = scatter.source, scatter.index, None, scatter.arguments, self._tracker.mark_delivered
+            return Scattered(*given) if delivers else None
         mask = partial(self._masked_by_hand, scatter.source, *found)
         return Scattered(scatter.source, scatter.index, mask, scatter.arguments, self._tracker.set_delivered)
 

@@ -145,6 +145,8 @@ def spread_by_step(graph: RowGraph, shares: Tensor, weights: Tensor) -> Tensor:
         One number per step and edge, ``[steps, E]``.
     """
     steps = {block.offset: number for number, block in enumerate(block for block in graph.blocks if block.crosses)}
+    if not weights.numel():
+        return shares.new_zeros(len(steps), 0)
     most = max(1, _MOST_ENTRIES_OF_STEPS // max((graph.num_rows + 1) * len(steps), 1))
     parts = torch.arange(weights.numel(), device=weights.device).split(most)
 

@@ -157,12 +157,14 @@ class GraphExplanation:
 
     def _steps(self, shares: Contributions, calibration: Tensor, whole: Attributions) -> Tensor:
         """Return the attributions of one target by step."""
-        steps, weights = shares.edges.view(-1, whole.edges.numel()), torch.ones_like(whole.edges)
+        shape = len(self.pattern.sites.sites), whole.edges.numel()
+        steps, weights = shares.edges.view(shape), torch.ones_like(whole.edges)
         if self._proportional:
             weights = steps.sum(dim=0).abs() + math.sqrt(torch.finfo(shares.rows.dtype).tiny)
         rows = (shares.rows - calibration).to(torch.float64)
         steps = steps + spread_by_step(self.pattern.graph, rows, weights.to(torch.float64)).to(steps.dtype)
-        near = self.pattern.eps**0.5 * float(whole.edges.abs().sum())
+        added = (whole.edges, shares.rows, calibration)  # numbers that cancel leave their rounding
+        near = self.pattern.eps**0.5 * max(float(numbers.abs().sum()) for numbers in added)
         if not torch.allclose(steps.sum(dim=0), whole.edges, rtol=0.0, atol=near):
             raise UnsupportedModelError("The shares of steps do not add up to the attributions.")
         return steps

@@ -165,7 +165,8 @@ class ActivationPattern:
 
         def keep(known: Factors | None, values: Callable[[], Tensor]) -> Tensor:
             if known is None:
-                return values()
+                with torch.no_grad():  # or a call in place would change what the gradient needs
+                    return values()
             if known.gates != (frozen is None):
                 return known.values * known.scale(t) if known.gates else known.values
             scale = known.scale(t if frozen is None else frozen).requires_grad_()

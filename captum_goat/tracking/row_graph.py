@@ -243,8 +243,9 @@ class RowGraph:
 
 
 def broken_of(traces: Iterable[Rows]) -> Broken | None:
-    """Return why a result of several tensors is not a polynomial."""
-    return next((rows.broken for rows in traces if rows.broken is not None), None)
+    """Return why a result of several tensors is not a polynomial; first what may be one with a frozen factor."""
+    reasons = [rows.broken for rows in traces if rows.broken is not None]
+    return next((reason for reason in reasons if reason.call is not None), reasons[0] if reasons else None)
 
 
 def _common_shape(*tensors: Tensor) -> torch.Size:

@@ -143,7 +143,8 @@ class RowTracker(TorchDispatchMode):
         delivers = not self.set_aside and not self.graph.propagating and unseen.delivers(watched)
         self.graph.propagating += delivers
         try:
-            return self._inferred(watched, call, traces)
+            result = self._inferred(watched, call, traces)
+            return Unmasked(unseen.DELIVERED, "scatter") if delivers and result is None else result
         finally:
             self.graph.propagating -= delivers
 
@@ -265,6 +266,10 @@ class RowTracker(TorchDispatchMode):
     def set_delivered(self, sums: Tensor) -> None:
         """Note that a tensor is what messages that were passed outside of layers have brought together."""
         self.by_hand.set_sum(sums)
+        self.mark_delivered(sums)
+
+    def mark_delivered(self, sums: Tensor) -> None:
+        """Note the same, but that the messages were declared: they may be anything, also denominators."""
         if self.get(sums) is None:
             self.set(sums, Unmasked(unseen.DELIVERED, "scatter"))
 

@@ -155,7 +155,7 @@ def infer(call: Call, layer: _Layer) -> Unmasked | Edges | None:
     packet, out = call.operation.packet, call.out
     kinds = {_kind(call, tensor) for tensor in _tensors(call)}
     at_edges = packet in _GATHERS | _SCATTERS and _is_at_edges(call)
-    if kinds <= {DELIVERED, None} and DELIVERED in kinds and not at_edges:
+    if kinds <= {DELIVERED, STRUCTURE, None} and DELIVERED in kinds and not at_edges:  # maybe a mean, by degrees
         return Unmasked(DELIVERED, packet.__name__)
     kind: str | None = None  # also of a table of constants that is looked up, and of degrees times parameters
     if packet in _STORES and "edges" in kinds:

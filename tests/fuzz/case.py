@@ -12,7 +12,9 @@ UNARY = ("linear", "bias", "batch_norm", "layer_norm", "normalize", "dropout", "
 BINARY = ("add", "mul", "maximum", "cat")
 FROZEN = ("div", "weigh")  # a / (1 + b * b) and a * exp(-b * b)
 KINDS = (*CONVS, *UNARY, *BINARY, "pool", "broadcast")
-EXTENDED = (*WITH_ATTRIBUTES, *FROZEN, "gru")  # drawn by ``draw_extended_case`` only
+# Drawn by ``draw_extended_case`` only. "hand" and "std" become "own" or "gat" with other options: layers that pass
+# messages by their own code, and standard deviations of messages.
+EXTENDED = (*WITH_ATTRIBUTES, *FROZEN, "gru", "hand", "std")
 OF_TWO = (*BINARY, *FROZEN, "gru")
 MESSAGES = (*CONVS, *WITH_ATTRIBUTES)
 # Operations that have parameters, hence a layer that can be reused.
@@ -164,6 +166,12 @@ def validate(case: Case) -> list[Shape]:
     while last.kind == "dropout" and last.inputs[0]:
         last = case.ops[last.inputs[0] - 1]
     _require(last.options.get("function") != "sigmoid", "a sigmoid at the very end is left out of explanations")
+    deviating: set[int] = set()
+    for number, op in enumerate(case.ops, start=1):
+        if op.options.get("aggr") == "std" or deviating.intersection(op.inputs):
+            deviating.add(number)
+        multiplies = op.kind in ("mul", "gru") or op.options.get("kind") == "product"
+        _require(not multiplies or not deviating.intersection(op.inputs), "a root is frozen as a factor of others")
     for value, number in overwritten(case).items():
         _require(value > 0, "x is changed in place")
         source = case.ops[value - 1]

@@ -22,7 +22,7 @@ class Result:
 
     Attributes:
         kind: "agreed", "undecided" (rounding decides), "refused" (by the package), or a failure: "attributions",
-            "completeness", "masked output", "error".
+            "steps", "completeness", "masked output", "error".
         difference: The largest difference, relative to the numbers that were added up.
         message: Why, if it did not agree.
         program: Code that shows a failure, if numbers differ.
@@ -47,6 +47,18 @@ def attributions(case: Case, model: torch.nn.Module) -> tuple[Tensor, ...]:
         given if len(given) > 1 else given[0], captum_target(case), tuple(values[name] for name in rest)
     )
     return result if isinstance(result, tuple) else (result,)
+
+
+def has_steps(case: Case) -> bool:
+    """Return whether the package gives attributions by message passing step."""
+    return case.mask_type == "edge" and case.field == "distinct" and not case.many
+
+
+def by_step(case: Case, model: torch.nn.Module) -> Tensor:
+    """Return the package's attributions by message passing step."""
+    values, (_, rest) = tensors(case), inputs_and_rest(case)
+    arguments = tuple(values[name] for name in rest)
+    return GOAtAttribution(model).attribute_layers(values["mask"], captum_target(case), arguments)
 
 
 def masked_output(case: Case, model: torch.nn.Module) -> Tensor:
@@ -81,6 +93,7 @@ def check(case: Case, referee: type[Referee] = Referee) -> Result:
     try:
         actual = attributions(case, model)
         masked = masked_output(case, model) if "edge" in case.attributed else output
+        steps = by_step(case, model) if has_steps(case) else verdict.steps[0]
     except UnsupportedModelError as error:
         if verdict.divided_zeros and "do not add up" in str(error):
             return Result("undecided", message="a row that is 0 because numbers cancel is divided by its norm")
@@ -91,6 +104,7 @@ def check(case: Case, referee: type[Referee] = Referee) -> Result:
     differences = {
         "masked output": difference(masked, output),
         "attributions": max(difference(a, number) for a, number in zip(actual, parts, strict=True)),
+        "steps": difference(steps, verdict.steps[0]),
         "completeness": abs(sum(float(part.sum()) for part in actual) - sum(verdict.differences)) / verdict.scale,
     }
     worst = max(differences.values())

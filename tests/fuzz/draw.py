@@ -31,7 +31,7 @@ def draw_case(seed: int, number: int) -> Case:
 
 
 def draw_extended_case(seed: int, number: int) -> Case:
-    """Draw a case with edge attributes, frozen factors and GRU cells, too.
+    """Draw a case with edge attributes, frozen factors, GRU cells, messages by hand and standard deviations, too.
 
     These are a sequence of their own, so that the numbers of the other cases stay what they were.
     """
@@ -159,7 +159,8 @@ WEIGHTS = {
     **dict.fromkeys(CONVS, 4), "activation": 16, "linear": 4, "bias": 1, "batch_norm": 2, "layer_norm": 1,
     "normalize": 1, "dropout": 1, "add": 5, "mul": 2, "maximum": 2, "cat": 3, "pool": 4, "broadcast": 8,
 }  # fmt: skip
-EXTENDED_WEIGHTS = WEIGHTS | dict.fromkeys(WITH_ATTRIBUTES, 8) | dict.fromkeys((*FROZEN, "gru"), 5)
+EXTENDED_WEIGHTS = WEIGHTS | dict.fromkeys(WITH_ATTRIBUTES, 8) | dict.fromkeys((*FROZEN, "gru", "std"), 5)
+EXTENDED_WEIGHTS |= {"hand": 8}
 MASK_TYPES = {"edge": 8, "node": 1, "node_and_edge": 1}
 EXTENDED_MASK_TYPES = MASK_TYPES | {
     "edge_attr": 3, "edge_and_edge_attr": 3, "node_and_edge_attr": 2, "node_and_edge_and_edge_attr": 2
@@ -172,12 +173,13 @@ def _model(random: Random, case: Case, by_kind: Mapping[str, int]) -> Case:
     convs = 0
     for _ in range(random.randint(2, 14)):
         kind = random.choices(kinds, weights)[0]
-        if (kind in MESSAGES and convs == 4) or (kind == "gru" and any(op.kind == "gru" for op in case.ops)):
+        passes = kind in (*MESSAGES, "hand", "std")
+        if (passes and convs == 4) or (kind == "gru" and any(op.kind == "gru" for op in case.ops)):
             continue
         op = _draw_op(random, case, kind)
         if op is None:
             continue
-        convs += kind in MESSAGES
+        convs += passes
         case = replace(case, ops=(*case.ops, op))
     if not convs:
         op = _draw_op(random, case, random.choice(CONVS))
@@ -194,7 +196,7 @@ def _model(random: Random, case: Case, by_kind: Mapping[str, int]) -> Case:
 def _draw_op(random: Random, case: Case, kind: str) -> Op | None:
     """Draw an operation that fits one of the last values; None if there is none."""
     known = shapes(case)
-    level = {"pool": "node", "broadcast": "graph"}.get(kind, "node" if kind in MESSAGES else None)
+    level = {"pool": "node", "broadcast": "graph"}.get(kind, "node" if kind in (*MESSAGES, "hand", "std") else None)
     candidates = [k for k, shape in enumerate(known) if level in (None, shape.level)]
     if kind in FROZEN:
         candidates = [k for k in candidates if k in _moving(case)]
@@ -202,6 +204,8 @@ def _draw_op(random: Random, case: Case, kind: str) -> Op | None:
         return None
     value = candidates[-1] if random.random() < 0.6 else random.choice(candidates)
     layer = len(case.ops) + 1
+    if kind in ("hand", "std"):
+        return _other_conv(random, kind, value, layer)
     options = _options(random, kind)
     twins = [op for op in case.ops if op.kind == kind and known[op.inputs[0]].width == known[value].width]
     if kind in (*MESSAGES, "linear", "batch_norm", "layer_norm", "bias") and twins and random.random() < 0.5:
@@ -211,6 +215,8 @@ def _draw_op(random: Random, case: Case, kind: str) -> Op | None:
         return op if _is_valid_in_place(case, op) else Op(kind, (value,), layer, options)
     if kind in ("add", "mul", "maximum", "cat", *FROZEN, "gru"):
         partners = _partners(known, value, kind)
+        if kind in FROZEN:
+            partners = [k for k in partners if k not in _recognized(case)]
         if not partners or (known[value].width > 8 and kind == "cat"):
             return None
         inputs = [value, random.choice(partners)]
@@ -220,13 +226,35 @@ def _draw_op(random: Random, case: Case, kind: str) -> Op | None:
     return Op(kind, (value,), layer, options)
 
 
+def _other_conv(random: Random, kind: str, value: int, layer: int) -> Op:
+    """Draw a layer that passes its messages by its own code, or one that brings them together by their deviation."""
+    if kind == "std":
+        return Op("own", (value,), layer, _options(random, "own") | {"aggr": "std"})
+    if random.random() < 0.6:
+        hand = random.choice(("recognized", "declared", "module"))
+        return Op("own", (value,), layer, _options(random, "own") | {"hand": hand})
+    options = _options(random, "gat") | {"add_self_loops": False, "hand": random.choice(("frozen", "declared"))}
+    return Op("gat", (value,), layer, options)
+
+
 def _moving(case: Case) -> set[int]:
     """Return the values that depend on what is attributed: only these can be divided by something frozen."""
     result = {0} if "node" in case.attributed else set()
     for number, op in enumerate(case.ops, start=1):
+        if op.kind == "own" and not case.edges:
+            continue  # nothing is left of its input
         by_edges = op.kind in MESSAGES and "edge" in case.attributed and bool(case.edges)
         by_attributes = op.kind in WITH_ATTRIBUTES and "edge_attr" in case.attributed
         if by_edges or by_attributes or result.intersection(op.inputs):
+            result.add(number)
+    return result
+
+
+def _recognized(case: Case) -> set[int]:
+    """Return the values that depend on sums of messages by hand: dividing by them is refused, as a softmax is."""
+    result: set[int] = set()
+    for number, op in enumerate(case.ops, start=1):
+        if op.options.get("hand") in ("recognized", "frozen") or result.intersection(op.inputs):
             result.add(number)
     return result
 

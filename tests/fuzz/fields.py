@@ -1,6 +1,7 @@
 """The referee's receptive fields: what can reach each entry of each value, as plain sets.
 
 An entry's set holds ``("edge", hop, e)``, an edge and the number of graph edges crossed since, itself included;
+``("step", k, e)``, an edge that was crossed in operation k;
 ``("row", n)``, a node whose attributed features flow into the entry; and ``("own", n)``, a node that its row stands
 for: its own, or those that were pooled into it; and ``("attribute", hop, e)``, an edge whose attributed attributes flow
 into the entry. What stands for several nodes has an edge, and its attributes, once, whatever the hops.
@@ -64,12 +65,12 @@ def without_own(entry: Entry) -> Entry:
     return frozenset(item for item in entry if item[0] != "own")
 
 
-def crossed(entry: Entry, edge: int | None) -> Entry:
-    """Return what is behind a message, after it crossed its edge."""
+def crossed(entry: Entry, edge: int | None, number: int) -> Entry:
+    """Return what is behind a message, after it crossed its edge in operation ``number``."""
     if edge is None:
         return entry
     further = {(item[0], int(item[1]) + 1, item[2]) if item[0] in COUNTED else item for item in entry}
-    return frozenset(further | {("edge", 1, edge)})
+    return frozenset(further | {("edge", 1, edge), ("step", number, edge)})
 
 
 class Fields:
@@ -159,7 +160,10 @@ class Fields:
             rows = [merge_rows(*pair) for pair in zip(rows, offers, strict=True)]
         if op.options.get("kind") == "relu" or op.kind == "gine":
             self.factor("message gate" if op.kind == "gine" else "gate", rows)
-        rows = [[crossed(without_own(entry), m.edge) for entry in row] for row, m in zip(rows, sent, strict=True)]
+        rows = [
+            [crossed(without_own(entry), m.edge, self.number) for entry in row]
+            for row, m in zip(rows, sent, strict=True)
+        ]
         collected: Table = []
         for node in range(len(h)):
             arrived = [row for row, m in zip(rows, sent, strict=True) if m.target == node]
@@ -167,6 +171,9 @@ class Fields:
             collected.append([own.union(*(row[channel] for row in arrived)) for channel in range(len(h[0]))])
         if op.options.get("aggr") == "max":
             self.factor("frozen", [collected[m.target] for m in sent])
+        if op.options.get("aggr") == "std":
+            for name in ("gate clamp", "ratio", "kept"):
+                self.factor(name, collected)
         return self.update(op, h, collected)
 
     def attend(self, op: Op, h: Table, sent: list[Message]) -> Table:

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 import torch_geometric.nn as gnn
 from torch import Tensor, nn
 
+from . import layers as own_layers
 from .case import WITH_ATTRIBUTES, Case, Op, shapes
-from .layers import AttributedConv, OwnConv
 
 IMPORTS = """\
 import zlib
@@ -24,9 +24,10 @@ import torch_geometric.nn as gnn
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from captum_goat import EdgeMaskedModel, GOAtAttribution
+from captum_goat import EdgeMaskedModel, GOAtAttribution, rules
 """
 
+OWN = ("OwnConv(", "AttributedConv(", "HandConv(", "HandGAT(")
 ACTIVATIONS = {  # by name: its spellings
     "relu": (
         "self.relu({})",
@@ -83,6 +84,8 @@ def layer_code(op: Op, width: int, channels: int, edge_dim: int) -> str:
             f"gnn.GINConv({mlp}, {named})" if op.kind == "gin" else f"gnn.GINEConv({mlp}, edge_dim={edge_dim}, {named})"
         )
     names = {"gcn": "GCNConv", "sage": "SAGEConv", "graph_conv": "GraphConv", "gat": "GATConv"}
+    if op.options.get("hand"):
+        return f"HandConv({named})" if op.kind == "own" else f"HandGAT({width}, {channels}, {named})"
     if op.kind in names:
         return f"gnn.{names[op.kind]}({width}, {channels}, {named})"
     return {
@@ -166,7 +169,7 @@ def set_parameters(model: nn.Module, seed: int) -> None:
 def build_model(case: Case) -> nn.Module:
     """Build the real model."""
     namespace: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "gnn": gnn, "Tensor": Tensor}
-    namespace |= {"OwnConv": OwnConv, "AttributedConv": AttributedConv}
+    namespace |= vars(own_layers)
     exec(compile(model_code(case), "<fuzz case>", "exec"), namespace)
     model: nn.Module = namespace["Model"]().double().eval()
     set_parameters(model, case.seed)
@@ -215,16 +218,14 @@ def captum_target(case: Case) -> Any:
 
 def failing_program(case: Case, expected: Sequence[Tensor], output: Tensor) -> str:
     """Return a program of its own that fails where the package differs from what the referee expects."""
-    uses_own = any(op.kind == "own" for op in case.ops)
-    uses_attributed = any(op.kind == "attributed" for op in case.ops)
+    own = inspect.getsource(own_layers)
     names, others = inputs_and_rest(case)
     inputs, rest = names[0] if len(names) == 1 else f"({', '.join(names)})", ", ".join(others)
     options = f"field={case.field!r}, mask_type={case.mask_type!r}"
     values = ", ".join(f"torch.tensor({part.tolist()}, dtype=torch.float64)" for part in expected)
     lines = [
         IMPORTS,
-        inspect.getsource(OwnConv) + "\n" if uses_own else "",
-        inspect.getsource(AttributedConv) + "\n" if uses_attributed else "",
+        own[own.index("class ") :] + "\n" if any(name in model_code(case) for name in OWN) else "",
         model_code(case),
         inspect.getsource(set_parameters),
         "model = Model().double().eval()",

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .case import WITH_ATTRIBUTES, Case, Op, overwritten, shapes
+from .case import MESSAGES, WITH_ATTRIBUTES, Case, Op, overwritten, shapes
 from .fields import Entry, Fields, messages
 
 Key = tuple[int, str]  # the number of an operation and the name of one of its factors
@@ -60,6 +60,8 @@ class Network:
         graphs = torch.tensor(case.graph_of)
         self.divided_zeros = False  # whether a row of zeros was divided by its norm, for which 1e-12 is taken
         self.member = (graphs == torch.arange(case.num_graphs).view(-1, 1)).double()  # [G, N]
+
+        self.steps = {n: k for k, n in enumerate(n for n, op in enumerate(case.ops, 1) if op.kind in MESSAGES)}
 
     def record(self, x: Tensor, mask: Tensor, attributes: Tensor) -> tuple[Tensor, dict[Key, Tensor]]:
         """Return the output, and the value of every factor."""
@@ -206,7 +208,8 @@ class Network:
         receives = (nodes.view(-1, 1) == targets).double()  # [N, M]
         degrees = receives.sum(dim=1)
         constant = torch.ones(len(self.mask), 1, dtype=torch.float64)
-        masks = [constant if m.edge is None else self.mask[:, m.edge : m.edge + 1] for m in sent]
+        mask = self.mask[:, self.steps[self.number]]
+        masks = [constant if m.edge is None else mask[:, m.edge : m.edge + 1] for m in sent]
         edges = torch.cat([*masks, constant[:, :0]], dim=1).unsqueeze(-1)  # [T, M, 1]
         values = self.linear(op, h, ".lin", bias=False) if op.kind in ("gcn", "gat") else h
         rows = reads @ values
@@ -232,11 +235,26 @@ class Network:
         aggregation = op.options.get("aggr", "sum")
         if aggregation == "max":
             out = self.maximum(rows, receives)
+        elif aggregation == "std":
+            out = self.deviation(rows, receives / degrees.clamp(min=1).view(-1, 1))
         else:
             out = receives @ rows
             if aggregation == "mean":
                 out = out / degrees.clamp(min=1).view(-1, 1)
         return self.update(op, h, out)
+
+    def deviation(self, rows: Tensor, means: Tensor) -> Tensor:
+        """Return the root of max(variance, 1e-5), where that is not 1e-5: a gate, the root's ratio, and a choice."""
+        variance = means @ (rows * rows) - (means @ rows) * (means @ rows)
+
+        def pattern() -> Tensor:
+            if ((variance - 1e-5).abs() < 1e-9).any():
+                raise Undecided("a variance is 1e-5 up to rounding")
+            return torch.where(variance > 1e-5, 1 - 1e-5 / variance, 0 * variance)
+
+        bounded = 1e-5 + self.factor("gate clamp", pattern) * variance
+        root = bounded * self.factor("ratio", lambda: 1 / bounded.sqrt())
+        return root * self.factor("kept", lambda: (bounded > 1e-5).double())
 
     def attend(self, op: Op, values: Tensor, rows: Tensor, reads: Tensor, receives: Tensor) -> Tensor:
         """Multiply messages by the attention coefficients of their heads."""
@@ -284,7 +302,7 @@ def degree(case: Case) -> int:
             op.kind, 0
         )
         own += op.kind in ("activation", "layer_norm", "normalize", "maximum", "pool")
-        doubled = op.kind == "own" and op.options["kind"] == "product"
+        doubled = op.kind == "own" and (op.options["kind"] == "product") + 2 * (op.options["aggr"] == "std")
         own += 3 * (op.kind == "gru")
         times = 3 if op.kind == "gru" else 1 + doubled
         degrees.append((sum(inputs) if op.kind == "mul" else max(inputs) * times) + own)
@@ -302,7 +320,7 @@ class Verdict:
         outputs: The output for each mask.
         differences: For each target f(G) - f(without what is attributed).
         features: The attributions of x, [masks, N, F]; zeros unless features are attributed.
-        edges: The attributions of the edges, [masks, E].
+        steps: The attributions of the edges by call of a layer, [masks, steps, E].
         attributes: The attributions of the edge attributes, [masks, E, D].
         scale: The size of the numbers that were added up, for relative tolerances.
         divided_zeros: Whether a row of zeros was divided by its norm. If it is 0 because numbers cancel, these are now
@@ -312,14 +330,14 @@ class Verdict:
     outputs: Tensor
     differences: list[float]
     features: Tensor
-    edges: Tensor
+    steps: Tensor
     attributes: Tensor
     scale: float
     divided_zeros: bool
 
     def parts(self, case: Case) -> list[Tensor]:
         """Return the attributions of what a case attributes, in the order of ``attribute``."""
-        by_name = {"node": self.features, "edge": self.edges, "edge_attr": self.attributes}
+        by_name = {"node": self.features, "edge": self.steps.sum(dim=1), "edge_attr": self.attributes}
         return [by_name[name] for name in case.attributed]
 
 
@@ -339,9 +357,9 @@ class Referee:
         points, weights = np.polynomial.legendre.leggauss(max(16, degree(case) // 2 + 1))
         self.points = torch.from_numpy((points + 1) / 2)
         self.weights = torch.from_numpy(weights / 2)
-        self.sharers = {
-            key: [self.sharers_of(entry) for entry in entries] for key, entries in Fields(case).factors.items()
-        }
+        fields = Fields(case).factors
+        self.sharers = {key: [self.sharers_of(entry) for entry in entries] for key, entries in fields.items()}
+        self.last_steps = {key: [self.last_steps_of(entry) for entry in entries] for key, entries in fields.items()}
         self.scale = 1e-3
 
     def sharers_of(self, entry: Entry) -> Counter[Element]:
@@ -362,6 +380,15 @@ class Referee:
             result.update(("attribute", edge, c) for c, number in enumerate(numbers) if number != 0)
         return result
 
+    def last_steps_of(self, entry: Entry) -> dict[int, int]:
+        """Return for each edge that reaches a gate the last step in which a message over the edge does."""
+        steps: dict[int, int] = {}
+        for item in entry:
+            if item[0] == "step":
+                edge, step = int(item[2]), self.network.steps[int(item[1])]
+                steps[edge] = max(step, steps.get(edge, 0))
+        return steps
+
     def judge(self) -> Verdict:
         """Return attributions and outputs for all masks."""
         case = self.case
@@ -369,7 +396,7 @@ class Referee:
         rows = len(case.x) if level == "node" else case.num_graphs
         outputs, differences, features, edges, attributes = [], [], [], [], []
         for number, numbers in enumerate(case.masks):
-            mask = torch.tensor(numbers, dtype=torch.float64)
+            mask = torch.tensor(numbers, dtype=torch.float64).repeat(len(self.network.steps), 1)
             targets = case.targets[number : number + 1] if case.many or level == "node" else case.targets
             places = [
                 (row % rows if level == "node" else graph, column % width)
@@ -400,9 +427,11 @@ class Referee:
         own, landed = self.integrate(inputs, factors, places, "gate")
         _, landed_on_frozen = self.integrate(inputs, factors, places, "frozen")
         for key, contributions in [*landed.items(), *landed_on_frozen.items()]:
-            for sharers, contribution in zip(self.sharers[key], contributions.flatten().tolist(), strict=True):
+            entries = zip(self.sharers[key], self.last_steps[key], contributions.flatten().tolist(), strict=True)
+            for sharers, last, contribution in entries:
                 for element, count in sharers.items():
-                    spread[element] += contribution * count / sharers.total()
+                    place = ("edge", last.get(element[1], 0), element[1]) if element[0] == "edge" else element
+                    spread[place] += contribution * count / sharers.total()
         for element, number in spread.items():
             own[("feature", "edge", "attribute").index(element[0])][element[1:]] += number
         for tensor in (output, *own, *landed.values()):

@@ -123,6 +123,7 @@ def _simpler_ops(op: Op) -> Iterator[Op]:
         "train_eps": False,
     }  # fmt: skip
     simple["kind"] = "sum" if op.kind == "attributed" else "copy"
+    simple["hand"] = "recognized" if op.kind == "own" else "frozen"
     for name, value in op.options.items():
         if value != simple[name]:
             yield replace(op, options={**op.options, name: simple[name]})
