@@ -148,6 +148,7 @@ def test_edges_that_reach_an_output_by_degrees_alone_belong_to_it() -> None:
     assert (attributions.abs() > 1e-6).all()
 
 
+@pytest.mark.slow
 def test_masks_side_by_side_single_precision_and_several_targets() -> None:
     model = net(lambda c: gnn.GCNConv(c, 4))
     goat = GOAtAttribution(EdgeMaskedModel(model, at="adjacency"))
@@ -209,6 +210,7 @@ def test_masks_of_zero_and_delta_of_other_attributions() -> None:
     torch.testing.assert_close(other, expected[:, 1])
 
 
+@pytest.mark.slow
 def test_what_cannot_be_shared_is_refused() -> None:
     """Gates that no message reaches change with the degrees of the Laplacian: nobody is there to take their shares."""
 

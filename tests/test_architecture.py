@@ -76,6 +76,7 @@ def callers_seen(size: int, *, again: bool = False) -> dict[CodeType, set[CodeTy
 
 
 @pytest.mark.parametrize(("number", "size", "again"), [(0, 1200, False), (1, 10, False), (2, 10, True)])
+@pytest.mark.slow
 def test_the_call_path_is_what_is_called(number: int, size: int, again: bool) -> None:
     """Also the calls of one line by the line above it that is indented less."""
     path, seen = call_paths()[number], callers_seen(size, again=again)

@@ -66,6 +66,7 @@ def test_same_as_masked_messages_where_a_model_only_sums(name: str, other: str) 
 
 
 @pytest.mark.parametrize("name", ["goat_adjacency", "goat_adjacency_proportional"])
+@pytest.mark.slow
 def test_another_matter_where_a_model_normalises(name: str) -> None:
     model = make_gnn("gcn")
     assert not torch.allclose(explained(name, model), explained("goat", model), rtol=0.01)

@@ -79,6 +79,7 @@ def test_shapley(name: str, method: type) -> None:
     torch.testing.assert_close(explained(name, model, samples=9, seed=1), expected.double() / 2)
 
 
+@pytest.mark.slow
 def test_shapley_values_are_right() -> None:
     """On two edges the Shapley values can be written down."""
     model, edges = make_gnn("gcn"), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])

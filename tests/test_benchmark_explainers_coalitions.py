@@ -36,6 +36,7 @@ def by_orders(model: torch.nn.Module, graph: Data, target: int) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gin"])
+@pytest.mark.slow
 def test_exact_values_are_means_over_orders(kind: str) -> None:
     model = make_gnn(kind)
     x = torch.rand(5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.double)

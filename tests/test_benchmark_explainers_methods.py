@@ -170,6 +170,7 @@ def test_attention() -> None:
     torch.testing.assert_close(scores, torch.tensor(expected))
 
 
+@pytest.mark.slow
 def test_graph_mask_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     """The widths of all kinds of layers are told to PyG's code, so that it need not start anew."""
     data, starts, original = looped(5, all_nodes=False), [], GraphMaskExplainer._set_masks

@@ -119,6 +119,7 @@ def test_skips_models_without_a_head() -> None:
             EXPLAINERS["rc_explainer"]().fit(model.eval(), [star(torch.tensor([[1.0], [5.0]]))])
 
 
+@pytest.mark.slow
 def test_learns_what_moves_graphs_across_the_boundary() -> None:
     """One strong edge makes class 1; the network finds it in graphs that it has not seen."""
     model = Sums(2, linear([[0.0, 0.0], [2.0, 0.0]], [0.0, -3.0])).eval()

@@ -44,6 +44,7 @@ def test_shortest_and_enough() -> None:
 
 @pytest.mark.parametrize("nodes", ["stay", "leave"])
 @pytest.mark.parametrize(("shortest", "enough"), [(1, None), (2, 0.999), (3, 0.1)])
+@pytest.mark.slow
 def test_search_against_the_slow_implementation(nodes: Any, shortest: int, enough: float | None) -> None:
     for seed, kind in enumerate(["gcn_plain", "gin", "sage_sum"]):
         model, graphs = make_gnn(kind, seed=seed), slow.random_graphs(seed)

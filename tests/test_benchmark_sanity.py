@@ -35,6 +35,7 @@ def batch() -> Batch:
     return Batch.from_data_list([Data(x=torch.rand(7, 4, generator=random), edge_index=edge) for edge in edges])
 
 
+@pytest.mark.slow
 def test_random_scores_fail_every_check(batch: Batch) -> None:
     torch.manual_seed(0)
     model, other = (GraphClassifier("sage", 4, 8, 2, num_layers=2).eval() for _ in range(2))

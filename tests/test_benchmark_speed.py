@@ -104,6 +104,7 @@ def test_molecules_are_new_graphs_of_several_sizes() -> None:
     assert not torch.equal(molecule(0).edge_index, molecule(5).edge_index)
 
 
+@pytest.mark.slow
 def test_every_method_scores_every_edge() -> None:
     model, graphs = graph_model("gin", 8), explained(molecule(3))
     assert not model.training

@@ -145,6 +145,7 @@ def test_a_decoy_explainer_is_caught() -> None:
         assert measure(CASES["walk"], "gcn", name, 2) is None  # another function of deleted edges
 
 
+@pytest.mark.slow
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["goat", "random", "guided_backprop"]
     main(["--explainers", *names, "--cases", "walk", "decoy", "--graphs", "2", "--out", str(tmp_path)])

@@ -24,6 +24,7 @@ def graph_of(batch_of_graphs: Graphs) -> Data:
 
 @pytest.mark.parametrize("at", ["message", "adjacency"])
 @pytest.mark.parametrize("shape", [(14,), pytest.param((1, 14), marks=pytest.mark.slow), (3, 14)])
+@pytest.mark.slow
 def test_the_mask_is_the_only_argument(at: Any, shape: tuple[int, ...], batch_of_graphs: Graphs) -> None:
     model, data = make_gnn("gcn"), graph_of(batch_of_graphs)
     mask = torch.rand(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

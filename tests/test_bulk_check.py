@@ -104,6 +104,7 @@ def test_heterogeneous_graphs() -> None:
     assert check(Hetero().eval(), data).is_exact
 
 
+@pytest.mark.slow
 def test_arguments_and_refusals() -> None:
     model = make_gnn("gcn", dtype=torch.float32)
     result = check(model, GRAPHS[0], arguments=lambda data: (2 * data.x, data.edge_index))

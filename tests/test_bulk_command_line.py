@@ -66,6 +66,7 @@ def test_interrupted_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert run_command(command("--batch-size", "3", "--restart")) == 0
 
 
+@pytest.mark.slow
 def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, arguments = ba_shapes(num_base=30, num_motifs=4), {"conv": "gcn", "hidden_channels": 4, "num_classes": 4}
     arguments |= {"in_channels": 10, "num_layers": 2}

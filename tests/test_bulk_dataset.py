@@ -52,6 +52,7 @@ def test_chosen_classes(kind: str, graphs: list[Data]) -> None:
     assert_same([each.edge_mask for each in found], one_by_one(model, graphs, expected))
 
 
+@pytest.mark.slow
 def test_all_classes(graphs: list[Data]) -> None:
     model = watched_model()
     found = explain_dataset(model, graphs, target="all", batch_size=4, show_progress=False)
@@ -70,6 +71,7 @@ def test_one_number_per_graph(target: Any, graphs: list[Data]) -> None:
     assert_same([each.edge_mask for each in found], one_by_one(watched_model(), graphs, [1] * NUM_GRAPHS))
 
 
+@pytest.mark.slow
 def test_both_directions_of_edges(graphs: list[Data]) -> None:
     model = watched_model()
     found = explain_dataset(model, graphs, target="all", undirected=True, batch_size=4, show_progress=False)
@@ -99,6 +101,7 @@ def test_random_numbers_are_left_alone(graphs: list[Data], tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("options", [{"field": "repeated"}, {"at": "adjacency"}, {"gates": "proportional"}], ids=str)
+@pytest.mark.slow
 def test_options_of_the_method(options: dict[str, Any], graphs: list[Data]) -> None:
     method = GOAtAttribution(make_gnn("gcn", dtype=torch.float32), **options)
     found, default = (

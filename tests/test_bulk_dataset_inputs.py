@@ -76,6 +76,7 @@ def test_arguments_of_models(weighted_graphs: list[Data]) -> None:
         explain_dataset(models[0], weighted_graphs, show_progress=False)
 
 
+@pytest.mark.slow
 def test_models_of_single_graphs_need_batches_of_one(graphs: list[Data]) -> None:
     class Single(nn.Module):
         def __init__(self) -> None:

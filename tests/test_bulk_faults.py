@@ -64,6 +64,7 @@ def test_many_faults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.exhaustive)])
+@pytest.mark.slow
 def test_flipped_bits(count: int, tmp_path: Path) -> None:
     """One bit of one file of an interrupted run, wherever it is, does not change the file that the run ends with."""
 

@@ -38,6 +38,7 @@ def test_isolated_nodes_alone() -> None:
     assert not found.deltas.any()
 
 
+@pytest.mark.slow
 def test_targets() -> None:
     gcn, data = model("gcn"), graph()
     output = gcn(data.x, data.edge_index)

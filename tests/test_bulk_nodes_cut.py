@@ -151,6 +151,7 @@ class Seen(nn.Module):
 
 
 @pytest.mark.parametrize("name", [pytest.param("gcn", marks=pytest.mark.slow), "sage"])
+@pytest.mark.slow
 def test_large_graphs_are_never_run_as_a_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cut_check, "MOST_COMPARED", 10_000)
     data, seen = sparse_graph(), Seen(model(name))
@@ -182,6 +183,7 @@ def test_large_graphs_are_refused_to_models_that_look_at_all_of_them(monkeypatch
         NodeExplainer(randomize(Normed().double(), 0), sparse_graph(2000))
 
 
+@pytest.mark.slow
 def test_samples_that_say_nothing_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pairs of nodes, which need no margin, beside a part in which degrees matter, but too large to look at."""
     monkeypatch.setattr(cut_check, "MOST_COMPARED", 0)

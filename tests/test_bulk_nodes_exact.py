@@ -196,6 +196,7 @@ def test_options_of_the_method(name: str, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", [{"max_edges": 100}, {"check": False}], ids=str)
+@pytest.mark.slow
 def test_however_they_are_cut(options: dict[str, Any]) -> None:
     check_all(model("gcn"), graph(undirected=True), step=4, **options)
 
@@ -233,6 +234,7 @@ def test_features_that_were_not_attributed() -> None:
         explain_nodes(GOAtAttribution(model("of_graph"), mask_type="node_and_edge"), graph(), [1])
 
 
+@pytest.mark.slow
 def test_edge_weights_and_attributes_are_cut_along() -> None:
     generator = torch.Generator().manual_seed(0)
     weights = torch.rand(74, generator=generator, dtype=torch.float64)
@@ -247,6 +249,7 @@ def test_edge_weights_and_attributes_are_cut_along() -> None:
         check_all(randomize(Stack(*layers).double(), 0), graph(edge_attr=attributes), step=4)
 
 
+@pytest.mark.slow
 def test_ties_are_broken_as_in_the_whole_graph() -> None:
     data = graph(undirected=True)
     data.x = torch.ones_like(data.x)

@@ -138,6 +138,7 @@ def test_parts_that_are_damaged_before_they_are_put_together(graphs: list[Data],
     assert explained(interrupted) == FIRSTS[:2]
 
 
+@pytest.mark.slow
 def test_parts_of_others_are_explained_again(
     graphs: list[Data], interrupted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

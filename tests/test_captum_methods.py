@@ -181,6 +181,7 @@ FITTED = [(name, *network) for name in PER_ROW for network in NETWORKS]
 
 @pytest.mark.filterwarnings("ignore:You are providing multiple inputs for Lime:UserWarning")
 @pytest.mark.parametrize(("name", "kind", "pool"), slow_unless(lambda case: case in FITTED[::5], FITTED))
+@pytest.mark.slow
 def test_methods_that_fit_a_model_per_mask(name: str, kind: str, pool: str | None) -> None:
     """KernelShap and Lime cut tensors into rows if there are several masks; a graph in one piece is not cut."""
     model, target = network(kind, pool)
@@ -282,6 +283,7 @@ def test_infidelity(name: str, kind: str, pool: str | None, arguments: str) -> N
 @pytest.mark.filterwarnings(
     "ignore:Input Tensor 0 did not already require gradients:UserWarning"
 )  # Captum's own inputs
+@pytest.mark.slow
 def test_sensitivity(name: str, kind: str, pool: str | None, arguments: str) -> None:
     (model, target), given = network(kind, pool), ARGUMENTS[arguments]
     expected = RowByRow(model) if name == "GOAt" else EXPLAINED[name](Dense(model))

@@ -29,6 +29,7 @@ NAMES = ("goat", "integrated_gradients", "occlusion", "random")
 
 
 @pytest.mark.parametrize("nodes", [pytest.param("stay", marks=pytest.mark.slow), "leave"])
+@pytest.mark.slow
 def test_numbers_are_those_of_the_metrics(nodes: Any) -> None:
     comparison = compared("goat", "occlusion", node_policy=nodes, sparsities=(0.3, 0.6, 0.9), target=1, seed=4)
     batch = Batch.from_data_list(GRAPHS)
@@ -58,6 +59,7 @@ def test_numbers_are_those_of_the_metrics(nodes: Any) -> None:
         assert at.value == pytest.approx(float(curve.plus[1].mean()), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_differences_are_paired() -> None:
     comparison = compared("goat", "occlusion", "random")
     ours, theirs = (comparison.values[name]["area_minus", ""] for name in ("random", "goat"))
@@ -153,6 +155,7 @@ def test_explainers_of_ones_own() -> None:
     assert comparison.get("plain", "area_gain").verdict in ("better", "alike", "worse")  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_skipped_and_failing_explainers() -> None:
     error = RuntimeError("out\nof luck")
     wrong = Sources()

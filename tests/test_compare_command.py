@@ -32,6 +32,7 @@ def command(*more: str, **options: str) -> list[str]:
     return ["compare", *(word for name, value in given.items() for word in (f"--{name}", value)), "--quiet", *more]
 
 
+@pytest.mark.slow
 def test_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = command("--explainers", "goat", "comparison_subjects:Sources", "--out", "out", "--target", "label")
     assert run_command(words) == 0
@@ -47,6 +48,7 @@ def test_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (folder / "out" / "comparison.csv").is_file()
 
 
+@pytest.mark.slow
 def test_command_for_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, arguments = ba_shapes(num_base=30, num_motifs=4), {"conv": "gcn", "hidden_channels": 4, "num_classes": 4}
     arguments |= {"in_channels": 10, "num_layers": 2}

@@ -138,6 +138,7 @@ def test_attributions_of_a_batch_are_those_of_single_graphs(data: Data) -> None:
     torch.testing.assert_close(attributions(batch, target), torch.cat(singles))
 
 
+@pytest.mark.slow
 def test_all_of_ba_shapes_in_seconds() -> None:
     graph = ba_shapes()
     start = time.perf_counter()

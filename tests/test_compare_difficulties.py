@@ -19,6 +19,7 @@ from captum_goat.compare.subject import Subject
 from captum_goat.models import RootClassifier
 
 
+@pytest.mark.slow
 def test_what_cannot_be_measured_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(questions: Any, scores: Any) -> Any:
         if bool((scores[0] == scores[0][0]).all()):
@@ -67,6 +68,7 @@ def test_models_that_cannot_be_masked() -> None:
 
 
 @pytest.mark.parametrize("hops", [3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_nodes_are_their_computation_graphs(hops: int) -> None:
     (data,) = some_graphs(1)
     model, nodes = make_gnn("gcn", pool=None, dtype=torch.float32), data.edge_index[1].unique()[:3]
@@ -174,6 +176,7 @@ def test_completeness_errors_are_measured_in_parts(monkeypatch: pytest.MonkeyPat
     assert {int(batch.max()) + 1 for batch in sizes} == {3, 1}
 
 
+@pytest.mark.slow
 def test_double_precision() -> None:
     comparison = compared("goat", "saliency", model=make_gnn("gcn"), graphs=some_graphs(dtype=torch.float64))
     assert {scores.dtype for scores in comparison.scores["goat"]} == {torch.float64}

@@ -163,12 +163,14 @@ def test_refusals(wrong: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize("model", [ByPosition(), Rest(), pytest.param(Anything(), marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_models_with_other_names_are_called_by_position(model: nn.Module) -> None:
     comparison, expected = compared("goat", "random", model=model.eval()), compared("goat", "random")
     for name in ("goat", "random"):
         assert without_times(comparison, name) == without_times(expected, name)
 
 
+@pytest.mark.slow
 def test_models_whose_copies_are_in_training_mode() -> None:
     """As copies of PyG's Linear are in PyG 2.6."""
 
@@ -207,6 +209,7 @@ def test_learning_from_nodes() -> None:
     assert "pg_explainer" in compared(explainer, model=NODES, graphs=data, nodes=nodes, num_hops=2).scores
 
 
+@pytest.mark.slow
 def test_small_differences_are_shown() -> None:
     comparison = compared("goat", "random")
     rows = tuple(
@@ -216,6 +219,7 @@ def test_small_differences_are_shown() -> None:
     assert "+2e-05 ± 1e-06 | better" in str(replace(comparison, rows=rows))
 
 
+@pytest.mark.slow
 def test_batches_and_graphs_with_other_things_are_taken() -> None:
     expected = compared("goat")
     assert without_times(compared("goat", graphs=Batch.from_data_list(GRAPHS)), "goat") == without_times(
@@ -228,6 +232,7 @@ def test_batches_and_graphs_with_other_things_are_taken() -> None:
     assert comparison.get("goat", "area_gain") == expected.get("goat", "area_gain")
 
 
+@pytest.mark.slow
 def test_files(tmp_path: Path) -> None:
     comparison = compared("goat", "random")
     assert repr(comparison) == "Comparison(goat, random: 5 graphs)"
@@ -245,6 +250,7 @@ def test_files(tmp_path: Path) -> None:
     assert sorted(path.name for path in page.parent.iterdir()) == ["comparison.csv", "comparison.md"]
 
 
+@pytest.mark.slow
 def test_best() -> None:
     comparison = compared("goat", "random")
     gains = {name: comparison.get(name, "area_gain").value for name in comparison.scores}  # type: ignore[union-attr]

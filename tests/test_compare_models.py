@@ -61,6 +61,7 @@ INSTALLED = ("goat", "guided_shapley", "integrated_gradients", "saliency", "occl
 
 
 @pytest.mark.parametrize("kind", ["named", "of graph"])
+@pytest.mark.slow
 def test_edge_attributes(kind: str) -> None:
     model = GINE().eval()
     given = model if kind == "named" else OfGraph(model).eval()
@@ -92,6 +93,7 @@ def test_edge_attributes_of_nodes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.slow
 def test_one_logit_explains_class_1_and_its_negative_class_0(flat: bool) -> None:
     model = (FlatGIN if flat else GINE)(1).eval()
     target = [1, 0, 1, 0, 0]
@@ -124,6 +126,7 @@ def test_parts_of_a_batch_have_their_own_attributes() -> None:
     torch.testing.assert_close(scores, torch.cat(alone))
 
 
+@pytest.mark.slow
 def test_functions_classes_and_algorithms() -> None:
     def first_feature(model: nn.Module, data: Data, target: Tensor) -> Tensor:
         assert target.shape == (1,)

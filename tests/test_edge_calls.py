@@ -337,6 +337,7 @@ def compare_pairs(number: int, graphs: int) -> None:
         assert torch.equal(masked(mask, *arguments), EdgeMaskedModel(model)(mask, *arguments)), f"case {number}"
 
 
+@pytest.mark.slow
 def test_other_graphs_of_random_models(followed: Callable[[], list[bool]]) -> None:
     for number in range(40):
         compare_pairs(number, graphs=4)

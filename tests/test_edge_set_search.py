@@ -89,6 +89,7 @@ def test_what_is_returned_of_sets_is_what_the_model_says_without_the_other_edges
 
 
 @pytest.mark.parametrize("kind", ["gin", "textbook"])
+@pytest.mark.slow
 def test_more_passes_are_never_worse_and_mostly_better(kind):
     model, data = made(kind), batch_of(6)
 
@@ -115,6 +116,7 @@ def test_the_start_is_the_best_of_the_given_orders():
     assert sets.sufficient - sets.necessary >= torch.stack(measured).max() - 1e-12
 
 
+@pytest.mark.slow
 def test_small_graphs_reach_what_an_enumeration_of_all_sets_finds():
     reached = []
     for seed in range(6):
@@ -132,6 +134,7 @@ def test_small_graphs_reach_what_an_enumeration_of_all_sets_finds():
     assert sum(reached) >= 5
 
 
+@pytest.mark.slow
 def test_graphs_are_searched_alone_as_in_a_batch_and_always_alike():
     model, data = made(), batch_of()
     scores, sets = searched(model, data, 0)
@@ -143,6 +146,7 @@ def test_graphs_are_searched_alone_as_in_a_batch_and_always_alike():
         assert torch.allclose(sets_alone.sufficient[0], sets.sufficient[number])
 
 
+@pytest.mark.slow
 def test_masks_of_one_graph_and_edges_that_are_absent():
     model, data = made(), graph(1)
     masks = torch.ones(2, data.num_edges, dtype=torch.double)

@@ -28,6 +28,7 @@ def direct(model, data, target, **options):
 
 @pytest.mark.parametrize("target", ["predicted", "all"])
 @pytest.mark.parametrize("name", ["places.pt", "places.parquet"])
+@pytest.mark.slow
 def test_datasets(target, name, tmp_path):
     model, graphs = made(), some_graphs()
     search, options = EdgeSetSearch(model, 20), {"target": target, "batch_size": 2, "show_progress": False}
@@ -58,6 +59,7 @@ def test_a_run_does_not_continue_with_other_shares(tmp_path):
         explain_dataset(EdgeSetSearch(made(), shares=(0.2, 0.4)), some_graphs(), **options)
 
 
+@pytest.mark.slow
 def test_nodes_have_the_sets_of_the_edges_around_them(tmp_path):
     torch.manual_seed(0)
     model = decisive(NodeClassifier("gcn", 4, 8, 3, num_layers=2))
@@ -82,6 +84,7 @@ def pyg_explanation(model, data, mode, algorithm, **options):
 
 
 @pytest.mark.parametrize("method", [EdgeSetSearch, lambda model, **options: EdgeSetSearch(model, **options)])
+@pytest.mark.slow
 def test_pyg_explainers_of_several_classes(method):
     torch.manual_seed(0)
     model, algorithm = decisive(Textbook()), CaptumGraphExplainer(method, n_passes=20)
@@ -102,6 +105,7 @@ class Negative(nn.Module):
 
 
 @pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.slow
 def test_one_logit_is_the_log_odds_of_class_1(label):
     model = made("textbook", classes=1)
     of_class = model if label else Negative(model).eval()
@@ -123,6 +127,7 @@ def test_pyg_explainers_refuse_what_is_no_probability():
         pyg_explanation(model, batch, mode, algorithm, target=target, batch=batch.batch)
 
 
+@pytest.mark.slow
 def test_comparisons():
     model, graphs = made(), some_graphs()
     comparison = compare(model, graphs, ("goat", "edge_set_search", EdgeSetSearch), show_progress=False)
@@ -136,6 +141,7 @@ def test_comparisons():
         assert torch.equal(by_name, by_class)
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path, capsys):
     torch.manual_seed(0)
     model, graphs = GraphClassifier("gin", 4, 8, 3).eval(), some_graphs()

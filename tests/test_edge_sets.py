@@ -36,6 +36,7 @@ def random_masks(*rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(("field", "node"), combinations(["distinct", "repeated"], [2, 6]))
+@pytest.mark.slow
 def test_signed_edges_add_up(field: Any, node: int) -> None:
     nothing = SIGNED(X, POSITIVE[:, :0], NEGATIVE[:, :0])[node]
     for channel in range(8):
@@ -46,6 +47,7 @@ def test_signed_edges_add_up(field: Any, node: int) -> None:
             assert delta.abs() < 1e-9
 
 
+@pytest.mark.slow
 def test_masks_by_name_and_in_rows() -> None:
     goat, masks, targets = GOAtAttribution(SIGNED), random_masks(3), [(2, 1), (0, 3), (6, 0)]
     attributions, delta = goat.attribute(masks, targets, GRAPH, return_convergence_delta=True)

@@ -273,6 +273,7 @@ def test_many_masks_are_what_each_is_alone() -> None:
 
 
 @pytest.mark.parametrize("rows", [(), (2,)])
+@pytest.mark.slow
 def test_convergence_delta_of_several_masks(rows: tuple[int, ...]) -> None:
     model, masks = hetero_gnn(level="graph"), random_masks(DATA, *rows)
     goat, masked = GOAtAttribution(model), EdgeMaskedModel(model)

@@ -188,6 +188,7 @@ def _trained() -> tuple[HeteroGNN, HeteroData]:
     return model.eval(), data
 
 
+@pytest.mark.slow
 def test_a_trained_model() -> None:
     """Complete to rounding, and the edges that matter are those from authors to papers."""
     model, data = _trained()

@@ -219,6 +219,7 @@ class FailAt(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("explain", ["attribute", "EdgeMaskedModel"])
+@pytest.mark.slow
 def test_nothing_is_left_on_the_model_wherever_it_fails(explain: str) -> None:
     model = randomize(GIN(4, 5, 2, 2, norm="batch_norm", act=nn.ReLU(inplace=True)).double(), seed=1)
     before, x_before = snapshot(model), X.clone()

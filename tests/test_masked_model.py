@@ -133,6 +133,7 @@ class ReadsNodes(nn.Module):
 
 
 @pytest.mark.parametrize(("at", "as_data"), combinations(["message", "adjacency"], [False, True]))
+@pytest.mark.slow
 def test_numbers_of_nodes_are_told_from_other_whole_numbers(at: Any, as_data: bool) -> None:
     """Neither the first nor the last mask tells that copies side by side would all read the first one's node."""
     model, root = ReadsNodes().eval(), EDGES[1].mode().values.view(1)
@@ -311,6 +312,7 @@ def test_rows_of_masks_of_several_edge_types(level: str, shape: tuple[int, ...])
 
 
 @pytest.mark.parametrize("arguments", [(HETERO,), (HETERO.x_dict, HETERO.edge_index_dict)], ids=["data", "dict"])
+@pytest.mark.slow
 def test_captums_methods_on_several_edge_types(arguments: tuple[Any, ...]) -> None:
     """Tuples of masks; a model of one layer without a ReLU is linear, and all methods agree on it."""
 

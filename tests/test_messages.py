@@ -90,6 +90,7 @@ def test_messages(call: Callable[[], Any], message: str) -> None:
         call()
 
 
+@pytest.mark.slow
 def test_one_mask_in_a_function_of_ones_own_is_no_mistake() -> None:
     """Captum's method is given masks [B, E] here, and the function takes them apart."""
 

@@ -68,6 +68,7 @@ def test_training_by_name(tmp_path: Path) -> None:
     assert all(torch.equal(one, two) for one, two in zip(model.parameters(), again.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_training_of_nodes_by_name() -> None:
     dataset = GraphDataset(DATASETS["ba_shapes"], [ba_shapes(60, 20)], "generated")
     settings = Settings(epochs=100, lr=0.01, hidden_channels=8)

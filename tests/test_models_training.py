@@ -58,6 +58,7 @@ def test_training_learns_the_places_of_nodes() -> None:
 
 
 @pytest.mark.parametrize("level", ["graph", "node"])
+@pytest.mark.slow
 def test_short_training_is_that_of_the_benchmark_with_its_defaults(
     level: str, graphs: list[Data], shapes: Data
 ) -> None:
@@ -116,6 +117,7 @@ def test_best_weights_come_back_when_training_diverges(graphs: list[Data]) -> No
     assert result.best_epoch == 0
 
 
+@pytest.mark.slow
 def test_best_epoch_is_where_its_weights_are_from(shapes: Data) -> None:
     model, shorter = node_classifier(), node_classifier()
     best_epoch = train_classifier(model, shapes, epochs=40, lr=0.01, show_progress=False).best_epoch
@@ -124,6 +126,7 @@ def test_best_epoch_is_where_its_weights_are_from(shapes: Data) -> None:
     assert torch.equal(weights(model), weights(shorter))
 
 
+@pytest.mark.slow
 def test_weight_decay_keeps_weights_small(shapes: Data) -> None:
     sizes = []
     for weight_decay in (0.0, 0.1):
@@ -141,6 +144,7 @@ def trained_weights(graphs: list[Data], seed: int = 0) -> tuple[torch.Tensor, li
     return weights(model), result.split.test.tolist()
 
 
+@pytest.mark.slow
 def test_seeds_reproduce_and_differ(graphs: list[Data]) -> None:
     (first, first_test), (again, again_test), (other, other_test) = (
         trained_weights(graphs, seed) for seed in (0, 0, 1)
@@ -151,6 +155,7 @@ def test_seeds_reproduce_and_differ(graphs: list[Data]) -> None:
     assert first_test != other_test
 
 
+@pytest.mark.slow
 def test_global_random_state_is_neither_changed_nor_read(graphs: list[Data]) -> None:
     trained = []
     for global_seed in (5, 6):
@@ -182,6 +187,7 @@ def test_progress_bar(graphs: list[Data], capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("level", ["graph", "node"])
+@pytest.mark.slow
 def test_cache_gives_the_same_weights_without_training(
     level: str, graphs: list[Data], shapes: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,6 +34,7 @@ def test_oracle_is_complete_and_agrees_with_pyg(recipe: str, seed: int) -> None:
         assert float(expected.sum()) == pytest.approx(output - outputs[-1], rel=1e-10, abs=1e-10)
 
 
+@pytest.mark.slow
 def test_masked_model_of_the_package_agrees_with_pyg() -> None:
     """The user's loops among the masked edges, too; layers that replace loops by their own among the models."""
     for recipe in [*ATTENTION, *MAXIMA]:
@@ -44,6 +45,7 @@ def test_masked_model_of_the_package_agrees_with_pyg() -> None:
         torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_several_masks_at_once() -> None:
     for recipe, seed in FAST_CASES[::5]:
         case = draw_case(recipe, seed)

@@ -156,6 +156,7 @@ def test_edges_that_differ_by_rounding_are_in_their_order(order: Order, dtype: t
             assert place[edges.graph == graph].tolist() == list(range(6))
 
 
+@pytest.mark.slow
 def test_many_close_values_are_told_apart() -> None:
     values = torch.linspace(1.0, 0.0, 1_000_000)  # closer than what may be rounding between two that are alike
     edges = edges_of_sizes([len(values)])

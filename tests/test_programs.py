@@ -209,6 +209,7 @@ def branch_of_features(net: Net, x: Tensor, edge_index: Tensor, which: None) -> 
     return plain(net, x, edge_index, which)
 
 
+@pytest.mark.slow
 def test_programs_that_never_fit_are_tried_ever_more_rarely(reused: Callable[[], list[bool]]) -> None:
     model = Net(branch_of_features).eval()
     goat = GOAtAttribution(model)

@@ -28,6 +28,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found | {"folder": folder}
 
 
+@pytest.mark.slow
 def test_snippets_give_what_the_text_says(names: dict[str, Any]) -> None:
     num_edges = names["data"].num_edges
     for name in ("attributions", "edge_attributions", "gradients", "smoothed"):

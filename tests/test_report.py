@@ -58,6 +58,7 @@ def test_both_directions_are_one_edge_with_their_sum(tmp_path: Path) -> None:
     assert graph["svg"].count('class="head"') == 4
 
 
+@pytest.mark.slow
 def test_curves_are_those_of_the_metrics(model: GraphClassifier, tmp_path: Path) -> None:
     graphs = ba_2motifs(5)
     explanations = explain_dataset(model, graphs, target="all", show_progress=False)
@@ -80,6 +81,7 @@ def test_curves_are_those_of_the_metrics(model: GraphClassifier, tmp_path: Path)
             )
 
 
+@pytest.mark.slow
 def test_methods_stand_side_by_side(model: GraphClassifier, tmp_path: Path) -> None:
     graphs = ba_2motifs(2)
     goat = explain_dataset(model, graphs, show_progress=False)
@@ -93,6 +95,7 @@ def test_methods_stand_side_by_side(model: GraphClassifier, tmp_path: Path) -> N
         write_report(tmp_path / "page.html", {"GOAt": goat, "other": other[::-1]})
 
 
+@pytest.mark.slow
 def test_saved_attributions_and_nodes(model: GraphClassifier, tmp_path: Path) -> None:
     graphs = ba_2motifs(3)
     explain_dataset(model, graphs, out=tmp_path / "a.pt", show_progress=False)
@@ -204,6 +207,7 @@ def test_frequent_substructures() -> None:
         summarize({"a": explanations, "b": explanations})
 
 
+@pytest.mark.slow
 def test_comparison_as_a_page(model: GraphClassifier, tmp_path: Path) -> None:
     comparison = compare(model, ba_2motifs(3), ("goat", "random"), show_progress=False)
     data = page_data(comparison.write_html(tmp_path / "page.html", model=model))
@@ -212,6 +216,7 @@ def test_comparison_as_a_page(model: GraphClassifier, tmp_path: Path) -> None:
     assert "goat" in dict(data["receipt"])["Gain (mean of fid+ minus fid-)"]
 
 
+@pytest.mark.slow
 def test_command_line(model: GraphClassifier, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graphs = ba_2motifs(9)
     torch.save(graphs, tmp_path / "graphs.pt")
@@ -287,6 +292,7 @@ def test_explanations_of_pyg(tmp_path: Path) -> None:
     assert "<g data-n=\"4\" class='root'>" in graph["svg"]
 
 
+@pytest.mark.slow
 def test_one_logit_and_regression(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, graphs = GraphClassifier("gin", 10, 8, 1).eval(), ba_2motifs(2)
@@ -306,6 +312,7 @@ def test_without_anywidget_the_picture_is_shown(monkeypatch: pytest.MonkeyPatch)
     assert len(figure.axes[0].collections) > 0
 
 
+@pytest.mark.slow
 def test_docs(model: GraphClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snippets of the page, in their order."""
     pytest.importorskip("rdkit")

@@ -122,6 +122,7 @@ def test_sorting_filtering_linking_and_csv(browser: Any, explanations: list[Expl
     opened.close(path)
 
 
+@pytest.mark.slow
 def test_gallery_draws_what_is_shown(browser: Any, explanations: list[Explanation], tmp_path: Path) -> None:
     many = explanations * 10
     path = write_report(tmp_path / "page.html", many, graph_names=[f"no. {number}" for number in range(40)])
@@ -155,6 +156,7 @@ def test_names_are_shown_and_never_run(browser: Any, tmp_path: Path) -> None:
     opened.close(path)
 
 
+@pytest.mark.slow
 def test_large_graph_paints_soon(browser: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     large = Data(edge_index=barabasi_albert_graph(5000, 2), num_nodes=5000)
@@ -172,6 +174,7 @@ def test_large_graph_paints_soon(browser: Any, tmp_path: Path) -> None:
     opened.close(path)
 
 
+@pytest.mark.slow
 def test_pages_of_molecules_are_small(browser: Any, tmp_path: Path) -> None:
     pytest.importorskip("rdkit")
     names = [
@@ -192,6 +195,7 @@ def test_pages_of_molecules_are_small(browser: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.slow
 def test_colours_in_light_and_dark(browser: Any, scheme: str, tmp_path: Path) -> None:
     edges, values = torch.tensor([[0, 1, 2], [1, 2, 3]]), torch.tensor([1.0, -1.0, 0.0])
     path = write_report(tmp_path / "page.html", Explanation(edge_index=edges, edge_mask=values, num_nodes=4))

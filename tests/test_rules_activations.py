@@ -43,6 +43,7 @@ def test_activations(name: str) -> None:
     check_complete(randomize(Model(copy.deepcopy(ACTIVATIONS[name])).double(), seed=1))
 
 
+@pytest.mark.slow
 def test_every_spelling_is_the_same() -> None:
     for spellings in (
         (nn.LeakyReLU(0.2), lambda x: F.leaky_relu(x, 0.2), lambda x: F.leaky_relu(x, 0.2, True)),

@@ -103,6 +103,7 @@ def test_values_that_are_equal_up_to_rounding_share_the_place(largest: bool) -> 
         assert attributions[0] != 0
 
 
+@pytest.mark.slow
 def test_edges_that_reach_no_chosen_node() -> None:
     """They share in nothing, whether their graph is explained alone, in a batch or with several masks."""
 

@@ -56,6 +56,7 @@ def logit(model, data, kept, row, column):
 
 
 @pytest.mark.parametrize("conv", ["gcn", "sage", "gin"])
+@pytest.mark.slow
 def test_all_coalitions_give_exact_values_of_undirected_edges(conv):
     data, model = graph(), classifier(conv)
     player = torch.arange(8).repeat(2)
@@ -71,6 +72,7 @@ def test_all_coalitions_give_exact_values_of_undirected_edges(conv):
 
 
 @pytest.mark.parametrize("conv", ["gcn", "gin"])
+@pytest.mark.slow
 def test_all_coalitions_give_exact_values_of_directed_edges_for_a_node(conv):
     torch.manual_seed(1)
     model = NodeClassifier(conv, 4, 8, 3, num_layers=2).double().eval()
@@ -147,6 +149,7 @@ class LastSoftmax(GraphClassifier):
 
 
 @pytest.mark.parametrize("at", ["adjacency", "message"])
+@pytest.mark.slow
 def test_a_last_softmax_is_left_out(at):
     torch.manual_seed(0)
     model = LastSoftmax("gcn", 4, 8, 3).double().eval()
@@ -200,6 +203,7 @@ class Papers(nn.Module):
         return self.last(h.relu())
 
 
+@pytest.mark.slow
 def test_heterogeneous_graphs():
     torch.manual_seed(0)
     model = Papers().double().eval()
@@ -237,6 +241,7 @@ def batch_of_graphs():
 
 @pytest.mark.parametrize("conv", ["gcn", "gin"])
 @pytest.mark.parametrize("n_samples", [14, 64])
+@pytest.mark.slow
 def test_graphs_of_a_batch_have_the_values_that_they_have_alone(conv, n_samples):
     graphs, batch = batch_of_graphs()
     model, targets = classifier(conv), torch.tensor([0, 2, 1, 1, 0])
@@ -258,6 +263,7 @@ def test_graphs_of_a_batch_have_the_values_that_they_have_alone(conv, n_samples)
     assert torch.equal(shapley.attribute(ones(batch), targets, batch), found)
 
 
+@pytest.mark.slow
 def test_masks_of_one_graph():
     data, model = graph(), classifier()
     masks = torch.ones(3, 16, dtype=torch.double)
@@ -274,6 +280,7 @@ def test_masks_of_one_graph():
     assert not found[1][~kept].any()
 
 
+@pytest.mark.slow
 def test_masks_that_are_not_ones_enter_at_the_adjacency():
     data, model = graph(CYCLE[:, :4]), classifier()
     mask = torch.tensor([1.0, 0.3, 0.6, 1.0], dtype=torch.double).repeat(2)
@@ -288,6 +295,7 @@ def test_masks_that_are_not_ones_enter_at_the_adjacency():
     assert torch.allclose(found, enumerated(value, 4).repeat(2) / 2, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_seed_decides():
     data, model = graph(), classifier()
     arguments = {"target": 1, "additional_forward_args": (data.x, data.edge_index)}
@@ -300,6 +308,7 @@ def test_the_seed_decides():
     assert torch.equal(GuidedShapley(model).attribute(ones(data), **arguments, n_samples=16), first)
 
 
+@pytest.mark.slow
 def test_more_coalitions_come_closer_whatever_the_guides():
     data, model = graph(both_ways(CYCLE)[:, :8]), classifier("gin")
     data.edge_index = both_ways(
@@ -341,6 +350,7 @@ def test_guides_may_be_methods():
     assert torch.allclose(found, given.attribute(ones(data), 1, arguments))
 
 
+@pytest.mark.slow
 def test_standard_errors_tell_how_far_off_values_are():
     data, model = graph(), classifier("gin", seed=3)
     arguments = (data.x, data.edge_index)
@@ -494,6 +504,7 @@ def test_large_graphs_are_explained_by_groups_and_add_up():
 
 
 @pytest.mark.parametrize("conv", ["gcn", "gin"])
+@pytest.mark.slow
 def test_the_order_of_nodes_and_edges_does_not_matter(conv):
     edges = both_ways(torch.tensor([[0, 0, 1, 2, 3, 4, 5, 6, 6, 2, 1, 7], [1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 5, 10]]))
     generator = torch.Generator().manual_seed(3)

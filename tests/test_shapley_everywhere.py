@@ -22,6 +22,7 @@ def some_graphs():
 
 
 @pytest.mark.parametrize("target", ["predicted", 1, "all"])
+@pytest.mark.slow
 def test_datasets(target, tmp_path):
     model, graphs = classifier("gin"), some_graphs()
     shapley = GuidedShapley(model, n_samples=16)
@@ -56,6 +57,7 @@ def test_a_run_does_not_continue_with_another_number_of_coalitions(tmp_path):
 
 
 @pytest.mark.parametrize("conv", ["gcn", "gin"])
+@pytest.mark.slow
 def test_nodes_have_the_values_that_they_have_in_the_whole_graph(conv):
     torch.manual_seed(0)
     model = NodeClassifier(conv, 4, 8, 3, num_layers=2).double().eval()
@@ -104,6 +106,7 @@ def pyg_explainer(model, algorithm):
     )
 
 
+@pytest.mark.slow
 def test_pyg_explainers():
     model, data = classifier(), graph(CYCLE[:, :6])
     algorithm = CaptumGraphExplainer(GuidedShapley, n_samples=128)
@@ -118,6 +121,7 @@ def test_pyg_explainers():
         CaptumGraphExplainer(GuidedShapley(model))
 
 
+@pytest.mark.slow
 def test_comparisons():
     torch.manual_seed(0)
     model, graphs = GraphClassifier("gin", 10, 8, 2).eval(), ba_2motifs(4)

@@ -37,6 +37,7 @@ def test_wrong_arguments():
         EdgeGame(model, Batch.from_data_list([data, data]), 1)
 
 
+@pytest.mark.slow
 def test_shapiq_takes_the_game():
     shapiq = pytest.importorskip("shapiq")
     model, data = classifier("gin"), graph(CYCLE[:, :6])

@@ -66,6 +66,7 @@ def test_sums_of_both_directions_are_counted_once() -> None:
     assert sorted(edges_of(axes[0]).get_array()) == [-1, 0, 3]
 
 
+@pytest.mark.slow
 def test_panels_with_scales_of_their_own() -> None:
     fig, axes = draw(shared_scale=False)
     assert [edges_of(ax).norm.vmax for ax in axes] == [1, 3, 1]  # nothing has any scale
@@ -76,6 +77,7 @@ def test_panels_with_scales_of_their_own() -> None:
     assert len(bars_of(fig, axes)) == 1
 
 
+@pytest.mark.slow
 def test_zeros_and_tiny_numbers_share_a_tiny_scale() -> None:
     _, axes = draw({"tiny": 1e-6 * METHODS["large"], "nothing": torch.zeros(6)})
     assert edges_of(axes[0]).norm.vmax == pytest.approx(3e-6)
@@ -83,12 +85,14 @@ def test_zeros_and_tiny_numbers_share_a_tiny_scale() -> None:
 
 
 @pytest.mark.parametrize(("sign", "limits"), [("positive", (0, 3)), ("negative", (-1, 0)), ("absolute_value", (0, 3))])
+@pytest.mark.slow
 def test_sign_and_outliers_go_to_the_shared_scale(sign: Any, limits: tuple[float, float]) -> None:
     _, axes = draw(sign=sign)
     assert {(edges_of(ax).norm.vmin, edges_of(ax).norm.vmax) for ax in axes} == {limits}
     assert edges_of(draw(outlier_perc=80)[1][0]).norm.vmax == 1
 
 
+@pytest.mark.slow
 def test_options_go_to_every_panel() -> None:
     fig, axes = draw(
         ground_truth=TRUTH,
@@ -127,6 +131,7 @@ def test_data_with_isolated_nodes() -> None:
     assert [len(ax.collections[-1].get_offsets()) for ax in axes] == [7, 7, 7]
 
 
+@pytest.mark.slow
 def test_rows_of_panels() -> None:
     fig, axes = draw({str(index): METHODS["large"] for index in range(6)})
     rows = {round(ax.get_position().y0, 3) for ax in axes}

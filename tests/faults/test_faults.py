@@ -91,11 +91,13 @@ FAST = [name for name in SUBJECTS if name != "attribute, adjacency"]
 
 
 @pytest.mark.parametrize("name", slow_unless(lambda name: name in FAST[::3], FAST))
+@pytest.mark.slow
 def test_errors_in_some_calls(name: str) -> None:
     assert check_calls(name, 331 if name == "EdgeMaskedModel" else 1499)
 
 
 @pytest.mark.parametrize("name", slow_unless(lambda name: name in FAST[1::3], FAST))
+@pytest.mark.slow
 def test_interrupts_at_some_moments(name: str) -> None:
     assert check_interrupts(name, 11, 797)[0]
 
@@ -145,6 +147,7 @@ def check_signals(name: str, count: int, seed: int) -> int:
     return caught
 
 
+@pytest.mark.slow
 def test_signals_at_random_times() -> None:
     assert check_signals("attribute", 12, seed=0)
 

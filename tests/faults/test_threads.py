@@ -50,6 +50,7 @@ def check_sharing(model: Model, calls: int) -> None:
     assert max(errors) < 1e-12
 
 
+@pytest.mark.slow
 def test_threads_share_an_explainer() -> None:
     check_sharing(Model(pools=True).double().eval(), 160)
 
@@ -59,6 +60,7 @@ def test_threads_share_an_explainer_for_long() -> None:
     check_sharing(Model(pools=True).double().eval(), 2000)
 
 
+@pytest.mark.slow
 def test_threads_silence_no_warnings() -> None:
     model = Model(pools=True).double().eval()
     before = list(warnings.filters)

@@ -27,7 +27,7 @@ CHUNKS, SIZE = 6, 30
 
 
 @pytest.mark.parametrize("draw", [draw_case, draw_extended_case])
-@pytest.mark.parametrize("chunk", slow_unless(lambda chunk: chunk < 2, range(CHUNKS)))
+@pytest.mark.parametrize("chunk", slow_unless(lambda chunk: chunk < 1, range(CHUNKS)))
 def test_the_package_agrees_with_the_referee(chunk: int, draw: Callable[[int, int], Case]) -> None:
     agreed = 0
     for number in range(chunk * SIZE, (chunk + 1) * SIZE):
@@ -40,6 +40,7 @@ def test_the_package_agrees_with_the_referee(chunk: int, draw: Callable[[int, in
     assert agreed > 0.9 * SIZE
 
 
+@pytest.mark.slow
 def test_the_cases_are_of_all_kinds() -> None:
     """Guard: every operation and option occurs among the cases above, and most attributions are not 0."""
     cases = [draw_case(0, number) for number in range(CHUNKS * SIZE)]
@@ -140,6 +141,7 @@ def test_a_defect_of_the_package_is_found_and_printed(
     run(program, monkeypatch)
 
 
+@pytest.mark.slow
 def test_programs_are_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program of a case that agrees runs without a complaint."""
     kinds: set[str] = set()

@@ -60,6 +60,7 @@ def compare_pairs(number: int, graphs: int) -> None:
         assert actual.numel() == 0 or float((actual - expected).abs().max()) <= TOLERANCE * scale, f"case {number}"
 
 
+@pytest.mark.slow
 def test_other_graphs_by_programs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="captum_goat.method")
     for number in range(30):

@@ -261,6 +261,7 @@ def _twins(name: str) -> tuple[nn.Module, nn.Module, tuple[Tensor, ...]]:
 
 
 @pytest.mark.parametrize("name", TWINS)
+@pytest.mark.slow
 def test_twins_have_the_same_attributions(name: str) -> None:
     by_hand, by_pyg, arguments = _twins(name)
     mask = torch.rand(18, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

@@ -118,6 +118,7 @@ def test_entries_of_sparse_matrices_are_edges(conv: type[nn.Module], layout: Cal
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_the_original_module() -> None:
     model = randomized(outputs.Nested())
     assert EdgeMaskedModel(torch.compile(model)).model is model
