@@ -33,6 +33,7 @@ def test_robust_fidelity_has_the_ordinary_one_as_its_limit(nodes: Any) -> None:
     torch.testing.assert_close(nothing.minus, torch.zeros(8, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_robust_fidelity_against_the_exact_expectation() -> None:
     """All subsets of up to seven edges, in graphs of every form."""
     model, graphs = make_gnn("sage_sum", seed=1), slow.random_graphs(1)

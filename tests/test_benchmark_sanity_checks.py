@@ -91,6 +91,7 @@ def test_rank_correlation_by_hand() -> None:
     assert rank_correlation(data, near, near + torch.tensor([1e-6, 0.0, 0.0, 0.0])).tolist() == pytest.approx([1.0])
 
 
+@pytest.mark.slow
 def test_goat_passes_and_random_fails(graphs: Batch) -> None:
     """Random scores depend on the graph only: not on weights and classes, but on features and the order of nodes."""
     goat, random = checks("goat", graphs), checks("random", graphs)
