@@ -86,7 +86,6 @@ class GOAtAttribution(Attribution):
         output: The part of the model's output that is explained, as for :class:`~captum_goat.EdgeMaskedModel`.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat import GOAtAttribution
         >>> goat = GOAtAttribution(GCN(in_channels=4, hidden_channels=8, num_layers=2, out_channels=3).eval())

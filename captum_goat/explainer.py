@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -105,14 +104,20 @@ class CaptumGraphExplainer(ExplainerAlgorithm):
         def weighted_sum(output: Tensor) -> Tensor:
             return (output.reshape(weights.shape)[positions] * weights[positions]).sum().view(1)
 
-        mask_type = "_and_".join(inputs)
+        is_single = self.model_config.mode == ModelMode.binary_classification or weights.size(-1) == 1
+
+        def one_row(output: Tensor) -> Tensor:  # the logits of classes; of one logit, it or its negative
+            output = output.reshape(weights.shape)
+            return output[positions] * weights[positions].sign() if is_single else output[positions[:-1]].view(1, -1)
+
+        mask_type, target = "_and_".join(inputs), None
         method = self.method(ExplainedModel(model, mask_type, weighted_sum), **self.options)
         if getattr(method, "measures_probabilities", False):
             _check_one_probability(method, weights, self.model_config.mode)
-            log_odds = partial(_log_odds, weights=weights, mode=self.model_config.mode)
-            method = self.method(ExplainedModel(model, mask_type, log_odds), **self.options)
+            method = self.method(ExplainedModel(model, mask_type, one_row), **self.options)
+            target = None if is_single else int(positions[-1])
         given = (edge_index, *others) if nodes else arguments
-        masks = method.attribute(tuple(inputs.values()), None, given)
+        masks = method.attribute(tuple(inputs.values()), target, given)
         return {f"{name}_mask": mask for name, mask in zip(inputs, masks, strict=True)}
 
 
@@ -139,7 +144,6 @@ class GOAtExplainer(CaptumGraphExplainer):
     The options are those of :class:`~captum_goat.GOAtAttribution`; ``at="adjacency"`` needs an edge mask.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.explain import Explainer
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat import GOAtExplainer
@@ -196,18 +200,6 @@ def _check_one_probability(method: Attribution, weights: Tensor, mode: ModelMode
             f"Expected one row of the output to explain with {name} (got {count}). Pass index=..., or call "
             f"explain_dataset for many graphs, or explain_nodes for many nodes, with {name}(model)."
         )
-
-
-def _log_odds(output: Tensor, weights: Tensor, mode: ModelMode) -> Tensor:
-    """Return the log-odds of the one class with a weight, ``[1]``, whose sigmoid is its probability.
-
-    Of several classes that is the logit minus the log-sum-exp of the others; of one logit per row, it or its negative.
-    """
-    output, chosen = output.reshape(weights.shape), weights != 0
-    if mode == ModelMode.binary_classification or weights.size(-1) == 1:
-        return output[chosen] * weights[chosen].sign()
-    row = chosen.any(dim=-1)
-    return output[chosen] - output[row].masked_fill(chosen[row], float("-inf")).logsumexp(dim=-1)
 
 
 def _classes(numbers: Tensor, target: Tensor, counts: Tensor, num_classes: int) -> Tensor:

@@ -47,7 +47,6 @@ class EdgeMaskedModel(Module):
             output.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.nn import GraphConv
         >>> from captum_goat import EdgeMaskedModel
         >>> conv = GraphConv(1, 1, bias=False)

@@ -33,7 +33,6 @@ class NodeClassifier(Module):
     ``dropout`` is the dropout probability between the two linear layers.
 
     Examples:
-        >>> import torch
         >>> from captum_goat.models import NodeClassifier
         >>> model = NodeClassifier("gcn", in_channels=10, hidden_channels=32, num_classes=4).eval()
         >>> model(torch.ones(3, 10), torch.tensor([[0, 1], [1, 2]])).shape
@@ -75,7 +74,6 @@ class GraphClassifier(NodeClassifier):
     """The same network with mean pooling before the linear layers, for graphs.
 
     Examples:
-        >>> import torch
         >>> from captum_goat.models import GraphClassifier
         >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=32, num_classes=2).eval()
         >>> model(torch.ones(3, 10), torch.tensor([[0, 1], [1, 2]])).shape
@@ -95,7 +93,6 @@ class RootClassifier(Module):
     graphs works on nodes. The model is called as ``model(x, edge_index, *others)`` and returns one row per node.
 
     Examples:
-        >>> import torch
         >>> from captum_goat.models import NodeClassifier, RootClassifier
         >>> model = NodeClassifier("gcn", in_channels=10, hidden_channels=32, num_classes=4).eval()
         >>> x, edge_index, batch = torch.ones(3, 10), torch.tensor([[1], [0]]), torch.tensor([0, 0, 1])

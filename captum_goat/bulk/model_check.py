@@ -73,7 +73,6 @@ def check(method: Any, data: BaseData, *, arguments: Callable[[Any], Any] | None
     model's arguments as a tuple; by default they are looked up by name.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat import check
         >>> from captum_goat.datasets import ba_2motifs

@@ -30,7 +30,6 @@ def edge_table(
     edge (and of parallel edges), with the sum of their attributions and the number of the first of them.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.bulk import edge_table
         >>> data = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -32,6 +32,13 @@ class Graphs:
     data: Data  # with x, edge_index and batch
     target: Tensor  # the class of each graph, [G]
     model: Module | None = None  # whose arguments are ``inputs``; None for one called as model(x, edge_index, batch)
+    x: Tensor = field(init=False)  #: The node features, ``[N, F]``.
+    edge_index: Tensor = field(init=False)  #: The edges, ``[2, E]``.
+    batch: Tensor = field(init=False)  #: The graph of each node, ``[N]``.
+
+    def __post_init__(self) -> None:
+        for name in ("x", "edge_index", "batch"):
+            object.__setattr__(self, name, self.data[name])
 
     @classmethod
     def of(cls, data: Data | Batch, target: Any, model: Module | None = None) -> Graphs:
@@ -41,24 +48,6 @@ class Graphs:
         data = copy(data)
         data.edge_index, data.batch = edge_index, graph_of_nodes(data)
         return cls(data, classes, model)
-
-    @property
-    def x(self) -> Tensor:
-        """The node features, ``[N, F]``."""
-        x: Tensor = self.data.x
-        return x
-
-    @property
-    def edge_index(self) -> Tensor:
-        """The edges, ``[2, E]``."""
-        edge_index: Tensor = self.data.edge_index
-        return edge_index
-
-    @property
-    def batch(self) -> Tensor:
-        """The graph of each node, ``[N]``."""
-        batch: Tensor = self.data.batch
-        return batch
 
     @property
     def inputs(self) -> tuple[Any, ...]:

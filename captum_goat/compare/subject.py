@@ -184,7 +184,6 @@ def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int)
     indices of their nodes and edges in ``data``: ``n_id``, ``e_id``.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.compare import computation_graphs
         >>> path = torch.tensor([[0, 1, 2, 1, 2, 3], [1, 2, 3, 0, 1, 2]])  # 0 - 1 - 2 - 3, both directions

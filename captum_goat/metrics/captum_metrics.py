@@ -45,7 +45,6 @@ def drop_edges(
         generator: The random number generator; PyTorch's default one if ``None``.
 
     Examples:
-        >>> import torch
         >>> from captum.metrics import infidelity
         >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat import EdgeMaskedModel, GOAtAttribution
@@ -80,7 +79,6 @@ def gaussian_noise(
     inputs as a factor :math:`I_e` is divided by :math:`m_e - b_e`, mask minus baseline.
 
     Examples:
-        >>> import torch
         >>> from captum_goat.metrics import gaussian_noise
         >>> (noise,), (perturbed,) = gaussian_noise(std=0.1)(torch.ones(2, 3))
         >>> torch.allclose(noise, 1.0 - perturbed)
@@ -150,7 +148,6 @@ def graph_infidelity(
     ``normalize`` scales the scores of each graph by the factor that fits best.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat.metrics import graph_infidelity

@@ -169,7 +169,6 @@ def select_edges(
         k: Instead of the sparsity, the number of edges to select, for all graphs or one per graph ``[G]``.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.metrics import select_edges
         >>> data = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)  # 0 - 1 - 2
@@ -191,7 +190,6 @@ def sparsity(data: Data | Batch, selected: Tensor) -> Tensor:
     et al., CVPR 2019; here for edges, as in the GOAt paper.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.metrics import sparsity
         >>> data = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
@@ -220,7 +218,6 @@ def ground_truth_auc(data: Data | Batch, scores: Tensor, ground_truth: Tensor | 
     the result is nan: take :func:`torch.nanmean` of several.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.metrics import ground_truth_auc
         >>> true = torch.tensor([True, False, False])
@@ -246,7 +243,6 @@ def precision_at_k(
     nan where no edge is on top. The other arguments are those of :func:`ground_truth_auc`.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat.metrics import precision_at_k
         >>> true = torch.tensor([True, True, False])

@@ -55,7 +55,6 @@ def fidelity_plus(
             authors. The probability of the whole graph has all nodes in either case.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import SimpleConv
         >>> from captum_goat.metrics import fidelity_minus, fidelity_plus
@@ -123,7 +122,6 @@ def area_under_curve(values: Tensor, sparsities: Tensor, *, normalize: bool = Fa
     With ``normalize`` it is divided by the length of the interval, which gives the curve's mean height.
 
     Examples:
-        >>> import torch
         >>> from captum_goat.metrics import area_under_curve
         >>> area_under_curve(torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0.5, 0.6, 0.8]))
         tensor(0.2500)

@@ -73,7 +73,6 @@ def explain_nodes(
         show_progress: Whether to show a progress bar.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat.nodes import explain_nodes
         >>> from captum_goat.datasets import ba_2motifs
@@ -101,7 +100,6 @@ class NodeExplainer:
     model and the graph must not change. ``num_hops`` is how far away, in edges, a node's output is computed from.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat.nodes import NodeExplainer
         >>> from captum_goat.datasets import ba_2motifs

@@ -37,7 +37,6 @@ class NodeExplanations:
     ``(ptr, nodes, attributions)``.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.data import Data
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat.nodes import explain_nodes

@@ -39,7 +39,6 @@ def to_image_attr(attributions: Tensor, edge_index: Tensor, num_nodes: int | Non
     Rows are sources and columns targets; repeated edges are added up. ``num_nodes`` is needed if the last have none.
 
     Examples:
-        >>> import torch
         >>> from captum_goat.plot.captum_visualizers import to_image_attr
         >>> to_image_attr(torch.tensor([2.0, -1.0]), torch.tensor([[0, 1], [1, 0]]))[:, :, 0].tolist()
         [[0.0, 2.0], [-1.0, 0.0]]
@@ -61,7 +60,6 @@ def to_timeseries_attr(
     have no edges.
 
     Examples:
-        >>> import torch
         >>> from captum_goat.plot.captum_visualizers import to_timeseries_attr
         >>> attr, data = to_timeseries_attr(torch.tensor([2.0, -3.0]), torch.tensor([[0, 1], [2, 2]]))
         >>> attr.tolist(), data.tolist()
@@ -90,7 +88,6 @@ def to_text_record(
     are other fields of Captum's record, such as ``pred_class``. ``visualize_text`` needs IPython.
 
     Examples:
-        >>> import torch
         >>> from captum_goat.plot.captum_visualizers import to_text_record
         >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
         >>> record = to_text_record(torch.tensor([2.0, 2.0, -1.0, 0.0]), edge_index, ["C", "N", "O"], pred_class=1)
@@ -101,16 +98,10 @@ def to_text_record(
     count = node_count(edges, node_labels=node_labels)
     names = [str(label) for label in (range(count) if node_labels is None else node_labels)]
     link = "→" if directed else "-"
-    record: dict[str, Any] = {
-        "word_attributions": torch.from_numpy(scores / (np.abs(scores).max(initial=0.0) or 1.0)),
-        "attr_score": float(scores.sum()),
-        "raw_input_ids": [f"{names[source]}{link}{names[target]}" for source, target in edges],
-        "pred_class": "",
-        "pred_prob": math.nan,
-        "true_class": "",
-        "attr_class": "",
-        "convergence_score": math.nan,
-    }
+    record: dict[str, Any] = dict.fromkeys(("pred_class", "true_class", "attr_class"), "")
+    record |= {"pred_prob": math.nan, "convergence_score": math.nan, "attr_score": float(scores.sum())}
+    record["word_attributions"] = torch.from_numpy(scores / (np.abs(scores).max(initial=0.0) or 1.0))
+    record["raw_input_ids"] = [f"{names[source]}{link}{names[target]}" for source, target in edges]
     return visualization.VisualizationDataRecord(**record | fields)
 
 
@@ -129,7 +120,6 @@ def visualize_adjacency_attr(
     have no edges. For Captum's own heat map, pass :func:`to_image_attr` to ``visualize_image_attr``.
 
     Examples:
-        >>> import torch
         >>> from captum_goat.plot.captum_visualizers import visualize_adjacency_attr
         >>> attributions, edge_index = torch.tensor([4.0, -1.0]), torch.tensor([[0, 1], [1, 0]])
         >>> fig, ax = visualize_adjacency_attr(attributions, edge_index, use_pyplot=False)

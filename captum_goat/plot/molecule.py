@@ -73,7 +73,6 @@ def visualize_molecule_attr(
       attributions of the others colour the atom that they are bound to. Those of the ground truth are drawn.
 
     Examples:
-        >>> import torch
         >>> from captum_goat.plot import visualize_molecule_attr
         >>> fig, ax = visualize_molecule_attr(torch.tensor([2.0, -1.0]), "CCO", title="Ethanol", use_pyplot=False)
         >>> ax.get_title(), [text.get_text() for text in ax.texts]
@@ -195,7 +194,6 @@ def one_hot_atoms(x: Tensor, elements: Sequence[str] = MUTAGENICITY_ELEMENTS) ->
     """Return the elements of atoms with one-hot features ``[N, len(elements)]``, by default those of Mutagenicity.
 
     Examples:
-        >>> import torch
         >>> from captum_goat.plot import one_hot_atoms
         >>> one_hot_atoms(torch.eye(14)[[0, 4, 1, 1]])
         ['C', 'N', 'O', 'O']

@@ -202,7 +202,6 @@ class EdgeSetSearch(EdgeAttribution):
         at: Where edges are removed, as for :class:`~captum_goat.GuidedShapley`.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat import EdgeSetSearch
         >>> from captum_goat.models import GraphClassifier

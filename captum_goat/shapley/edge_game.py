@@ -33,7 +33,6 @@ class EdgeGame:
 
     Examples:
         >>> import numpy as np
-        >>> import torch
         >>> from torch_geometric.data import Data
         >>> from captum_goat import EdgeGame
         >>> from captum_goat.models import GraphClassifier
@@ -63,8 +62,9 @@ class EdgeGame:
         self._values, self.players = self._start(EdgeAttribution(model, at), data, target, feature_mask, margin)
         self.n_players = int(self.players.max()) + 1 if self.players.numel() else 0
         self.normalization_value = float(self._values.empty) if normalize else 0.0
-        self.empty_coalition = np.zeros(self.n_players, dtype=bool)
-        self.grand_coalition = np.ones(self.n_players, dtype=bool)
+        self.empty_coalition, self.grand_coalition = np.repeat([[False], [True]], self.n_players, axis=1)
+        ends = self._values.empty, self._values.whole
+        self.empty_coalition_value, self.grand_coalition_value = (float(end) - self.normalization_value for end in ends)
 
     @staticmethod
     @restores_state
@@ -91,10 +91,8 @@ class EdgeGame:
         """Return the values of coalitions, bool ``[K, M]``, as they are: ``[K]``."""
         members = torch.as_tensor(np.asarray(coalitions, dtype=bool))
         if members.dim() != 2 or members.size(1) != self.n_players:
-            raise ValueError(
-                f"Expected coalitions of shape [count, {self.n_players}], one entry per player (got "
-                f"{list(members.shape)})."
-            )
+            shape = f"[count, {self.n_players}], one entry per player (got {list(members.shape)})"
+            raise ValueError(f"Expected coalitions of shape {shape}.")
         with outside_inference_mode():
             values: np.ndarray = self._values(members.to(self.players.device)[:, self.players])[:, 0].cpu().numpy()
             return values
@@ -103,16 +101,6 @@ class EdgeGame:
         """Return the values of coalitions, bool ``[K, M]`` or ``[M]``, less ``normalization_value``: ``[K]``."""
         members = np.atleast_2d(np.asarray(coalitions, dtype=bool))
         return self.value_function(members) - self.normalization_value
-
-    @property
-    def empty_coalition_value(self) -> float:
-        """The value without edges."""
-        return float(self._values.empty) - self.normalization_value
-
-    @property
-    def grand_coalition_value(self) -> float:
-        """The value with all edges."""
-        return float(self._values.whole) - self.normalization_value
 
     def player_names(self, edge_index: Tensor) -> list[str]:
         """Return a name for each player: the nodes of its first edge."""

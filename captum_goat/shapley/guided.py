@@ -63,7 +63,6 @@ class GuidedShapley(EdgeAttribution):
             however nodes and edges are numbered; only edges alike in the graph and to the guides go by number.
 
     Examples:
-        >>> import torch
         >>> from torch_geometric.nn import GCN
         >>> from captum_goat import GuidedShapley
         >>> _ = torch.manual_seed(0)
