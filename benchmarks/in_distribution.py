@@ -37,7 +37,7 @@ from benchmarks.trained_weights import train_once
 from benchmarks.training import train_classifier
 from captum_goat.compare.explainers import make_explainer
 from captum_goat.metrics.counted_edges import CountedEdges
-from captum_goat.metrics.reduced_graphs import keep_edges
+from captum_goat.metrics.fidelity import keep_edges
 
 NAMES = ("goat", "guided_shapley_64", "integrated_gradients", "occlusion", "gnn_explainer", "random")
 TRUTH = "motif"  # the control that ranks the edges of the motif first

@@ -14,7 +14,7 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat.metrics.counted_edges import CountedEdges, check_scores, edges_of, graph_of_nodes, middle_ranks
-from captum_goat.metrics.reduced_graphs import output_of
+from captum_goat.metrics.fidelity import output_of
 
 TIES = 1e-5  # differences below this share of a graph's largest score are rounding
 

@@ -28,18 +28,12 @@ def ba_2motifs(num_graphs: int = 1000, seed: int = 0) -> list[Data]:
     """Generate BA-2Motifs: random trees with a cycle (class 0) or a house (class 1) attached.
 
     Every graph has 25 nodes: a Barabasi-Albert tree of 20 nodes, the motif in nodes 20 to 24, and one edge from node 0
-    to node 20. All features are 0.1. Classes alternate, so that every slice is balanced. Sizes, node numbers and labels
-    are those of the published file; in 40 of its 1000 graphs the motif is disconnected, here it never is.
+    to node 20. All features ``x`` ``[25, 10]`` are 0.1. Classes ``y`` ``[1]`` alternate, so that every slice is
+    balanced. ``edge_label`` ``[E]``, the ground truth, is True for the edges of the motif. Sizes, node numbers and
+    labels are those of the published file; in 40 of its 1000 graphs the motif is disconnected, here it never is. The
+    global random states are neither read nor changed.
 
     Reference: Luo, Cheng, Xu, Yu, Zong, Chen, Zhang: *Parameterized Explainer for Graph Neural Network*, NeurIPS 2020.
-
-    Args:
-        num_graphs: The number of graphs.
-        seed: The seed of the random numbers. The global random states are neither read nor changed.
-
-    Returns:
-        The graphs, each with ``x`` ``[25, 10]``, ``edge_index`` (both directions, sorted), the label ``y`` ``[1]``
-        and the ground truth ``edge_label`` ``[E]``, which is True for the edges of the motif.
 
     Examples:
         >>> from captum_goat.datasets import ba_2motifs

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCNConv, GINConv, SAGEConv, global_mean_pool
 
-from captum_goat.runs.progress import progress_bar
+from captum_goat.runs import progress_bar
 
 __all__ = ["GraphClassifier", "NodeClassifier", "RootClassifier", "TrainingResult", "train_model"]
 

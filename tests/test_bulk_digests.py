@@ -24,7 +24,7 @@ from torch_geometric.nn import GATConv, GraphConv, MessagePassing, PNAConv, glob
 
 from captum_goat import GOAtAttribution
 from captum_goat.bulk import explain_dataset
-from captum_goat.runs.digests import digest_of
+from captum_goat.runs import digest_of
 
 GRAPHS = numbered_graphs(10)
 LONG = np.zeros(5000)

@@ -16,8 +16,7 @@ from benchmarks.datasets import ba_shapes
 from captum_goat import GOAtAttribution, UnsupportedModelError
 from captum_goat.compare import computation_graphs
 from captum_goat.nodes import NodeExplainer
-from captum_goat.nodes.checked_cuts import CheckedCuts
-from captum_goat.nodes.cut_graphs import Direction, NeighborIndex, cut_graphs
+from captum_goat.nodes.checked_cuts import CheckedCuts, Direction, NeighborIndex, cut_graphs
 
 
 def sparse_graph(num_nodes: int = 20_000, *, seed: int = 0) -> Data:

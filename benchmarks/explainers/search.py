@@ -9,8 +9,7 @@ from captum.attr import Attribution
 from torch import Tensor
 
 from captum_goat.compare.explainers import EdgeSets
-from captum_goat.search import EdgeSetSearch
-from captum_goat.search.edge_sets import SwapSearch
+from captum_goat.search import EdgeSetSearch, SwapSearch
 
 
 class RandomSwaps(SwapSearch):

@@ -29,7 +29,7 @@ from captum_goat.metrics import (
     select_edges,
 )
 from captum_goat.metrics import sparsity as sparsity_of
-from captum_goat.metrics.reduced_graphs import NodePolicy
+from captum_goat.metrics.fidelity import NodePolicy
 
 PAPER_SPARSITY = 0.7  # at which the paper searches prefixes, and counts and shows explanations
 SEARCHED_AT_ONCE = 50  # graphs of about the same size, because a search lasts as long as that of the largest graph

@@ -16,7 +16,7 @@ from benchmarks.paper.measurements import Key, Measurements
 from benchmarks.paper.options import Options
 from benchmarks.paper.tasks import Task
 from benchmarks.trained_weights import fingerprint
-from captum_goat.runs.digests import digest_of
+from captum_goat.runs import digest_of
 
 EXPLANATION_FORMAT = 5  # to be raised when explaining changes, so that older results are not taken for those of today
 MEASUREMENT_FORMAT = 4  # the same for measuring

@@ -11,7 +11,7 @@ from torch.nn.functional import one_hot
 from torch_geometric.data import Batch, Data
 
 from captum_goat.metrics.counted_edges import check_selected, graph_of_nodes, number_of_graphs
-from captum_goat.metrics.reduced_graphs import NodePolicy, output_of
+from captum_goat.metrics.fidelity import NodePolicy, output_of
 from captum_goat.models import RootClassifier
 
 

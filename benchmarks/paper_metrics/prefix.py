@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 
 from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.counted_edges import CountedEdges, check_scores
-from captum_goat.metrics.reduced_graphs import Prediction
+from captum_goat.metrics.fidelity import Prediction
 
 
 class Prefix(NamedTuple):

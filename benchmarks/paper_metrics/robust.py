@@ -10,7 +10,7 @@ from torch.nn import Module
 from torch_geometric.data import Batch, Data
 
 from captum_goat.metrics.counted_edges import CountedEdges, check_selected
-from captum_goat.metrics.reduced_graphs import NodePolicy, Prediction
+from captum_goat.metrics.fidelity import NodePolicy, Prediction
 
 
 class RobustFidelity(NamedTuple):

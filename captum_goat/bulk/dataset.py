@@ -18,14 +18,12 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.explain import Explanation
 
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk.files import SavedAttributions, check_format, merge
+from captum_goat.bulk.files import SavedAttributions, check_format, joined_table, merge, plain_attributes
 from captum_goat.bulk.part_folder import PartFolder, Ranks
-from captum_goat.bulk.tables import joined_table, plain_attributes
 from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
 from captum_goat.inputs.targets import Choice
-from captum_goat.runs.digests import digest_of
-from captum_goat.runs.progress import progress_bar
+from captum_goat.runs import digest_of, progress_bar
 from captum_goat.search import EdgeSetSearch
 from captum_goat.shapley import GuidedShapley
 from captum_goat.tracking import UnsupportedModelError

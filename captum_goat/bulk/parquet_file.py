@@ -18,9 +18,8 @@ import torch
 from pyarrow import compute, parquet
 from torch import Tensor
 
-from captum_goat.bulk.files import starts
+from captum_goat.bulk.files import named_columns, starts
 from captum_goat.bulk.part_folder import PartFolder
-from captum_goat.bulk.tables import named_columns
 
 KEY = b"captum_goat"  # of the options of the run in the file's metadata
 

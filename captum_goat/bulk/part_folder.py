@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 import torch
 import torch.distributed as dist
 
-from captum_goat.runs.digests import digest_of
+from captum_goat.runs import digest_of
 
 try:
     import fcntl

@@ -27,7 +27,7 @@ from torch_geometric.data import Batch, Data
 from captum_goat import CaptumGraphExplainer, EdgeSetSearch, GOAtAttribution, GuidedShapley
 from captum_goat.compare.graphs import LARGEST_CALL, Graphs, MaskedTargets, seeded
 from captum_goat.metrics.counted_edges import check_scores, edges_of, number_of_graphs, position_in_graph
-from captum_goat.metrics.reduced_graphs import class_per_graph, output_of, signed_logits
+from captum_goat.metrics.fidelity import class_per_graph, output_of, signed_logits
 from captum_goat.wrapped_model import ExplainedModel
 
 __all__ = ["EXPLAINERS", "Explainer", "ExplainerSkippedError"]

@@ -19,7 +19,7 @@ from torch_geometric.data import Batch, Data
 
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.metrics.counted_edges import CountedEdges, edges_of, graph_of_nodes, number_of_graphs
-from captum_goat.metrics.reduced_graphs import model_arguments, signed_logits
+from captum_goat.metrics.fidelity import model_arguments, signed_logits
 
 # The largest number of edges in one call of a model, copies included: enough to be fast, few enough for any memory.
 LARGEST_CALL = 400_000

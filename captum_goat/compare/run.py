@@ -20,9 +20,9 @@ from captum_goat.compare.graphs import Graphs, MaskedTargets, seeded
 from captum_goat.compare.subject import SPARSITIES, Subject, batches
 from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.counted_edges import check_scores
-from captum_goat.metrics.reduced_graphs import output_of
+from captum_goat.metrics.fidelity import output_of
 from captum_goat.models import RootClassifier
-from captum_goat.runs.progress import progress_bar
+from captum_goat.runs import progress_bar
 from captum_goat.tracking import UnsupportedModelError
 
 DEFAULT = ("goat", "integrated_gradients", "saliency", "occlusion", "random")  # GNNExplainer is much slower
@@ -60,16 +60,13 @@ def compare(
     interrupt (Ctrl-C) ends the comparison with the explainers that are done, if there are any.
 
     Args:
-        model: A classifier in evaluation mode, called as for :func:`~captum_goat.metrics.fidelity_plus`: with the
-            attributes of the graph that its forward names, such as ``x, edge_index, edge_attr, batch``, or with the
-            graph itself. It returns logits ``[G, C]``, or one logit of class 1 ``[G, 1]``; with ``nodes``, a row per
-            node.
+        model: A classifier in evaluation mode, called as for :func:`~captum_goat.metrics.fidelity_plus`. It returns
+            logits ``[G, C]``, or one logit of class 1 ``[G, 1]``; with ``nodes``, a row per node.
         graphs: Graphs that the model was not trained on, in random order: an explainer that runs out of time explains
             the first ones. ``edge_label``, bool ``[E]``, is the ground truth if it is known. With ``nodes``, one graph.
         explainers: Names of :data:`~captum_goat.compare.explainers.EXPLAINERS`; objects of subclasses of
-            :class:`~captum_goat.compare.explainers.Explainer`; functions of ``(model, data, target)`` that return one
-            score per edge; classes of :mod:`captum.attr`; algorithms of :mod:`torch_geometric.explain`. One that has to
-            learn is fitted before.
+            :class:`~captum_goat.compare.explainers.Explainer`, fitted if they learn; functions of ``(model, data,
+            target)`` that return one score per edge; classes of Captum; algorithms of :mod:`torch_geometric.explain`.
         target: The class to explain, for all graphs or one per graph; ``None`` for the predicted class.
         nodes: The nodes to explain, as numbers or as a mask ``[N]``, each in its :func:`computation graph
             <captum_goat.compare.computation_graphs>`.

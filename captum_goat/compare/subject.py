@@ -16,7 +16,7 @@ from captum_goat.inputs.arguments import signature_of
 from captum_goat.inputs.targets import node_numbers
 from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.counted_edges import description, edges_of
-from captum_goat.metrics.reduced_graphs import class_per_graph, logits_of, model_arguments, of_two_classes
+from captum_goat.metrics.fidelity import class_per_graph, logits_of, model_arguments, of_two_classes
 from captum_goat.models import RootClassifier
 
 SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -174,14 +174,11 @@ def _of_nodes(data: Any, nodes: Any, num_hops: int | None) -> tuple[Data, Tensor
 def computation_graphs(data: Data, nodes: Tensor | Sequence[int], num_hops: int) -> list[Data]:
     r"""Cut out the computation graph of each node, so that nodes can be explained as graphs are.
 
-    The output of node :math:`v` after :math:`L` message-passing layers depends on the edges :math:`\{(j \to i) : d(i,
-    v) \le L - 1\}`, where :math:`d(i, v)` is the number of steps along edges from :math:`i` to :math:`v`. The
-    computation graph has these edges and their nodes, with :math:`v` as node 0. For layers that sum messages,
-    :class:`~captum_goat.models.RootClassifier` then returns the row that the model returns for :math:`v` in the whole
-    graph. Where degrees matter, as in GCN, that takes one more hop: nodes at the border lose edges.
-
-    ``num_hops`` is :math:`L`. The graphs have the attributes of ``data``, of ``y`` only that of the node, and the
-    indices of their nodes and edges in ``data``: ``n_id``, ``e_id``.
+    The output of a node after ``num_hops`` message-passing layers depends on the edges that are that many steps away.
+    The computation graph has these edges and their nodes, with the node as node 0. For layers that sum messages,
+    :class:`~captum_goat.models.RootClassifier` then returns the row that the model returns for the node in the whole
+    graph. Where degrees matter, as in GCN, that takes one more hop: nodes at the border lose edges. The graphs have the
+    attributes of ``data``, of ``y`` only that of the node, and their nodes' and edges' indices: ``n_id``, ``e_id``.
 
     Examples:
         >>> from torch_geometric.data import Data

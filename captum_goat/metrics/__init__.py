@@ -7,8 +7,14 @@ data, scores, ...)``; those that many functions share are described at :func:`fi
 
 from captum_goat.metrics.captum_metrics import PerturbFunc, drop_edges, gaussian_noise, graph_infidelity
 from captum_goat.metrics.counted_edges import ground_truth_auc, precision_at_k, select_edges, sparsity
-from captum_goat.metrics.fidelity import FidelityCurve, area_under_curve, fidelity_curve, fidelity_minus, fidelity_plus
-from captum_goat.metrics.reduced_graphs import NodePolicy
+from captum_goat.metrics.fidelity import (
+    FidelityCurve,
+    NodePolicy,
+    area_under_curve,
+    fidelity_curve,
+    fidelity_minus,
+    fidelity_plus,
+)
 
 __all__ = [
     "FidelityCurve",

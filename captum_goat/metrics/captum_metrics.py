@@ -19,7 +19,7 @@ from captum_goat.inputs.arguments import check_masks
 from captum_goat.inputs.feature_masks import check_feature_mask
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.metrics.counted_edges import CountedEdges, check_scores
-from captum_goat.metrics.reduced_graphs import model_arguments, predicted_logits, signed_logits
+from captum_goat.metrics.fidelity import model_arguments, predicted_logits, signed_logits
 
 # What Captum's infidelity calls: (inputs, baselines if there are any) -> (perturbations,), (perturbed inputs,).
 PerturbFunc: TypeAlias = Callable[..., tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]
@@ -35,14 +35,10 @@ def drop_edges(
     """Return a perturbation, for :func:`captum.metrics.infidelity`, that drops every edge with the same probability.
 
     The mask entry :math:`m_e` of a dropped edge becomes the baseline :math:`b_e`, 0 by default. Then :math:`I_e` is 1
-    for a dropped edge (:math:`m_e - b_e` without ``multiply_by_inputs``) and 0 for any other.
-
-    Args:
-        probability: The probability that an edge is dropped.
-        feature_mask: The feature of each edge, ``[E]``, as integers from 0 on, or a tuple of them for a tuple of masks.
-            Edges of one feature are dropped together; see :func:`~captum_goat.undirected_feature_mask`.
-        multiply_by_inputs: Whether the attributions have the inputs as a factor: not those of saliency.
-        generator: The random number generator; PyTorch's default one if ``None``.
+    for a dropped edge (:math:`m_e - b_e` without ``multiply_by_inputs``) and 0 for any other. Edges of one feature of
+    ``feature_mask`` ``[E]``, or a tuple for a tuple of masks, are dropped together; see
+    :func:`~captum_goat.undirected_feature_mask`. ``multiply_by_inputs`` is whether the attributions have the inputs as
+    a factor: not those of saliency.
 
     Examples:
         >>> from captum.metrics import infidelity

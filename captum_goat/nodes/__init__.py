@@ -1,6 +1,5 @@
 """Attributions for many nodes of one graph."""
 
-from captum_goat.nodes.explainer import NodeExplainer, explain_nodes
-from captum_goat.nodes.results import NodeExplanations
+from captum_goat.nodes.explainer import NodeExplainer, NodeExplanations, explain_nodes
 
 __all__ = ["NodeExplainer", "NodeExplanations", "explain_nodes"]

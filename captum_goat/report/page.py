@@ -25,8 +25,15 @@ from torch_geometric.data import Data
 import captum_goat
 from captum_goat.bulk.files import SavedAttributions
 from captum_goat.plot import visualize_graph_attr
-from captum_goat.report.drawing import graph_svg
-from captum_goat.report.records import SHARES, Appearance, add_curves, columns_of, explanations_by_method, graph_record
+from captum_goat.report.records import (
+    SHARES,
+    Appearance,
+    add_curves,
+    columns_of,
+    explanations_by_method,
+    graph_record,
+    graph_svg,
+)
 from captum_goat.report.substructures import frequent_parts
 
 SPARSITY, TOP_PARTS = 0.7, 6  # of the summary

@@ -22,15 +22,13 @@ def explain_smiles(
         method: What :func:`~captum_goat.explain_dataset` takes: a model in evaluation mode, or a method with options.
         smiles: One molecule, or a list of them.
         featurizer: A function that returns the graph of a SMILES, as the model was trained with, its nodes in the order
-            of RDKit's atoms, with hydrogens or without. The default is :func:`torch_geometric.utils.from_smiles`, with
-            ``x`` and ``edge_attr`` in the dtype of the model's weights.
+            of RDKit's atoms, with hydrogens or without; :func:`torch_geometric.utils.from_smiles` if ``None``.
         **options: Options of :func:`~captum_goat.explain_dataset`, such as ``target``.
 
     Returns:
         A :class:`torch_geometric.explain.Explanation`, or a list of them, as ``explain_dataset`` returns, with
         ``smiles``; ``bond_scores``, one per bond of the RDKit molecule (both directions are added up); and
-        ``atom_scores``, half of those of its bonds for each atom. :func:`write_report` and
-        :func:`~captum_goat.plot.visualize_molecule_attr` draw them.
+        ``atom_scores``, half of those of its bonds for each atom. :func:`write_report` draws them.
 
     Examples:
         >>> from torch_geometric.nn import GCN

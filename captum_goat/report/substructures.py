@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch_geometric.data import Data
 
-from captum_goat.bulk.tables import as_table
+from captum_goat.bulk.files import as_table
 from captum_goat.plot.edge_scores import edge_scores, strongest
 from captum_goat.plot.layouts import networkx_module
 from captum_goat.report.records import Appearance, columns_of, explanations_by_method
@@ -32,13 +32,9 @@ def summarize(
     Of every graph, the strongest edges by magnitude are selected. The connected parts of those that support the class,
     and of those that oppose it, are counted up to isomorphism with labels; both directions of an edge are one.
 
-    Args:
-        explanations: Explanations of graphs, as :func:`write_report` takes them, of one method.
-        sparsity: The share of edges that are not selected.
-        node_labels: A function that returns the labels of a graph's nodes; for molecules the default is the elements.
-        top: The number of substructures of each class and sign.
-        atoms: The ``atoms`` of :func:`write_report`.
-        graphs: The ``graphs`` of :func:`write_report`.
+    ``sparsity`` is the share of edges that are not selected, ``top`` the number of substructures of each class and
+    sign, ``node_labels`` a function that returns the labels of a graph's nodes. The others are as for
+    :func:`write_report`, with explanations of one method.
 
     Returns:
         A :class:`pandas.DataFrame`, the most frequent first, by ``target_class`` and ``sign``: ``pattern``, the labels

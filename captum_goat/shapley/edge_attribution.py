@@ -15,8 +15,8 @@ from captum_goat.hooks.global_state import outside_inference_mode, restores_stat
 from captum_goat.inputs.request import flattened
 from captum_goat.inputs.targets import Choice
 from captum_goat.masked_model import EdgeMaskedModel
-from captum_goat.runs.progress import progress_bar
-from captum_goat.shapley.players import Players, edge_keys, games_of_columns, group_keys
+from captum_goat.runs import progress_bar
+from captum_goat.shapley.games import Players, edge_keys, games_of_columns, group_keys
 from captum_goat.shapley.values import EdgeValues
 from captum_goat.tracking.program import Program, ProgramStore
 from captum_goat.wrapped_model import ExplainedModel

@@ -1,11 +1,12 @@
-"""Hashes that tell whether a model and its data are the same as before, by their contents and their code."""
+"""What long runs need: progress bars, and digests that tell whether a model and its data are the same as before."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pickle import PicklingError
 from types import CodeType, FunctionType
 from typing import Any
@@ -17,10 +18,18 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch_geometric import EdgeIndex, Index
 from torch_geometric.inspector import Inspector
+from tqdm import tqdm
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range, torch.dtype, torch.layout, torch.device)
 _HOOKS = ("_hooks", "_hooks_with_kwargs", "_hooks_always_called")  # dictionaries whose keys are running numbers
 _LIBRARIES = {"numpy", "torch", "torch_geometric", *sys.stdlib_module_names}  # told by names alone
+
+
+@contextmanager
+def progress_bar(total: int, unit: str, shown: bool, title: str = "explaining") -> Iterator[Callable[[int], object]]:
+    """Show a progress bar, and yield a function that advances it."""
+    with tqdm(total=total, desc=title, unit=unit, disable=not shown) as bar:
+        yield bar.update
 
 
 def digest_of(values: Mapping[str, object]) -> str:

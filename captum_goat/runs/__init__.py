@@ -1,1 +1,0 @@
-"""What long runs need: progress bars, and digests of models and data."""
