@@ -23,7 +23,7 @@ from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from benchmarks.paper.options import GNNS, OTHER_GNNS, parse
 from benchmarks.paper.tasks import Task, load_task
 from benchmarks.paper_metrics import robust_fidelity
-from captum_goat.compare.subject import SPARSITIES
+from captum_goat.compare.graphs import SPARSITIES
 from captum_goat.metrics import area_under_curve, fidelity_curve, select_edges
 
 GUIDED = tuple(name for name in EXPLAINERS if name.startswith("guided_shapley"))

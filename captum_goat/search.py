@@ -14,9 +14,8 @@ from torch import Tensor
 from captum_goat.inputs.request import restored
 from captum_goat.inputs.targets import Choice
 from captum_goat.metrics.counted_edges import position_in_graph
-from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least, check_guides
+from captum_goat.shapley.edge_attribution import EdgeAttribution, EdgeValues, check_at_least, check_guides
 from captum_goat.shapley.games import Players
-from captum_goat.shapley.values import EdgeValues
 
 _PATH_POINTS = 4
 # Given which players are kept, bool ``[K, P]``: the log-odds of the class in each game ``[K, G]``, and their gradients

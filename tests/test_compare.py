@@ -15,8 +15,7 @@ from torch_geometric.data import Batch, Data
 from benchmarks.explainers import EXPLAINERS, ExplainerSkippedError
 from captum_goat import EdgeMaskedModel
 from captum_goat.compare.comparison import seconds, signed, verdict
-from captum_goat.compare.graphs import seeded
-from captum_goat.compare.subject import batches
+from captum_goat.compare.graphs import batches, seeded
 from captum_goat.datasets import ba_2motifs
 from captum_goat.metrics import (
     area_under_curve,

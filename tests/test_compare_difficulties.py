@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from benchmarks.explainers import EXPLAINERS
-from captum_goat.compare import computation_graphs, run, subject
+from captum_goat.compare import computation_graphs, run
+from captum_goat.compare import graphs as subject
+from captum_goat.compare.graphs import Subject
 from captum_goat.compare.run import measure
-from captum_goat.compare.subject import Subject
 from captum_goat.models import RootClassifier
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from captum_goat.datasets import ba_2motifs
-from captum_goat.plot import layouts
-from captum_goat.plot.layouts import edge_lines, given_points, node_positions
+from captum_goat.plot import graph as layouts
+from captum_goat.plot.graph import edge_lines, given_points, node_positions
 
 PATH = np.array([[0, 1], [1, 2], [2, 3]])
 

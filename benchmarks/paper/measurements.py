@@ -18,7 +18,7 @@ from benchmarks.paper_metrics import (
     robust_fidelity,
     search_prefix,
 )
-from captum_goat.compare.subject import SPARSITIES
+from captum_goat.compare.graphs import SPARSITIES
 from captum_goat.metrics import (
     area_under_curve,
     fidelity_curve,

@@ -15,7 +15,7 @@ from benchmarks.paper.result_cache import Cell
 from benchmarks.paper.results import NOTHING, REFERENCE
 from benchmarks.paper.study import Study
 from captum_goat.compare.comparison import DECISIVE, mean_and_error
-from captum_goat.compare.subject import SPARSITIES
+from captum_goat.compare.graphs import SPARSITIES
 from captum_goat.metrics import area_under_curve
 
 RECIPES = (

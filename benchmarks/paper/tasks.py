@@ -14,7 +14,7 @@ from benchmarks.paper.options import Options
 from benchmarks.paper_models import PAPER_SETTINGS, train_paper_model
 from benchmarks.training import TrainingResult
 from captum_goat.compare import computation_graphs
-from captum_goat.compare.subject import Subject
+from captum_goat.compare.graphs import Subject
 from captum_goat.metrics import NodePolicy
 from captum_goat.models import RootClassifier
 

@@ -28,8 +28,8 @@ from captum_goat.bulk.model_check import check
 from captum_goat.bulk.part_folder import Ranks
 from captum_goat.cli.saved_files import find_class, load_graphs, load_model
 from captum_goat.compare.explainers import EXPLAINERS
+from captum_goat.compare.graphs import SPARSITIES
 from captum_goat.compare.run import BUDGET, DEFAULT, compare
-from captum_goat.compare.subject import SPARSITIES
 from captum_goat.inputs.targets import node_numbers
 from captum_goat.nodes.explainer import MAX_EDGES, explain_nodes
 from captum_goat.plot import one_hot_atoms

@@ -16,8 +16,7 @@ from torch_geometric.data import Batch, Data
 from captum_goat import metrics
 from captum_goat.compare.comparison import Comparison, Key, TimedScores, rows_of
 from captum_goat.compare.explainers import ExplainerSkippedError, as_explainer, name_of
-from captum_goat.compare.graphs import Graphs, MaskedTargets, seeded
-from captum_goat.compare.subject import SPARSITIES, Subject, batches
+from captum_goat.compare.graphs import SPARSITIES, Graphs, MaskedTargets, Subject, batches, seeded
 from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.counted_edges import check_scores
 from captum_goat.metrics.fidelity import output_of

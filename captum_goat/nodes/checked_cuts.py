@@ -20,7 +20,7 @@ from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.method.record import record
 from captum_goat.method.replay import Subject
-from captum_goat.shapley.values import run_skipping
+from captum_goat.shapley.edge_attribution import run_skipping
 from captum_goat.tracking import RowGraph, UnsupportedModelError
 
 # Which edges of a node count: those that end there, those that begin there, or all.

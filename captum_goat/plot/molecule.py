@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from captum_goat.plot.edge_scores import edge_scores, plain_edges, strongest, with_sign
-from captum_goat.plot.layouts import side_by_side
+from captum_goat.plot.graph import side_by_side
 from captum_goat.plot.style import Picture, PictureOptions, add_lines, checked, draw_ground_truth, draw_pictures
 
 if TYPE_CHECKING:

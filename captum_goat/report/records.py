@@ -25,7 +25,7 @@ from captum_goat.metrics.counted_edges import CountedEdges
 from captum_goat.metrics.fidelity import logits_of, of_two_classes, output_of
 from captum_goat.nodes.explainer import NodeExplanations
 from captum_goat.plot.edge_scores import edge_scores, is_directed, magnitude_scale, strongest
-from captum_goat.plot.layouts import ARROW, arrow_places, edge_lines, given_points, node_positions
+from captum_goat.plot.graph import ARROW, arrow_places, edge_lines, given_points, node_positions
 from captum_goat.plot.molecule import molecule_layout, molecule_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from captum_goat.bulk.files import as_table
 from captum_goat.plot.edge_scores import edge_scores, strongest
-from captum_goat.plot.layouts import networkx_module
+from captum_goat.plot.graph import networkx_module
 from captum_goat.report.records import Appearance, columns_of, explanations_by_method
 
 EXAMPLES = 3

@@ -12,8 +12,7 @@ from torch_geometric.data.data import BaseData
 from captum_goat.hooks.global_state import outside_inference_mode, restores_state
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.targets import Choice
-from captum_goat.shapley.edge_attribution import EdgeAttribution
-from captum_goat.shapley.values import EdgeValues
+from captum_goat.shapley.edge_attribution import EdgeAttribution, EdgeValues
 
 
 class EdgeGame:

@@ -28,7 +28,7 @@ from torch_geometric.data.data import BaseData
 from captum_goat.inputs.feature_masks import check_feature_mask
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.metrics.counted_edges import CountedEdges, numbered_by_first, position_in_graph
-from captum_goat.shapley.values import EdgeValues
+from captum_goat.shapley.edge_attribution import EdgeValues
 
 _ROUNDS = 4  # in which nodes tell their neighbours what they know
 _MOST_PLAYERS, _GROUPS = 1000, 256  # of a game, before players are put into groups; and how many groups then

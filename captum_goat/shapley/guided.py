@@ -15,9 +15,8 @@ from torch import Tensor
 
 from captum_goat.inputs.request import restored
 from captum_goat.inputs.targets import Choice
-from captum_goat.shapley.edge_attribution import EdgeAttribution, check_at_least, check_guides
+from captum_goat.shapley.edge_attribution import EdgeAttribution, EdgeValues, check_at_least, check_guides
 from captum_goat.shapley.games import Games, Players, structure_of_columns
-from captum_goat.shapley.values import EdgeValues
 from captum_goat.tracking import UnsupportedModelError
 
 _logger = logging.getLogger(__name__)

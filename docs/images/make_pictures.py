@@ -37,7 +37,7 @@ from captum_goat.plot import (
     visualize_molecule_attr,
 )
 from captum_goat.plot.captum_visualizers import visualize_adjacency_attr
-from captum_goat.plot.layouts import node_positions
+from captum_goat.plot.graph import node_positions
 
 MUTAGEN, HOUSE = 0, 1  # classes
 LEAST_PROBABILITY = 0.9

@@ -13,7 +13,7 @@ from benchmarks.paper.results import ORIGINAL
 from benchmarks.paper.study import Results, Study
 from benchmarks.paper.tables import title
 from benchmarks.paper_metrics import top_explanations
-from captum_goat.compare.subject import SPARSITIES
+from captum_goat.compare.graphs import SPARSITIES
 
 MOST_COUNTED = 30  # explanations, in curves of coverage
 LEAST_DRAWN = 0.1  # of the graphs that others have: of fewer a curve is noise
