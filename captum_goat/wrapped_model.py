@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import Module
 from torch_geometric.explain.algorithm.captum import CaptumHeteroModel, CaptumModel
 from torch_geometric.nn import MessagePassing
@@ -92,6 +93,12 @@ class ExplainedModel(NamedTuple):
                     f"Expected a model in evaluation mode, because the gates of one in training mode are random (but "
                     f"{path_of(self.model, module)} is in training mode). Call model.eval() first."
                 )
+
+
+def floating_tensor(model: Module) -> Tensor:
+    """Return a tensor with the dtype and on the device of a model's weights."""
+    tensors = (tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point())
+    return next(tensors, torch.empty(0))
 
 
 def _checked_mask_type(mask_type: str | Collection[str] | None, at: str | None) -> str | None:

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn import Module
 from torch.utils.data import DataLoader
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
@@ -27,7 +26,7 @@ from captum_goat.runs import digest_of, progress_bar
 from captum_goat.search import EdgeSetSearch
 from captum_goat.shapley import GuidedShapley
 from captum_goat.tracking import UnsupportedModelError
-from captum_goat.wrapped_model import ExplainedModel
+from captum_goat.wrapped_model import ExplainedModel, floating_tensor
 
 FORMAT = 6  # of parts; raised when they change, so that older ones are not used
 EdgeMethod: TypeAlias = GOAtAttribution | GuidedShapley | EdgeSetSearch
@@ -140,12 +139,6 @@ def edge_method(method: Any) -> EdgeMethod:
             f"{goat.mask_type!r} of {type(goat.model).__name__}). Call attribute of GOAtAttribution for other inputs."
         )
     return goat
-
-
-def floating_tensor(model: Module) -> Tensor:
-    """Return a tensor with the dtype and on the device of a model's weights."""
-    tensors = (tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point())
-    return next(tensors, torch.empty(0))
 
 
 def read_target(target: Any, count: int, unit: Literal["graph", "node"]) -> str | Tensor | None:

@@ -14,10 +14,11 @@ from torch_geometric.data import HeteroData
 from torch_geometric.data.data import BaseData
 
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk.dataset import edge_method, floating_tensor
+from captum_goat.bulk.dataset import edge_method
 from captum_goat.inputs.targets import Choice
 from captum_goat.masked_model import EdgeMaskedModel
 from captum_goat.tracking import UnsupportedModelError
+from captum_goat.wrapped_model import floating_tensor
 
 PLACES: tuple[Literal["message", "adjacency"], ...] = ("message", "adjacency")
 

@@ -15,14 +15,7 @@ from torch_geometric.data import Data
 from torch_geometric.explain import Explanation
 
 from captum_goat.attribution import GOAtAttribution
-from captum_goat.bulk.dataset import (
-    TargetOption,
-    edge_method,
-    explained_classes,
-    floating_tensor,
-    integer_labels,
-    read_target,
-)
+from captum_goat.bulk.dataset import TargetOption, edge_method, explained_classes, integer_labels, read_target
 from captum_goat.bulk.files import check_format, joined_table, merge, starts
 from captum_goat.bulk.part_folder import PartFolder, Ranks
 from captum_goat.fields.small_fields import Owners
@@ -33,7 +26,7 @@ from captum_goat.nodes.checked_cuts import CheckedCut, CheckedCuts, CutGraphs, c
 from captum_goat.runs import progress_bar
 from captum_goat.search import EdgeSetSearch
 from captum_goat.shapley import GuidedShapley
-from captum_goat.wrapped_model import ExplainedModel
+from captum_goat.wrapped_model import ExplainedModel, floating_tensor
 
 MAX_EDGES = 250_000  # of the computation graphs that are explained together
 _FIRST = 64  # how many nodes are tried first

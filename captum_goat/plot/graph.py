@@ -12,16 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
 from captum_goat.plot.edge_scores import as_tensor, edge_scores, is_directed, node_count, strongest, with_sign
-from captum_goat.plot.style import (
-    INK,
-    NEUTRAL,
-    Picture,
-    PictureOptions,
-    add_lines,
-    checked,
-    draw_ground_truth,
-    draw_pictures,
-)
+from captum_goat.plot.style import INK, NEUTRAL, Picture, PictureOptions, add_lines, checked, draw_pictures, draw_truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -355,7 +346,7 @@ def _draw_graph(
     # Weak edges are faint in large graphs: many of them must not be a blot.
     colours: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm, "array": scores[order]}
     colours["alpha"] = np.minimum(1.0, shrink + 2 * shares[order]) if shrink < 1 else None
-    draw_ground_truth(ax, [lines[edge] for edge in np.flatnonzero(marked)], widths[marked], shrink)
+    draw_truth(ax, [lines[edge] for edge in np.flatnonzero(marked)], widths[marked], shrink)
     add_lines(ax, lines, plain, colors=NEUTRAL, alpha=shrink, zorder=1.5)
     strong = [lines[edge] for edge in order]
     add_lines(ax, strong, widths[order], zorder=2, **colours)

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from captum_goat.plot.edge_scores import edge_scores, plain_edges, strongest, with_sign
 from captum_goat.plot.graph import side_by_side
-from captum_goat.plot.style import Picture, PictureOptions, add_lines, checked, draw_ground_truth, draw_pictures
+from captum_goat.plot.style import Picture, PictureOptions, add_lines, checked, draw_pictures, draw_truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,7 +127,7 @@ def _draw_molecule(ax: Axes, scale: ScalarMappable, scored: ScoredMolecule, colo
     order = np.argsort(np.abs(scored.bonds), kind="stable")
     order, discs = order[coloured[order]], np.flatnonzero(scored.atoms)
     bands = np.full(len(lines), BAND * length)
-    draw_ground_truth(ax, lines[scored.marked], bands[scored.marked], length * DISC / 20)
+    draw_truth(ax, lines[scored.marked], bands[scored.marked], length * DISC / 20)
     add_lines(ax, lines[order], bands[order], colors=scale.to_rgba(scored.bonds[order]), zorder=2, gid="bands")
     colours = scale.to_rgba(scored.atoms[discs])
     x, y = layout.points[discs].T

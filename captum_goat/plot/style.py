@@ -197,7 +197,7 @@ def add_lines(ax: Axes, lines: Sequence[NDArray[Any]], widths: Any, **style: Any
     ax.add_collection(LineCollection(lines, linewidths=widths, **{"capstyle": "round"} | style))
 
 
-def draw_ground_truth(ax: Axes, lines: Sequence[NDArray[Any]], widths: NDArray[Any], shrink: float = 1.0) -> None:
+def draw_truth(ax: Axes, lines: Sequence[NDArray[Any]], widths: NDArray[Any], shrink: float = 1.0) -> None:
     """Draw a dotted outline around lines of these widths, and add it to the legend."""
     if not len(lines):
         return

@@ -25,15 +25,7 @@ from torch_geometric.data import Data
 import captum_goat
 from captum_goat.bulk.files import SavedAttributions
 from captum_goat.plot import visualize_graph_attr
-from captum_goat.report.records import (
-    SHARES,
-    Appearance,
-    add_curves,
-    columns_of,
-    explanations_by_method,
-    graph_record,
-    graph_svg,
-)
+from captum_goat.report.records import SHARES, Appearance, add_curves, columns_of, graph_record, graph_svg, methods_of
 from captum_goat.report.substructures import frequent_parts
 
 SPARSITY, TOP_PARTS = 0.7, 6  # of the summary
@@ -106,7 +98,7 @@ def page_data(
     if isinstance(class_names, str):
         raise TypeError(f"Expected class_names as a list of names (got the string {class_names!r}).")
     appearance, classes = Appearance(**names), [str(name) for name in class_names or ()]
-    methods = explanations_by_method(explanations, graphs, limit)
+    methods = methods_of(explanations, graphs, limit)
     explained = [*methods.values()]
     if appearance.graph_names is not None and len(appearance.graph_names) < len(explained[0]):
         raise ValueError(f"Expected graph_names for {len(explained[0])} graphs (got {len(appearance.graph_names)}).")
@@ -211,7 +203,7 @@ def show(explanations: Any, **options: Any) -> Any:
         True
     """
     if find_spec("anywidget") is None:
-        ((first,), *_) = explanations_by_method(explanations, options.get("graphs"), 1).values()
+        ((first,), *_) = methods_of(explanations, options.get("graphs"), 1).values()
         return visualize_graph_attr(columns_of(first)[0][1], first, use_pyplot=False)[0]
     return _widget_class()(data=json.dumps(page_data(explanations, **options)))
 

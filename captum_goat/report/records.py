@@ -86,7 +86,7 @@ class Appearance:
         return next((name for name in names if isinstance(name, str)), f"graph {position}")
 
 
-def explanations_by_method(
+def methods_of(
     explanations: Any, graphs: Sequence[Data] | None = None, limit: int | None = None
 ) -> dict[str, list[Explanation]]:
     """Return the first explanations by method, from all that :func:`write_report` takes, checked to be alike."""

@@ -9,8 +9,9 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import from_smiles
 
-from captum_goat.bulk.dataset import edge_method, explain_dataset, floating_tensor
+from captum_goat.bulk.dataset import edge_method, explain_dataset
 from captum_goat.plot.molecule import bond_index, molecule_of, rdkit_module
+from captum_goat.wrapped_model import floating_tensor
 
 
 def explain_smiles(

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from captum_goat.bulk.files import as_table
 from captum_goat.plot.edge_scores import edge_scores, strongest
 from captum_goat.plot.graph import networkx_module
-from captum_goat.report.records import Appearance, columns_of, explanations_by_method
+from captum_goat.report.records import Appearance, columns_of, methods_of
 
 EXAMPLES = 3
 
@@ -52,7 +52,7 @@ def summarize(
         >>> table.loc[0, "pattern"], int(table.loc[0, "count"]), float(table.loc[0, "mean_share"])
         ('C-N, N-O', 5, 0.75)
     """
-    methods = explanations_by_method(explanations, graphs)
+    methods = methods_of(explanations, graphs)
     if len(methods) > 1:
         raise ValueError(f"Expected explanations of one method (got {', '.join(methods)}).")
     if not 0 <= sparsity < 1:

@@ -13,6 +13,7 @@ from captum_goat.hooks.global_state import outside_inference_mode, restores_stat
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.targets import Choice
 from captum_goat.shapley.edge_attribution import EdgeAttribution, EdgeValues
+from captum_goat.wrapped_model import floating_tensor
 
 
 class EdgeGame:
@@ -72,9 +73,7 @@ class EdgeGame:
         edges = GraphInputs.of(method.model, arguments).edge_sets
         if len(edges) != 1:
             raise ValueError(f"Expected a graph with one set of edges (got {len(edges)} sets).")
-        weights = (tensor for tensor in method.model.parameters() if tensor.is_floating_point())
-        like = next(weights, torch.empty(0, device=edges[0].device))
-        mask = torch.ones(edges[0].size(1), dtype=like.dtype, device=edges[0].device)
+        mask = torch.ones(edges[0].size(1), dtype=floating_tensor(method.model).dtype, device=edges[0].device)
         method.margin = margin
         with outside_inference_mode():
             values, players = method._games(mask, Choice([target]), arguments, groups, torch.zeros_like(edges[0][0]))
