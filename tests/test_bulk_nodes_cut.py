@@ -15,6 +15,7 @@ import captum_goat.nodes.checked_cuts as cut_check
 from benchmarks.datasets import ba_shapes
 from captum_goat import GOAtAttribution, UnsupportedModelError
 from captum_goat.compare import computation_graphs
+from captum_goat.metrics.counted_edges import edges_of
 from captum_goat.nodes import NodeExplainer
 from captum_goat.nodes.checked_cuts import CheckedCuts, Direction, NeighborIndex, cut_graphs
 
@@ -29,7 +30,7 @@ def sparse_graph(num_nodes: int = 20_000, *, seed: int = 0) -> Data:
 @pytest.mark.parametrize("direction", ["in", "out", "both"])
 def test_edges_at_nodes(direction: Direction) -> None:
     edges = random_edges(10, 30, seed=0)
-    index = NeighborIndex(edges.int(), 12, direction)
+    index = NeighborIndex(edges_of(Data(edge_index=edges.int(), num_nodes=12)), 12, direction)
     nodes = torch.tensor([3, 11, 0, 3])
     found = index.edges_at(nodes)
     assert torch.equal(torch.bincount(found.position, minlength=4), index.degree(nodes))
@@ -41,10 +42,11 @@ def test_edges_at_nodes(direction: Direction) -> None:
 
 
 def test_wrong_edges() -> None:
-    with pytest.raises(ValueError, match=r"Expected edges of shape \[2, num_edges\]"):
-        NeighborIndex(torch.zeros(3, 2, dtype=torch.long), 3)
+    x, net = torch.ones(3, 4), SAGEConv(4, 2).eval()
+    with pytest.raises(ValueError, match=r"edge_index is a tensor of shape \[2, num_edges\] \(got \[3, 2\]\)"):
+        CheckedCuts(net, Data(x=x, edge_index=torch.zeros(3, 2, dtype=torch.long)))
     with pytest.raises(ValueError, match=r"Expected edges between nodes 0 to 2 \(got nodes 0 to 3\)"):
-        NeighborIndex(EdgeIndex([[0, 1], [3, 2]]), 3)
+        CheckedCuts(net, Data(x=x, edge_index=EdgeIndex([[0, 1], [3, 2]])))
 
 
 @pytest.mark.parametrize("num_hops", [1, 2, 3])

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
-from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
 from torch_geometric.explain import Explanation
 
@@ -22,6 +21,7 @@ from captum_goat.bulk.part_folder import PartFolder, Ranks
 from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.feature_masks import average_features, undirected_feature_mask
 from captum_goat.inputs.targets import Choice
+from captum_goat.metrics.counted_edges import edges_of
 from captum_goat.runs import digest_of, progress_bar
 from captum_goat.search import EdgeSetSearch
 from captum_goat.shapley import GuidedShapley
@@ -278,8 +278,7 @@ class _BatchExplainer:
         deltas = torch.stack(result.deltas)
         targets = explained_classes(target, result.output)
         sizes = torch.tensor([graph.edge_index.size(1) for graph in graphs])
-        edges = batch.edge_index.as_tensor() if isinstance(batch.edge_index, EdgeIndex) else batch.edge_index
-        edges = edges.cpu().long() - batch.ptr[:-1].cpu().repeat_interleave(sizes)  # without edges, they may be floats
+        edges = edges_of(batch).cpu() - batch.ptr[:-1].cpu().repeat_interleave(sizes)
         return {
             "attributions": (attributions.t() if target == "all" else attributions[0]).cpu(),
             "targets": None if targets is None else targets.cpu(),

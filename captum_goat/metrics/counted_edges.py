@@ -118,8 +118,7 @@ def description(value: object) -> str:
 
 def check_scores(scores: Tensor, data: Data | Batch) -> Tensor:
     """Raise ValueError unless there is one finite score per column of ``edge_index``; return detached scores."""
-    edge_index = edges_of(data)
-    columns = edge_index.size(1)
+    columns = edges_of(data).size(1)
     if not isinstance(scores, Tensor) or scores.shape != (columns,) or not scores.is_floating_point():
         advice = "" if isinstance(scores, Tensor) else " Convert them by torch.as_tensor(scores)."
         raise ValueError(
@@ -127,19 +126,18 @@ def check_scores(scores: Tensor, data: Data | Batch) -> Tensor:
         )
     if wrong := int((~scores.isfinite()).sum()):
         raise ValueError(f"Expected finite scores (got {wrong} of {columns} that are infinite or nan).")
-    return scores.detach().to(edge_index.device)
+    return scores.detach().to(data.edge_index.device)
 
 
 def check_selected(selected: Tensor | None, data: Data | Batch, name: str = "selected edges") -> Tensor:
     """Raise ValueError unless there is one bool per column of ``edge_index``; return them on its device."""
-    edge_index = edges_of(data)
-    columns = edge_index.size(1)
+    columns = edges_of(data).size(1)
     if not isinstance(selected, Tensor) or selected.shape != (columns,) or selected.dtype != torch.bool:
         raise ValueError(
             f"Expected {name} as bool of shape [{columns}], one per edge (got {description(selected)}). "
             "Use select_edges to select edges by score."
         )
-    return selected.to(edge_index.device)
+    return selected.to(data.edge_index.device)
 
 
 def numbered_by_first(keys: Tensor) -> tuple[Tensor, Tensor]:

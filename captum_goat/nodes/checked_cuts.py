@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 from torch_geometric.nn import MessagePassing
@@ -20,6 +19,7 @@ from captum_goat.inputs.arguments import attributes_for
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.method.record import record
 from captum_goat.method.replay import Subject
+from captum_goat.metrics.counted_edges import edges_of
 from captum_goat.shapley.edge_attribution import run_skipping
 from captum_goat.tracking import RowGraph, UnsupportedModelError
 
@@ -47,11 +47,7 @@ class NeighborIndex:
     Only sorting takes time in proportion to the graph. A self-loop counts twice in ``"both"``.
     """
 
-    def __init__(self, edge_index: Tensor, num_nodes: int, direction: Direction = "in") -> None:
-        edges: Tensor = edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
-        edges = edges.long() if edges.dtype == torch.int32 else edges
-        if edges.dim() != 2 or edges.size(0) != 2 or edges.is_floating_point():
-            raise ValueError(f"Expected edges of shape [2, num_edges] (got {edges.dtype} {list(edges.shape)}).")
+    def __init__(self, edges: Tensor, num_nodes: int, direction: Direction = "in") -> None:
         if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < num_nodes:
             got = f"nodes {int(edges.min())} to {int(edges.max())}"
             raise ValueError(f"Expected edges between nodes 0 to {num_nodes - 1} (got {got}).")
@@ -217,9 +213,7 @@ class CheckedCuts:
         self.model, self.data, self._arguments, self._shared = model, data, arguments, shared
         names = list(data.keys()) if arguments is not None else attributes_for(model, data)
         self._names = [name for name in names if name not in _LEFT_OUT and not is_sparse(data[name])]
-        self.index: Callable[[Direction], NeighborIndex] = cache(
-            partial(NeighborIndex, data.edge_index, data.num_nodes)
-        )
+        self.index: Callable[[Direction], NeighborIndex] = cache(partial(NeighborIndex, edges_of(data), data.num_nodes))
         self._candidates = _all_options(model, checked=check is not False)
         self._left_out: int | None = None  # the call of a last softmax or sigmoid, which would hide differences
         self.num_hops = self._count_hops()

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +28,9 @@ from torch_geometric.data.data import BaseData
 from captum_goat.inputs.feature_masks import check_feature_mask
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.metrics.counted_edges import CountedEdges, numbered_by_first, position_in_graph
-from captum_goat.shapley.edge_attribution import EdgeValues
+
+if TYPE_CHECKING:
+    from captum_goat.shapley.edge_attribution import EdgeValues
 
 _ROUNDS = 4  # in which nodes tell their neighbours what they know
 _MOST_PLAYERS, _GROUPS = 1000, 256  # of a game, before players are put into groups; and how many groups then
