@@ -71,14 +71,7 @@ class NodeClassifier(Module):
 
 
 class GraphClassifier(NodeClassifier):
-    """The same network with mean pooling before the linear layers, for graphs.
-
-    Examples:
-        >>> from captum_goat.models import GraphClassifier
-        >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=32, num_classes=2).eval()
-        >>> model(torch.ones(3, 10), torch.tensor([[0, 1], [1, 2]])).shape
-        torch.Size([1, 2])
-    """
+    """The same network with mean pooling before the linear layers, for graphs."""
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
         """Return the logits of every graph, ``[G, num_classes]``; ``batch`` is ``None`` for one graph."""

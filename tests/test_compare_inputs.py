@@ -84,7 +84,7 @@ def without(graph: Data, **changes: Any) -> Data:
     ("wrong", "message"),
     [
         ({"model": "gin"}, "Expected a model, torch.nn.Module (got str)"),
-        ({"model": make_gnn().train()}, "(got GNN in training mode). Call model.eval()"),
+        ({"model": make_gnn().train()}, "is in training mode). Call model.eval() first"),
         (
             {"model": Weighted().eval(), "graphs": [without(GRAPHS[0], edge_weight=torch.ones(12)), *GRAPHS[1:]]},
             "Expected edge_weight, which the model takes, in all graphs or in none (got graph 1 without, others with)",

@@ -33,14 +33,18 @@ MODULES = (
     "captum_goat.rules",
 )
 NAMES = [f"{module}.{name}" for module in MODULES for name in import_module(module).__all__]
-# Results, which the examples of the functions that return them show; fid- has one example with fid+.
+# Results and options, which the examples of functions show; fid- has one example with fid+.
 SHOWN = {
+    "Comparison": "compare",
     "ComparisonRow": "compare",
     "DatasetExplanations": "explain_dataset",
     "ExplainerSkippedError": "Explainer",
     "FidelityCurve": "fidelity_curve",
     "GraphAttributions": "load_attributions",
+    "GraphClassifier": "train_model",
     "ModelCheck": "check",
+    "NodeExplanations": "explain_nodes",
+    "PictureOptions": "visualize_graph_attr",
     "SavedAttributions": "load_attributions",
     "TrainingResult": "train_model",
     "fidelity_minus": "fidelity_plus",

@@ -72,15 +72,6 @@ class Comparison:
     and sparsity, ``[G]``: ``values["goat"]["area_gain", ""]``, ``values["goat"]["fidelity_plus", "0.7"]``. ``skipped``
     has the reasons, and ``failed`` the errors, of explainers without scores, by name. ``graphs`` and ``target`` say
     what was explained.
-
-    Examples:
-        >>> from captum_goat.compare import Comparison, compare
-        >>> from captum_goat.datasets import ba_2motifs
-        >>> from captum_goat.models import GraphClassifier
-        >>> model = GraphClassifier("gin", in_channels=10, hidden_channels=8, num_classes=2).eval()
-        >>> comparison: Comparison = compare(model, ba_2motifs(3), ("goat", "random"), show_progress=False)
-        >>> comparison, comparison.best("completeness_error"), comparison.skipped
-        (Comparison(goat, random: 3 graphs), 'goat', {})
     """
 
     rows: tuple[ComparisonRow, ...]

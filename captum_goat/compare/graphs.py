@@ -24,6 +24,7 @@ from captum_goat.metrics import NodePolicy
 from captum_goat.metrics.counted_edges import CountedEdges, description, edges_of, graph_of_nodes, number_of_graphs
 from captum_goat.metrics.fidelity import class_per_graph, logits_of, model_arguments, of_two_classes, signed_logits
 from captum_goat.models import RootClassifier
+from captum_goat.wrapped_model import ExplainedModel
 
 SPARSITIES = (0.5, 0.6, 0.7, 0.8, 0.9)
 MAX_GRAPHS = 64  # in one batch
@@ -57,10 +58,7 @@ class Subject:
         """Check and copy the model and graphs of :func:`~captum_goat.compare.compare`."""
         if not isinstance(model, Module):
             raise ValueError(f"Expected a model, torch.nn.Module (got {type(model).__name__}).")
-        training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
-        if training:
-            got = f"{training[0]} in training mode"
-            raise ValueError(f"Expected a model in evaluation mode (got {got}). Call model.eval() first.")
+        ExplainedModel(model, "edge", None).check_evaluating()
         own, notes = deepcopy(model).eval(), []  # in PyG 2.6 a copy of its Linear layer is in training mode
         if nodes is None:
             checked = _checked(own, _sequence(graphs))
@@ -104,14 +102,12 @@ def _logits(model: Module, graphs: Sequence[Data]) -> Tensor:
 
 
 def _sequence(graphs: Any) -> list[Data]:
-    if isinstance(graphs, Batch):
-        return list(graphs.to_data_list())
-    if isinstance(graphs, Data):
+    if isinstance(graphs, Data) and not isinstance(graphs, Batch):
         raise ValueError(
             "Expected a sequence of graphs (got one graph). Pass [graph] to explain it as a whole, or pass the nodes "
             "to explain: nodes=..., num_hops=..."
         )
-    sequence = list(graphs)
+    sequence: list[Data] = graphs.to_data_list() if isinstance(graphs, Batch) else list(graphs)
     if not sequence:
         raise ValueError("Expected one graph or more (got none).")
     return sequence

@@ -86,8 +86,8 @@ def compare(
         >>> comparison = compare(model, ba_2motifs(4), explainers=("goat", InputXGradient), show_progress=False)
         >>> comparison.get("InputXGradient", "area_gain").verdict in ("better", "alike", "worse")
         True
-        >>> comparison.get("goat", "largest_completeness_error").value < 1e-3
-        True
+        >>> comparison, comparison.get("goat", "largest_completeness_error").value < 1e-3, comparison.skipped
+        (Comparison(goat, InputXGradient: 4 graphs), True, {})
     """
     if not budget > 0.0:
         raise ValueError(f"Expected a budget of more than 0 seconds (got {budget}).")

@@ -56,14 +56,6 @@ class PictureOptions(TypedDict, total=False):
         use_pyplot: Whether pyplot creates and shows the figure (True).
         plt_fig_axis: A figure and axes to draw in (as many axes as panels), instead of a new figure. They are left for
             their owner to show, and to add a legend to: ``ax.legend()``.
-
-    Examples:
-        >>> import torch
-        >>> from captum_goat.plot import PictureOptions, visualize_graph_attr
-        >>> options: PictureOptions = {"sign": "positive", "title": "Evidence", "use_pyplot": False}
-        >>> fig, ax = visualize_graph_attr(torch.tensor([2.0, -1.0]), torch.tensor([[0, 1], [1, 2]]), **options)
-        >>> ax.get_title()
-        'Evidence'
     """
 
     sign: Sign
