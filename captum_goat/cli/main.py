@@ -191,7 +191,7 @@ def _add_compare(add: Any) -> None:
     add("--reference", default="goat", metavar="NAME", help="what the others are compared with (default: goat)")
     add("--budget", type=float, default=BUDGET, metavar="SECONDS", help="of each explainer (default: %(default)s)")
     add("--seed", type=int, default=0, help="seed of random numbers (default: 0)")
-    add("--out", type=Path, metavar="DIR", help="folder for the table, as Markdown and CSV, and for a picture")
+    add("--out", type=Path, metavar="DIR", help="folder for the table, as Markdown and CSV")
     _add_nodes(add)
 
 
