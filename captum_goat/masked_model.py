@@ -78,10 +78,8 @@ class EdgeMaskedModel(Module):
         if not isinstance(model, Module):
             raise TypeError(f"Expected a model, torch.nn.Module (got {type(model).__name__}).")
         if data is not None and not isinstance(data, BaseData | tuple):
-            raise TypeError(
-                f"Expected data to be a torch_geometric Data, HeteroData or Batch, or a tuple of the model's arguments "
-                f"(got {type(data).__name__})."
-            )
+            kinds, got = "Data, HeteroData or Batch, or a tuple of the model's arguments", type(data).__name__
+            raise TypeError(f"Expected data to be a torch_geometric {kinds} (got {got}).")
         super().__init__()
         self.model = getattr(model, "_orig_mod", model)  # the module behind torch.compile
         self.at = at

@@ -194,10 +194,8 @@ class GraphSource:
         graphs = [self.graphs[number] for number in numbers]
         for number, graph in zip(numbers, graphs, strict=True):
             if not isinstance(graph, Data):
-                raise TypeError(
-                    f"Expected graphs that are Data (got {type(graph).__name__} as graph {number} of the dataset). "
-                    "Explain others with GOAtAttribution."
-                )
+                got = f"{type(graph).__name__} as graph {number} of the dataset"
+                raise TypeError(f"Expected graphs that are Data (got {got}). Explain others with GOAtAttribution.")
             if graph.edge_index is None:
                 raise ValueError(f"Expected graphs with an edge_index (got {graph} as graph {number} of the dataset).")
             if differing := {*graph.keys()} ^ {*graphs[0].keys()}:

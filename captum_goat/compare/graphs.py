@@ -103,10 +103,7 @@ def _logits(model: Module, graphs: Sequence[Data]) -> Tensor:
 
 def _sequence(graphs: Any) -> list[Data]:
     if isinstance(graphs, Data) and not isinstance(graphs, Batch):
-        raise ValueError(
-            "Expected a sequence of graphs (got one graph). Pass [graph] to explain it as a whole, or pass the nodes "
-            "to explain: nodes=..., num_hops=..."
-        )
+        raise ValueError("Expected a sequence of graphs (got one graph). Pass [graph], or nodes=... and num_hops=...")
     sequence: list[Data] = graphs.to_data_list() if isinstance(graphs, Batch) else list(graphs)
     if not sequence:
         raise ValueError("Expected one graph or more (got none).")

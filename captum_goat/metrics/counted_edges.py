@@ -86,10 +86,8 @@ def position_in_graph(graph: Tensor, num_graphs: int, *keys: Tensor) -> Tensor:
 def edges_of(data: Data | Batch) -> Tensor:
     """Return the edges ``[2, E]`` as an ordinary integer tensor."""
     if not isinstance(data, Data):  # a Batch is one, too
-        raise ValueError(
-            f"Expected a graph, torch_geometric.data.Data, or a Batch (got {type(data).__name__}). "
-            "Batch.from_data_list(graphs) makes a batch of several graphs."
-        )
+        kind, advice = type(data).__name__, "Batch.from_data_list(graphs) makes a batch of several graphs."
+        raise ValueError(f"Expected a graph, torch_geometric.data.Data, or a Batch (got {kind}). {advice}")
     edge_index = data.edge_index
     if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.size(0) != 2:
         got = list(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
@@ -133,10 +131,8 @@ def check_selected(selected: Tensor | None, data: Data | Batch, name: str = "sel
     """Raise ValueError unless there is one bool per column of ``edge_index``; return them on its device."""
     columns = edges_of(data).size(1)
     if not isinstance(selected, Tensor) or selected.shape != (columns,) or selected.dtype != torch.bool:
-        raise ValueError(
-            f"Expected {name} as bool of shape [{columns}], one per edge (got {description(selected)}). "
-            "Use select_edges to select edges by score."
-        )
+        got, advice = description(selected), "Use select_edges to select edges by score."
+        raise ValueError(f"Expected {name} as bool of shape [{columns}], one per edge (got {got}). {advice}")
     return selected.to(data.edge_index.device)
 
 

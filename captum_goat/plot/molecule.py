@@ -221,10 +221,8 @@ def build_molecule(
     ``"*"`` and 0 are unknown elements. Self-loops and repeated edges are left out; unknown orders become single bonds.
     """
     if isinstance(atoms, Tensor) and (atoms.dim() != 1 or atoms.is_floating_point()):
-        raise ValueError(
-            f"Expected atoms to be atomic numbers, integers [N] (got {atoms.dtype} {list(atoms.shape)}). "
-            "For one-hot features, use one_hot_atoms."
-        )
+        got, advice = f"{atoms.dtype} {list(atoms.shape)}", "For one-hot features, use one_hot_atoms."
+        raise ValueError(f"Expected atoms to be atomic numbers, integers [N] (got {got}). {advice}")
     chem = rdkit_module()
     table, molecule = chem.GetPeriodicTable(), chem.RWMol()
     numbers: dict[str | int, int] = {table.GetElementSymbol(number): number for number in range(NUM_ELEMENTS + 1)}
@@ -311,10 +309,8 @@ def bond_orders(bond_types: Tensor | Sequence[float] | None, num_edges: int) -> 
     if orders.dim() == 2 and orders.size(1) in (3, 4) and ((orders == 0) | (orders == 1)).all():
         orders = torch.tensor(list(ORDERS))[orders.float().argmax(dim=1)]  # a row of zeros is a single bond
     if orders.shape != (num_edges,):
-        raise ValueError(
-            f"Expected bond_types of shape [{num_edges}] (1, 2, 3, or 1.5 if aromatic), or one-hot "
-            f"[{num_edges}, 3 or 4] (got {list(orders.shape)})."
-        )
+        shapes = f"[{num_edges}] (1, 2, 3, or 1.5 if aromatic), or one-hot [{num_edges}, 3 or 4]"
+        raise ValueError(f"Expected bond_types of shape {shapes} (got {list(orders.shape)}).")
     result: NDArray[Any] = orders.double().numpy()
     return result
 
