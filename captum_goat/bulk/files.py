@@ -62,11 +62,7 @@ def edge_table(
 
 
 def _columns(
-    attributions: Any,
-    data: Any,
-    node_names: Sequence[Any] | None,
-    top_k: int | None = None,
-    undirected: bool = False,
+    attributions: Any, data: Any, node_names: Sequence[Any] | None, top_k: int | None = None, undirected: bool = False
 ) -> dict[str, list[Any]]:
     if not hasattr(data, "edge_index"):
         raise ValueError(f"Expected the graph that was explained, with edge_index (got {type(data).__name__}).")
@@ -222,14 +218,8 @@ class SavedAttributions(Sequence[GraphAttributions]):
         nodes = self.meta.get("nodes")
         numbers = range(len(self)) if nodes is None else nodes
         rows = (
-            (
-                number,
-                graph.target,
-                graph.columns,
-                graph.attributions,
-                Data(edge_index=graph.edge_index, e_id=graph.edges),
-            )
-            for number, graph in zip(numbers, self, strict=True)
+            (number, own.target, own.columns, own.attributions, Data(edge_index=own.edge_index, e_id=own.edges))
+            for number, own in zip(numbers, self, strict=True)
         )
         return joined_table("graph" if nodes is None else "node", rows, node_names, **options)
 
