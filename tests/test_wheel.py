@@ -43,3 +43,8 @@ def test_wheel_has_the_package_only(wheel: dict[str, str]) -> None:
 @pytest.mark.slow
 def test_wheel_is_small(wheel: dict[str, str]) -> None:
     assert sum(text.count("\n") for name, text in wheel.items() if name.endswith(".py")) <= MAX_LINES
+
+
+@pytest.mark.slow
+def test_root_of_the_package_has_eight_modules_at_most(wheel: dict[str, str]) -> None:
+    assert len([name for name in wheel if re.fullmatch(r"captum_goat/\w+\.py", name)]) <= 8
