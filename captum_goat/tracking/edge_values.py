@@ -12,15 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from captum_goat.tracking.linear import dependence
 from captum_goat.tracking.registry import MOVES, Call, aten, named, tensors_in
-from captum_goat.tracking.row_graph import Edges, Trace, Traces, Unmasked
+from captum_goat.tracking.row_graph import Edges, RowGraph, Rows, Trace, Traces, Unmasked
 
-_SHAPES = named("view _unsafe_view reshape _reshape_alias expand unsqueeze squeeze transpose permute") | named(
-    "clone alias detach _to_copy lift_fresh"
-)
-_PARTS = named("slice select split unsafe_split split_with_sizes unbind")
-_REDUCES = named("sum mean amax amin prod linalg_vector_norm norm _softmax _log_softmax var std")
-_NORMS = named("native_layer_norm native_batch_norm _native_batch_norm_legit_no_training")
 _SUMS = named("scatter_add index_add scatter_reduce")
 _DIVIDES = named("reciprocal rsqrt log")
 
@@ -123,8 +118,8 @@ class HandMessages:
         sums_up = packet in _SUMS and isinstance(call.trace(args[2]), Edges)  # in attention; others are refused
         if not known or sums_up:
             return None
-        (first, values), ends = known[0], dict[int, Tensor]()
-        by_row = packet not in (aten.mm, aten.addmm) or (len(known) == 1 and first is args[packet is aten.addmm])
+        values, ends = known[0][1], dict[int, Tensor]()
+        by_row = True
         for _, other in known:
             ends.update(other.ends)
             same = values.edges is not None and other.edges is not None and torch.equal(values.edges, other.edges)
@@ -162,34 +157,22 @@ def _gathered(call: Call, place: tuple[Tensor, dict[int, Tensor]]) -> EdgeValues
 
 
 def _keeps_rows(call: Call, values: list[Tensor]) -> bool:
-    """Return whether row k of the result of a call depends on row k of the values, but on no other row of them."""
-    packet, args, out, value = call.operation.packet, call.args, call.out, values[0]
-    outs = tensors_in([out])
-    size = value.size(0)
-    same = all(tensor.dim() > 0 and tensor.size(0) == size for tensor in outs[:1])
-    if call.operation.pointwise:
-        return same and all(tensor.dim() == out.dim() and tensor.size(0) == size for tensor in values)
-    if packet is aten.cat:
-        return bool(call.argument(1, "dim", 0) % out.dim() != 0)
-    if packet in (aten.mm, aten.addmm, aten.bmm):
-        return same
-    if packet in (aten.transpose, aten.permute):
-        dims = [d % value.dim() for d in (args[1] if packet is aten.permute else args[1:3])]
-        return dims[0] == 0 if packet is aten.permute else 0 not in dims
-    if packet in (aten.expand, aten.squeeze, aten.unsqueeze):
-        first = out.dim() == value.dim() if packet is aten.expand else True
-        if packet is aten.unsqueeze:
-            first = args[1] % out.dim() != 0
-        return same and first and (size > 1 or packet is not aten.squeeze)
-    if packet in _SHAPES:
-        return same
-    if packet in _PARTS:
-        dim = call.argument(2 if "split" in packet.__name__ else 1, "dim", 0)
-        return dim % value.dim() != 0 or (packet is aten.slice and same and call.argument(4, "step", 1) == 1)
-    if packet in _REDUCES:
-        dims = call.argument(2 if "norm" in packet.__name__ else 1, "dim")
-        dims = [dims] if isinstance(dims, int) else list(dims or [])
-        return same and bool(dims) and all(isinstance(d, int) and d % value.dim() != 0 for d in dims)
-    if packet is aten.native_batch_norm:
-        return not args[5] and value is args[0]
-    return packet in _NORMS and value is args[0] and value.dim() > 1
+    """Return whether row k of the result of a call depends on row k of the values, but on no other row of them.
+
+    The rules tell, given rows of which each has a number of its own.
+    """
+    size = len(values[0]) if values[0].dim() else 0
+    numbers = torch.arange(size, device=values[0].device)
+    if any(value.dim() == 0 or len(value) != size for value in values):
+        return False
+    known = {id(value): Rows(numbers.view(-1, *[1] * (value.dim() - 1)), frozenset(), 0, 0) for value in values}
+    numbered = call._replace(graph=RowGraph(), trace=lambda value: known.get(id(value)))
+    result = dependence(numbered)
+    results, outs = result if isinstance(result, list) else [result], tensors_in([call.out])
+    for rows, out in zip(results, outs, strict=False):
+        if not isinstance(rows, Rows):
+            return rows is None and out is not outs[0]
+        column = numbers.view(-1, *[1] * (rows.ids.dim() - 1)) if rows.ids.dim() else numbers
+        if rows.ids.shape[:1] != (size,) or out.size(0) != size or not ((rows.ids == column) | (rows.ids < 0)).all():
+            return False
+    return bool(outs)

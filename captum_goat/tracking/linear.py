@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.registry import REFUSED, Call, Result, aten, depends, named, rule
+from captum_goat.tracking.registry import DEPENDS, REFUSED, RULES, Call, Result, aten, depends, named, rule
 from captum_goat.tracking.row_graph import NO_ROW, RowGraph, Rows, indexed_shape, shrink_index, with_dims
 
 
@@ -215,6 +215,16 @@ def _put(call: Call, indices: list[Tensor | None], values: Tensor, *, accumulate
 def pointwise(call: Call) -> Result:
     """Return what an element-wise operation depends on."""
     return combine(call, [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, Tensor)])
+
+
+def dependence(call: Call) -> Result:
+    """Return what the results of a call depend on, linear or not."""
+    packet = call.operation.packet
+    result = RULES[packet](call) if packet in RULES else REFUSED
+    if result is REFUSED:
+        rule = DEPENDS.get(packet, pointwise if call.operation.pointwise else None)
+        return REFUSED if rule is None else rule(call)
+    return result
 
 
 def _reduce(call: Call, dim: int | list[int] | None, keepdim: bool = True) -> Result:
