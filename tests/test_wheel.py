@@ -32,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_wheel_has_the_package_only(wheel: dict[str, str]) -> None:
     assert {name.partition("/")[0].partition("-")[0] for name in wheel} == {"captum_goat"}  # and its dist-info
     assert "captum_goat/py.typed" in wheel
-    assert {"captum_goat/report/page.css", "captum_goat/report/page.js"} <= wheel.keys()
+    assert {f"captum_goat/report/page.{suffix}" for suffix in ("css", "html", "js")} <= wheel.keys()
     modules = [name for name in wheel if name.endswith(".py")]
     assert "captum_goat/compare/run.py" in modules
     for word in ("benchmark", "compat", "paper", "tests"):

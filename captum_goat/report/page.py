@@ -16,6 +16,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -162,23 +163,8 @@ def page_html(data: dict[str, Any]) -> str:
     policy += "; form-action 'none'"
     island = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     island = island.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    html = f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(data["title"])}</title>
-<style>{style}</style>
-</head>
-<body class="cg-page">
-<div id="captum-goat"></div>
-<noscript>The graphs are drawn by a script that is part of this page: please allow scripts.</noscript>
-<script type="application/json" id="captum-goat-data">{island}</script>
-<script type="module">{script}</script>
-</body>
-</html>
-"""
+    parts = {"policy": policy, "title": escape(data["title"]), "style": style, "island": island, "script": script}
+    html = Template(_asset("page.html")).substitute(parts)
     return html.encode("utf-8", "replace").decode()  # without lone surrogates
 
 
