@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, GraphConv, MessagePassing, SchNet, SplineConv, ViSNet, global_mean_pool
+from torch_geometric.nn import (
+    GNNFF,
+    DimeNet,
+    DimeNetPlusPlus,
+    GCNConv,
+    GraphConv,
+    MessagePassing,
+    SchNet,
+    SplineConv,
+    ViSNet,
+    global_mean_pool,
+)
 
 from captum_goat import EdgeMaskedModel, GOAtAttribution, MadeEdges, UnsupportedModelError
 
@@ -260,3 +271,42 @@ def test_edges_that_torch_cluster_makes(build: Any) -> None:
     total = sum(part.sum() for part in (attributions if len(masks) > 1 else [attributions]))
     torch.testing.assert_close(total, difference[:, 0].sum(), rtol=0, atol=1e-12)
     assert difference.abs().max() > 1e-6
+
+
+@pytest.mark.usefixtures("_double")
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: DimeNet(4, 3, 2, 2, 3, 2, cutoff=2.5),
+        lambda: DimeNetPlusPlus(4, 3, 2, 4, 4, 4, 3, 2, cutoff=2.5),
+        lambda: GNNFF(4, 4, 2, cutoff=2.5),
+    ],
+)
+def test_pairs_of_edges(build: Any) -> None:
+    """An edge with mask 0 is an edge that is not there."""
+    pytest.importorskip("torch_cluster")
+    pytest.importorskip("torch_sparse")
+    pytest.importorskip("sympy")
+    torch.manual_seed(0)
+    model = build().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # some are zeros
+            parameter.copy_(0.5 * torch.randn_like(parameter))
+    z, pos, batch = torch.arange(10) % 4, torch.randn(10, 3), torch.tensor([0] * 6 + [1] * 4)
+    made = MadeEdges(model)
+    try:
+        (edge_index,) = made.edges(z, pos, batch)
+    except ImportError:
+        pytest.skip("this PyG takes the kernels of pyg-lib")
+    arguments, ones = (z, pos, edge_index, batch), torch.ones(edge_index.size(1))
+    masked = EdgeMaskedModel(made)
+    assert torch.equal(masked(ones, *arguments), model(z, pos, batch))
+    for _ in range(3):
+        mask = (torch.rand_like(ones) < 0.8).double()
+        without = made(z, pos, edge_index[:, mask.bool()], batch)
+        torch.testing.assert_close(masked(mask, *arguments)[: len(without)], without, rtol=0, atol=1e-12)
+    attributions = GOAtAttribution(made).attribute(ones, (0, 0), arguments)
+    difference = masked(ones, *arguments) - masked(0 * ones, *arguments)
+    torch.testing.assert_close(attributions.sum(), difference[0, 0], rtol=0, atol=1e-12)
+    assert not attributions[batch[edge_index[0]] == 1].any()
+    assert difference[0, 0].abs() > 1e-6

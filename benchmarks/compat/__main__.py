@@ -24,13 +24,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compat", description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="classes to be tried out (default: all)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="where the table goes (default: printed)")
+    parser.add_argument("--also", type=Path, metavar="FILE", help="a table of other versions, for what is not here")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # the tensors are too small to be worth a second thread
     chosen = [case for case in all_cases() if options.only is None or case.name in options.only]
     if not chosen:
         parser.error(f"no such class: {', '.join(options.only)}")
-    results = [(case, check(case, describe=True)) for case in chosen]
-    text = table.write(results)
+    results: table.Results = [(case, check(case, describe=True)) for case in chosen]
+    other = options.also.read_text(encoding="utf-8") if options.also is not None else ""
+    results = table.with_others(results, other) if other else results
+    text = table.write(results, table.versions_of(other) if other else "")
     if options.write is None:
         print(text)
     else:

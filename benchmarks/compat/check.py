@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from benchmarks.compat import frozen
 from benchmarks.compat.graphs import Example, examples
 from benchmarks.compat.networks import randomize
-from captum_goat import EdgeMaskedModel, GOAtAttribution, UnsupportedModelError
+from captum_goat import EdgeMaskedModel, GOAtAttribution, MadeEdges, UnsupportedModelError
 
 EXACT, REFUSED, NOT_HERE, WRONG = "exact", "refused", "not here", "WRONG"
 # Exact, but the output is the same with and without edges.
@@ -31,6 +31,7 @@ class Case(NamedTuple):
         variant: Its options; empty for the defaults.
         build: Makes the model.
         family: The family of examples it is tried on.
+        makes: Whether the model makes edges itself, which are explained beside those that it is given.
     """
 
     section: str
@@ -38,6 +39,7 @@ class Case(NamedTuple):
     variant: str
     build: Callable[[], nn.Module]
     family: str = "graphs"
+    makes: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -74,6 +76,9 @@ def check(case: Case, *, describe: bool = False) -> Result:
             _forward(model, given[0])  # lazy layers find their sizes
             randomize(model.eval())
             _clear_caches(model)  # of other weights
+            if case.makes:
+                model = MadeEdges(model)
+                given = [example.with_made(*model.edges(*example.args)) for example in given]
             outputs = [_forward(model, example) for example in given]
         except Exception as error:
             return Result(NOT_HERE, str(error) if isinstance(error, NotHere) else _describe(error))

@@ -70,8 +70,10 @@ def _colours(conv: Any, hidden: Tensor, graph: Graph) -> Tensor:
     return conv(hidden.argmax(dim=1), graph.edge_index).to(hidden.dtype).view(-1, 1)  # type: ignore[no-any-return]
 
 
-def _row(name: str, variant: str, build: Build, call: Call = _EDGES, family: str = "graphs") -> Case:
-    return Case(SECTION, name, variant, lambda: _network(name, build, call), family)
+def _row(
+    name: str, variant: str, build: Build, call: Call = _EDGES, family: str = "graphs", makes: bool = False
+) -> Case:
+    return Case(SECTION, name, variant, lambda: _network(name, build, call), family, makes)
 
 
 def _each(
@@ -120,7 +122,7 @@ _ROWS = [
     _row("GraphConv", "edge_weight", lambda c: c(C, C), _WEIGHT),
     _row("GraphConv", "aggr=mean", lambda c: c(C, C, aggr="mean")),
     _row("GraphConv", "aggr=max", lambda c: c(C, C, aggr="max")),
-    _row("GravNetConv", "", lambda c: c(C, C, 3, 3, k=2), "batch"),
+    _row("GravNetConv", "", lambda c: c(C, C, 3, 3, k=2), "batch", makes=True),
     _row("GatedGraphConv", "", lambda c: c(C, 2)),
     _row("ResGatedGraphConv", "", lambda c: c(C, C)),
     _row("ResGatedGraphConv", "edge_dim", lambda c: c(C, C, edge_dim=E), _ATTR),
@@ -186,8 +188,8 @@ _ROWS = [
     _row("CGConv", "", lambda c: c(C)),
     _row("CGConv", "dim, batch_norm", lambda c: c(C, E, batch_norm=True), _ATTR),
     *_each("EdgeConv", "aggr", ("max", "mean", "sum"), lambda a, c: c(mlp(2 * C, C, C), aggr=a)),
-    _row("DynamicEdgeConv", "", lambda c: c(mlp(2 * C, C, C), k=2), "batch"),
-    _row("XConv", "", lambda c: c(C, C, dim=3, kernel_size=2), "pos batch"),
+    _row("DynamicEdgeConv", "", lambda c: c(mlp(2 * C, C, C), k=2), "batch", makes=True),
+    _row("XConv", "", lambda c: c(C, C, dim=3, kernel_size=2), "pos batch", makes=True),
     _row("PPFConv", "", lambda c: c(mlp(C + 4, C), mlp(C, C)), "pos normal edge_index"),
     _row("FeaStConv", "", lambda c: c(C, C)),
     _row("FeaStConv", "heads=2", lambda c: c(C, C, heads=2)),

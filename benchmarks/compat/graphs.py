@@ -43,6 +43,13 @@ class Example(NamedTuple):
     owners: tuple[Tensor, ...]
     edges: bool = True
 
+    def with_made(self, edge_index: Tensor) -> Example:
+        """Return the call with edges that the model has made itself as its last argument."""
+        batch = self.args[2]
+        owner = torch.zeros_like(edge_index[0]) if batch is None else batch[edge_index[0]]
+        inputs, owners = (*self.inputs, torch.ones(edge_index.size(1))), (*self.owners, owner)
+        return self._replace(args=(*self.args, edge_index), inputs=inputs, owners=owners)
+
 
 def examples(family: str) -> list[Example]:
     """Return the examples of a family; the same in every call, in the default dtype.

@@ -29,9 +29,11 @@ def _row(
     build: Callable[[], nn.Module],
     steps: Steps | None = part.nodes,
     family: str = "graphs",
+    makes: bool = False,
 ) -> Case:
     """Return a case; without steps the model is called as it is."""
-    return Case(SECTION, name, variant, build if steps is None else lambda: Network(steps, model=build()), family)
+    network = build if steps is None else lambda: Network(steps, model=build())
+    return Case(SECTION, name, variant, network, family, makes)
 
 
 _WALKS = part.nothing("no message passing: embeddings learnt from random walks, no edges in its forward")
@@ -63,10 +65,10 @@ _ROWS = [
     _row("SignedGCN", "", lambda: SignedNetwork(pyg.SignedGCN(C, C, 2)), None, "signed"),
     _row("RENet", "", _HISTORY),
     _row("GraphUNet", "", lambda: pyg.GraphUNet(C, C, C, depth=2), part.nodes_of_batch),
-    _row("SchNet", "", lambda: pyg.SchNet(C, C, 2, 5), part.molecule),
+    _row("SchNet", "", lambda: pyg.SchNet(C, C, 2, 5), part.molecule, makes=True),
     _row("SchNet", "edges given", lambda: pyg.SchNet(C, C, 2, 5, interaction_graph=len), part.given_molecule),
-    _row("DimeNet", "", lambda: pyg.DimeNet(C, 1, 2, 2, 2, 2), part.molecule),
-    _row("DimeNetPlusPlus", "", lambda: pyg.DimeNetPlusPlus(C, 1, 2, 4, 4, 4, 2, 2), part.molecule),
+    _row("DimeNet", "", lambda: pyg.DimeNet(C, 1, 2, 2, 2, 2), part.molecule, makes=True),
+    _row("DimeNetPlusPlus", "", lambda: pyg.DimeNetPlusPlus(C, 1, 2, 4, 4, 4, 2, 2), part.molecule, makes=True),
     _row("GPSE", "encodings", part.gpse, part.data_nodes),
     _row("GPSE", "no l2 norms", lambda: part.gpse(final_l2norm=False, has_l2norm=False), part.data_nodes),
     _row("GPSENodeEncoder", "after GCN", lambda: pyg.GPSENodeEncoder(2 * C, C, C), part.encoded),
@@ -90,11 +92,12 @@ _ROWS = [
     _row("MaskLabel", "before GCN", lambda: pyg.MaskLabel(2, C), part.labelled),
     _row("GroupAddRev", "", part.reversible, part.layer_after_gcn),
     _row("GroupAddRev", "disable", lambda: part.reversible(disable=True), part.layer_after_gcn),
-    _row("GNNFF", "", lambda: pyg.GNNFF(C, C, 2), part.molecule),
+    _row("GNNFF", "", lambda: pyg.GNNFF(C, C, 2), part.molecule, makes=True),
     _row("PMLP", "", lambda: pyg.PMLP(C, C, C, 2), part.nodes, "single"),
     _row("PMLP", "norm=False", lambda: pyg.PMLP(C, C, C, 2, norm=False)),
     _row("NeuralFingerprint", "", lambda: pyg.NeuralFingerprint(C, C, CLASSES, 2), part.graphs),
-    _row("ViSNet", "", lambda: pyg.ViSNet(num_layers=2, hidden_channels=C), part.molecule),
+    # It adds 0 times a sum over all graphs of a batch.
+    _row("ViSNet", "", lambda: pyg.ViSNet(num_layers=2, hidden_channels=C), part.molecule, "single", makes=True),
     _row("LPFormer", "a link", lambda: pyg.LPFormer(C, C), part.transformed_link, "single"),
     _row("SGFormer", "", lambda: pyg.SGFormer(C, C, C), part.logits("fc")),
     _row("Polynormer", "local", lambda: pyg.Polynormer(C, C, C, local_layers=2), part.logits("pred_local")),

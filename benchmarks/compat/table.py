@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib.metadata import distributions
 
 import torch
 import torch_geometric
@@ -18,31 +19,57 @@ Key = tuple[str, str, str]
 
 _INTRODUCTION = f"""# What of PyTorch Geometric is explained exactly
 
-Every layer and every model of torch_geometric {{pyg}} (torch {{torch}}), tried out by
+Every layer and every model of {{versions}}, tried out by
 `python -m benchmarks.compat --write docs/compat.md`, with random weights, on random directed graphs: without and with
 some self-loops, with a self-loop at every node, with duplicate edges and isolated nodes, alone and in a batch.
+{{elsewhere}}
 
 - **{EXACT}**: on every graph the attributions add up to the difference of the output with and without edges, to
   {TOLERANCE:g} of the outputs in double precision. Shown are the activations that are gates, and the other operations
   of which something is frozen: `div` is the size by which a softmax or a norm divides.
 - **{REFUSED}**: `attribute` raises an `UnsupportedModelError`, which begins as shown.
-- **{NOT_HERE}**: it does not run here at all, for the reason shown.
+- **{NOT_HERE}**: it does not run here at all, for the reason shown. The kernels of cuGraph and dgNN are
+  for NVIDIA GPUs only.
 
 Convolutions stand between GCN, ReLU and ReLU, mean, linear; models of nodes have a mean and a linear layer after them;
 aggregations, norms and activations follow a GCN layer. Class names without options are tried with their defaults.
+Layers and models that make edges themselves are explained over these, too, by `MadeEdges`.
 """
+_ELSEWHERE = """
+What this installation cannot run was tried with {versions}; those rows end with that version.
+"""
+_PACKAGES = ("pyg-lib", "torch-cluster", "torch-scatter", "torch-sparse", "torch-spline-conv")
 _LIST_HEAD = "| name | variant | status | what |\n|---|---|---|---|"
 
 
 def versions() -> str:
-    """Return the line that names the installed versions."""
-    return f"torch_geometric {torch_geometric.__version__} (torch {torch.__version__.split('+')[0]})"
+    """Return the installed versions."""
+    named = f"torch_geometric {torch_geometric.__version__} (torch {torch.__version__.split('+')[0]})"
+    packages = [f"{one.name} {one.version}" for one in distributions() if one.name.replace("_", "-") in _PACKAGES]
+    return f"{named} with {', '.join(sorted(packages))}" if packages else f"{named} without compiled packages"
 
 
-def write(results: Results) -> str:
-    """Return the document."""
-    introduction = _INTRODUCTION.format(pyg=torch_geometric.__version__, torch=torch.__version__.split("+")[0])
-    parts = [introduction]
+def versions_of(text: str) -> str:
+    """Return the versions that a document is of."""
+    return text.split("Every layer and every model of ", 1)[1].split(", tried out by", 1)[0]
+
+
+def with_others(results: Results, text: str) -> Results:
+    """Return the results, with those of another document for what does not run here."""
+    others, version = read_results(text), versions_of(text).split(" (")[0]
+    merged = []
+    for case, result in results:
+        other = others.get(case.key, result)
+        if result.status == NOT_HERE and other.status != NOT_HERE:
+            result = other._replace(detail=f"{other.detail} ({version})")
+        merged.append((case, result))
+    return merged
+
+
+def write(results: Results, elsewhere: str = "") -> str:
+    """Return the document; ``elsewhere`` are the versions with which some of the results were found."""
+    note = _ELSEWHERE.format(versions=elsewhere) if elsewhere else ""
+    parts = [_INTRODUCTION.format(versions=versions(), elsewhere=note)]
     for section in dict.fromkeys(case.section for case, _ in results):
         rows = [(case, result) for case, result in results if case.section == section]
         body = _grid(rows) if section in grids.SECTIONS else _list(rows)
@@ -53,7 +80,12 @@ def write(results: Results) -> str:
 
 def read(text: str) -> dict[Key, str]:
     """Return the status of every case in a document."""
-    statuses: dict[Key, str] = {}
+    return {key: result.status for key, result in read_results(text).items()}
+
+
+def read_results(text: str) -> dict[Key, Result]:
+    """Return the result of every case in a document, without details in grids."""
+    results: dict[Key, Result] = {}
     section, columns = "", list[str]()
     for line in text.splitlines():
         if line.startswith("## "):
@@ -63,12 +95,11 @@ def read(text: str) -> dict[Key, str]:
             if not columns:
                 columns = cells
             elif columns[0] == "name":
-                statuses[section, cells[0], cells[1]] = cells[2]
+                results[section, cells[0], cells[1]] = Result(*cells[2:4])
             else:
-                statuses.update(
-                    {(section, name, cells[0]): status for name, status in zip(columns[1:], cells[1:], strict=True)}
-                )
-    return statuses
+                statuses = zip(columns[1:], cells[1:], strict=True)
+                results.update({(section, name, cells[0]): Result(status) for name, status in statuses})
+    return results
 
 
 def counts(results: Results, section: str, names: Sequence[str]) -> Counter[str]:

@@ -176,14 +176,16 @@ class AtMessages:
         scatter = Gathering.of(func, args, kwargs)
         found = None
         if scatter.kind in _DELIVERS and _is_by_rows(scatter) and not in_softmax():
-            found = self._edges.follow_by_hand(scatter.source, scatter.index)
+            found = self._edges.follow_by_hand(scatter.source, scatter.index, scatter.into)
         self._by_hand.append(found is not None)
         if found is None:
             delivers = self._tracker.delivers(scatter.source, scatter.index)
             given = scatter.source, scatter.index, None, scatter.arguments, self._tracker.mark_delivered
             return Scattered(*given) if delivers else None
-        mask = partial(self._masked_by_hand, scatter.source, *found)
-        return Scattered(scatter.source, scatter.index, mask, scatter.arguments, self._tracker.set_delivered)
+        call, nodes, to_edges = found
+        mask = partial(self._masked_by_hand, scatter.source, call, nodes)
+        done = self._tracker.by_hand.set_passed_on if to_edges else self._tracker.set_delivered
+        return Scattered(scatter.source, scatter.index, mask, scatter.arguments, done)
 
     def _masked_by_hand(self, messages: Tensor, call: Messages, nodes: Tensor) -> Tensor:
         assert self._watcher is not None  # a known model passes no messages outside of layers

@@ -16,8 +16,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 from torch_geometric.nn import pool
+from torch_geometric.nn.models import dimenet
 
 from captum_goat.hooks.interception import unchanged
 from captum_goat.inputs.arguments import describe, is_edge_index, signature_of
@@ -221,13 +223,23 @@ class MadeEdges(Module):
 
             return replacement
 
+        def triplets(maker: _Maker) -> Callable[..., Any]:
+            def replacement(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, ...]:
+                """Return the ends of pairs of edges as ends of edges; its kernels would hide that."""
+                with torch._C.DisableTorchFunction(), _disable_current_modes():
+                    *_, first, second = maker.function(edge_index.as_subclass(Tensor), num_nodes)
+                row, col = edge_index
+                return col, row, col[second], row[second], row[first], first, second
+
+            return replacement
+
         with _lock:
             if self not in _makers:
                 _makers[self] = _find_makers(self.model, self.makers)
             replaced: list[tuple[dict[str, Any], str, Any]] = []
             try:
                 for maker in _makers[self]:
-                    replacement = stand_in(maker)
+                    replacement = (triplets if maker.function is dimenet.triplets else stand_in)(maker)
                     for place, name in maker.places:
                         replaced.append((place, name, place.get(name)))
                         place[name] = replacement
@@ -244,6 +256,7 @@ def _find_makers(model: Module, makers: Sequence[Callable[..., Any]]) -> list[_M
     """Return all that may make edges, with every place where modules look it up."""
     packages = [vars(pool), vars(sys.modules.get("torch_cluster", pool))]
     functions = {id(package[name]): _Maker(package[name], []) for package in packages for name in _FUNCTIONS}
+    functions[id(dimenet.triplets)] = _Maker(dimenet.triplets, [])
     kernels = [getattr(getattr(torch.ops, package), name, None) for package, name in _KERNELS]
     functions |= {id(kernel): _Maker(kernel, [], turned=True) for kernel in kernels if kernel is not None}
     methods = []

@@ -25,6 +25,7 @@ class EdgeValues(NamedTuple):
 
     edges: Tensor | None  # the edge of each row (-1: none); ``None`` for values that mix edges
     ends: dict[int, Tensor]  # the nodes from which values were gathered, at sources (0) and at targets (1)
+    pair: tuple[Tensor, ...] = ()  # the two edges of each row, if there are two
 
 
 def ends_of_index(index: Any, trace: Trace | None) -> tuple[Tensor, dict[int, Tensor]] | None:
@@ -33,13 +34,20 @@ def ends_of_index(index: Any, trace: Trace | None) -> tuple[Tensor, dict[int, Te
         return None
     if index.dtype == torch.bool or index.layout != torch.strided or any(size != 1 for size in trace.ids.shape[1:]):
         return None
-    nodes = index.flatten(1)[:, 0] if index.dim() > 1 and index.numel() else index.reshape(-1)
-    if index.dim() > 1 and not torch.equal(index, nodes.view(-1, *[1] * (index.dim() - 1)).expand_as(index)):
+    nodes = _by_rows(index)
+    if nodes is None:
         return None
     edges = trace.ids.reshape(-1).expand(len(nodes)).contiguous()
     known = edges >= 0
     at = [end for end in (0, 1) if torch.equal(nodes[known], trace.ends[end][edges[known]])]
     return (edges, dict.fromkeys(at, nodes)) if at else None
+
+
+def _by_rows(index: Tensor) -> Tensor | None:
+    """Return the entry of an index for each row; ``None`` if a row has several."""
+    rows = index.flatten(1)[:, 0] if index.dim() > 1 and index.numel() else index.reshape(-1)
+    same = index.dim() == 1 or torch.equal(index, rows.view(-1, *[1] * (index.dim() - 1)).expand_as(index))
+    return rows if same else None
 
 
 class HandMessages:
@@ -49,6 +57,7 @@ class HandMessages:
         self._values = Traces[EdgeValues]()
         self._sums = Traces[bool]()  # sums of messages, also gathered at edges again, with nothing else done to them
         self._any = False
+        self.ends: Tensor | None = None  # of all edges, if they are of one set
 
     def found(self, source: Any, index: Any, trace: Trace | None) -> tuple[Tensor, Tensor] | None:
         """Return the edges of messages and the nodes that they are scattered to; ``None`` if they are no messages."""
@@ -61,6 +70,29 @@ class HandMessages:
             if gathered is not None and torch.equal(gathered[edges < 0], nodes[edges < 0]):  # the model's own loops
                 return edges, nodes
         return None
+
+    def passed_on(self, source: Any, index: Any, into: Any) -> tuple[Tensor, Tensor] | None:
+        """Return the edges of messages that go to the edges behind them, and these; ``None`` if they are no such.
+
+        Each row of the result stands for an edge, and each message goes to an edge that begins where its own ends.
+        """
+        values, places = self._values.get(source), _by_rows(index) if isinstance(index, Tensor) else None
+        if values is None or places is None or self.ends is None or not isinstance(into, Tensor):
+            return None
+        if into.dim() == 0 or into.size(0) != self.ends.size(1):
+            return None
+        pair = values.pair if values.edges is None else (values.edges,) if 0 in values.ends else ()
+        before = [edges for edges in pair if not torch.equal(edges, places)]  # the others are where they go
+        if len(before) != 1 or bool((before[0] < 0).any()):
+            return None
+        behind = torch.equal(self.ends[0][places], self.ends[1][before[0]])
+        return (before[0], places) if behind else None
+
+    def set_passed_on(self, tensor: Tensor) -> None:
+        """Note that a tensor is the sums of messages that go to edges, in their order."""
+        assert self.ends is not None
+        edges = torch.arange(self.ends.size(1), device=self.ends.device)
+        self._values.set(tensor, EdgeValues(edges, dict(enumerate(self.ends))))
 
     def edges_of(self, tensor: Tensor) -> Tensor | None:
         """Return the edge of each row of values at edges."""
@@ -118,15 +150,19 @@ class HandMessages:
         sums_up = packet in _SUMS and isinstance(call.trace(args[2]), Edges)  # in attention; others are refused
         if not known or sums_up:
             return None
-        values, ends = known[0][1], dict[int, Tensor]()
+        (first, values), ends, edges = known[0], dict[int, Tensor](), list[Tensor]()
         by_row = True
         for _, other in known:
             ends.update(other.ends)
-            same = values.edges is not None and other.edges is not None and torch.equal(values.edges, other.edges)
-            by_row &= same
-        if not by_row or not _keeps_rows(call, [tensor for tensor, _ in known]):
+            own = other.pair if other.edges is None else (other.edges,)
+            edges += [ids for ids in own if not any(torch.equal(ids, before) for before in edges)]
+            by_row &= bool(own)
+        index = _index_of(call)
+        if by_row and index is not None and index.dim() == 1 and first is args[0] and values.edges is not None:
+            return EdgeValues(values.edges[index], {end: nodes[index] for end, nodes in values.ends.items()})
+        if not by_row or len(edges) > 2 or not _keeps_rows(call, [tensor for tensor, _ in known], len(edges[0])):
             return EdgeValues(None, {})
-        return EdgeValues(values.edges, ends)
+        return EdgeValues(edges[0], ends) if len(edges) == 1 else EdgeValues(None, {}, tuple(edges))
 
     def _forget(self, out: Any, *, whole: bool) -> None:
         """Forget what was known of a tensor that was written to, and of what shares its values."""
@@ -156,23 +192,34 @@ def _gathered(call: Call, place: tuple[Tensor, dict[int, Tensor]]) -> EdgeValues
     return None if isinstance(table, Edges) else EdgeValues(place[0], {} if structure else place[1])
 
 
-def _keeps_rows(call: Call, values: list[Tensor]) -> bool:
+def _rows_along(tensor: Tensor, count: int) -> int | None:
+    """Return the dimension of the rows: 0, or for a while 1 in products of several dimensions, as of ``einsum``."""
+    if tensor.dim() and tensor.size(0) == count:
+        return 0
+    return 1 if tensor.dim() > 1 and tensor.size(0) == 1 and tensor.size(1) == count else None
+
+
+def _keeps_rows(call: Call, values: list[Tensor], count: int) -> bool:
     """Return whether row k of the result of a call depends on row k of the values, but on no other row of them.
 
     The rules tell, given rows of which each has a number of its own.
     """
-    size = len(values[0]) if values[0].dim() else 0
-    numbers = torch.arange(size, device=values[0].device)
-    if any(value.dim() == 0 or len(value) != size for value in values):
-        return False
-    known = {id(value): Rows(numbers.view(-1, *[1] * (value.dim() - 1)), frozenset(), 0, 0) for value in values}
+    numbers = torch.arange(count, device=values[0].device)
+    known: dict[int, Rows] = {}
+    for value in values:
+        if (dim := _rows_along(value, count)) is None:
+            return False
+        known[id(value)] = Rows(numbers.view([-1 if d == dim else 1 for d in range(value.dim())]), frozenset(), 0, 0)
     numbered = call._replace(graph=RowGraph(), trace=lambda value: known.get(id(value)))
     result = dependence(numbered)
     results, outs = result if isinstance(result, list) else [result], tensors_in([call.out])
     for rows, out in zip(results, outs, strict=False):
         if not isinstance(rows, Rows):
             return rows is None and out is not outs[0]
-        column = numbers.view(-1, *[1] * (rows.ids.dim() - 1)) if rows.ids.dim() else numbers
-        if rows.ids.shape[:1] != (size,) or out.size(0) != size or not ((rows.ids == column) | (rows.ids < 0)).all():
+        dim = _rows_along(out, count)
+        if dim is None or rows.ids.dim() <= dim or rows.ids.size(dim) != count:
+            return False
+        column = numbers.view([-1 if d == dim else 1 for d in range(rows.ids.dim())])
+        if not ((rows.ids == column) | (rows.ids < 0)).all():
             return False
     return bool(outs)

@@ -250,12 +250,19 @@ class RowTracker(TorchDispatchMode):
         if isinstance(trace, Unmasked) and trace.kind == unseen.SUMMED:
             raise by_hand("a sum over the edges outside of message passing", trace.layer or self.place())
 
-    def messages_by_hand(self, source: Any, index: Any) -> tuple[Tensor, Tensor] | None:
-        """Return the edges of messages that a scatter outside of layers delivers, and their nodes, if they are some."""
+    def messages_by_hand(self, source: Any, index: Any, into: Any = None) -> tuple[Tensor, Tensor] | None:
+        """Return the edges of messages that a scatter outside of layers delivers, and their nodes, if they are some.
+
+        With ``into``, where they are scattered to, those that go to other edges, and these.
+        """
         if self.set_aside or self.graph.propagating:
             return None
         with self.paused():
-            found = self.by_hand.found(source, index, self.get(index))
+            trace = self.get(index)
+            if into is None:
+                found = self.by_hand.found(source, index, trace)
+            else:  # an index that is made of edges has the numbers of nodes
+                found = self.by_hand.passed_on(source, index, into) if trace is None else None
         return None if found is None or self._layer() else found
 
     def delivers(self, source: Any, index: Any) -> bool:

@@ -105,6 +105,45 @@ class GivenMolecule(nn.Module):
         return global_add_pool(self.molecule.head(x), batch)
 
 
+def pairs(pos: Tensor, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return near edges, and the numbers of the first and second edges of all paths of two that do not turn round."""
+    edge_index = within(pos, batch)
+    (source, target), reverse = edge_index, edge_index.flip(0)
+    follows = (target.view(-1, 1) == source) & (edge_index.t().unsqueeze(1) != reverse.t()).any(dim=2)
+    first, second = follows.nonzero().unbind(dim=1)
+    return edge_index, first, second
+
+
+class Directional(nn.Module):
+    """DimeNet: edges pass messages on to the edges behind them, with angles; ``reversed`` to those before them."""
+
+    def __init__(self, reversed: bool = False) -> None:
+        super().__init__()
+        self.embedding, self.reversed = nn.Embedding(4, C), reversed
+        self.first, self.own, self.pass_on = mlp(2 * C + 1, C, C), nn.Linear(C, C), nn.Linear(C, C)
+        self.angle, self.head = nn.Linear(2, C), mlp(C, C, CLASSES)
+
+    def forward(self, z: Tensor, pos: Tensor, batch: Tensor) -> Tensor:
+        return self.masked(z, pos, batch, pairs(pos, batch), None)
+
+    def masked(self, z: Tensor, pos: Tensor, batch: Tensor, made: tuple[Tensor, ...], mask: Tensor | None) -> Tensor:
+        """Return the output, with a mask by hand in a model without the package."""
+        edge_index, first, second = made
+        first, second = (second, first) if self.reversed else (first, second)
+        weight = 1.0 if mask is None else mask.view(-1, 1)
+        (source, target), x = edge_index, self.embedding(z)
+        line = pos[target] - pos[source]
+        h = self.first(torch.cat([x[source], x[target], line.norm(dim=1, keepdim=True)], dim=1)).relu()
+        out = torch.zeros_like(x).index_add(0, target, weight * h)
+        cosine = (line[first] * line[second]).sum(dim=1, keepdim=True) / line[first].norm(dim=1, keepdim=True)
+        angles = self.angle(torch.cat([cosine, line[second].norm(dim=1, keepdim=True)], dim=1))
+        passed = self.pass_on(h).relu()[first] * angles
+        passed = passed if mask is None else passed * mask[first].view(-1, 1)
+        h = self.own(h).relu() + torch.zeros_like(h).index_add(0, second, passed)
+        out = out + torch.zeros_like(x).index_add(0, target, weight * h)
+        return global_add_pool(self.head(out), batch)
+
+
 class Bonds(nn.Module):
     """A model with bonds as edges that connects near atoms, too; its method makes the edges."""
 

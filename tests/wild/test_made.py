@@ -30,7 +30,19 @@ from captum_goat import EdgeMaskedModel, GOAtAttribution, MadeEdges, Unsupported
 from tests.wild import made as models
 from tests.wild.cases import CHANNELS as C
 from tests.wild.cases import CLASSES, mlp, randomized
-from tests.wild.made import Bonds, FromData, GivenMolecule, GivenPoints, Molecule, Points, cloud, near, within
+from tests.wild.made import (
+    Bonds,
+    Directional,
+    FromData,
+    GivenMolecule,
+    GivenPoints,
+    Molecule,
+    Points,
+    cloud,
+    near,
+    pairs,
+    within,
+)
 
 NEAR = 1e-9
 
@@ -148,6 +160,27 @@ def test_a_model_that_takes_a_graph(loops: bool) -> None:
     data.edge_index = torch.tensor([[0, 5, 6], [6, 0, 1]])
     with pytest.raises(UnsupportedModelError, match="returns something else"):
         MadeEdges(randomized(FromData(bonds=True)), makers=[near]).edges(data)
+
+
+def test_messages_from_edges_to_edges() -> None:
+    data, model = cloud(), randomized(Directional())
+    made = MadeEdges(model, makers=[pairs])
+    (edge_index,) = made.edges(data)
+    arguments, mask = (data.z, data.pos, data.batch, edge_index), torch.rand(edge_index.size(1))
+    masked, parts = EdgeMaskedModel(made), pairs(data.pos, data.batch)
+    torch.testing.assert_close(
+        masked(mask, *arguments), model.masked(data.z, data.pos, data.batch, parts, mask), rtol=0, atol=1e-12
+    )
+    attributions = assert_exact(made, model(*arguments[:3]), arguments, (torch.ones_like(mask),))
+    assert attributions.all()
+    gradients = [
+        torch.autograd.grad(run(mask.requires_grad_()).sum(), mask)[0]
+        for run in (lambda m: masked(m, *arguments), lambda m: model.masked(*arguments[:3], parts, m))
+    ]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
+    turned = randomized(Directional(reversed=True))  # which are no messages along edges
+    with pytest.raises(UnsupportedModelError, match="by hand"):
+        GOAtAttribution(MadeEdges(turned, makers=[pairs])).attribute(torch.ones_like(mask), 0, arguments)
 
 
 def test_copies_and_pickles() -> None:
