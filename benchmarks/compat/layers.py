@@ -83,7 +83,8 @@ def _pooled_graph(n: Any, g: Graph) -> Tensor:
 
 
 def _sparse_pooled(n: Any, g: Graph) -> Tensor:
-    matrix = SparseTensor(row=g.edge_index[1], col=g.edge_index[0])
+    ones = torch.ones(g.edge_index.size(1))
+    matrix = SparseTensor(row=g.edge_index[1], col=g.edge_index[0], value=ones)
     hidden, _, _, batch, *_ = n.layer(n.start(g), matrix, graph_of_nodes(g))
     return n.pooled(hidden, g._replace(batch=batch))  # type: ignore[no-any-return]
 

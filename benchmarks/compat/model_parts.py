@@ -176,6 +176,11 @@ def molecule(n: Any, g: Graph) -> Any:
     return out[0].view(-1, 1) if isinstance(out, tuple) else out
 
 
+def forces(n: Any, g: Graph) -> Any:
+    """Return the output from the mean over atoms of a model that has a row for each of them."""
+    return n.pooled(molecule(n, g), g)
+
+
 def given_molecule(n: Any, g: Graph) -> Any:
     """Use the node types as atomic numbers, and the graph's edges as bonds."""
     source, target = g.edge_index

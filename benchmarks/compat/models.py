@@ -92,7 +92,7 @@ _ROWS = [
     _row("MaskLabel", "before GCN", lambda: pyg.MaskLabel(2, C), part.labelled),
     _row("GroupAddRev", "", part.reversible, part.layer_after_gcn),
     _row("GroupAddRev", "disable", lambda: part.reversible(disable=True), part.layer_after_gcn),
-    _row("GNNFF", "", lambda: pyg.GNNFF(C, C, 2), part.molecule, makes=True),
+    _row("GNNFF", "", lambda: pyg.GNNFF(C, C, 2), part.forces, makes=True),
     _row("PMLP", "", lambda: pyg.PMLP(C, C, C, 2), part.nodes, "single"),
     _row("PMLP", "norm=False", lambda: pyg.PMLP(C, C, C, 2, norm=False)),
     _row("NeuralFingerprint", "", lambda: pyg.NeuralFingerprint(C, C, CLASSES, 2), part.graphs),

@@ -182,9 +182,10 @@ class AtMessages:
             delivers = self._tracker.delivers(scatter.source, scatter.index)
             given = scatter.source, scatter.index, None, scatter.arguments, self._tracker.mark_delivered
             return Scattered(*given) if delivers else None
-        call, nodes, to_edges = found
+        call, nodes, edge_set = found
         mask = partial(self._masked_by_hand, scatter.source, call, nodes)
-        done = self._tracker.by_hand.set_passed_on if to_edges else self._tracker.set_delivered
+        by_hand, delivered = self._tracker.by_hand, self._tracker.set_delivered
+        done = delivered if edge_set is None else partial(by_hand.set_passed_on, edge_set)
         return Scattered(scatter.source, scatter.index, mask, scatter.arguments, done)
 
     def _masked_by_hand(self, messages: Tensor, call: Messages, nodes: Tensor) -> Tensor:

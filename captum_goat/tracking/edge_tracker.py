@@ -7,6 +7,7 @@ tracked from the user's tensor to the ``propagate`` call, never inferred from si
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -59,7 +60,8 @@ class EdgeTracker:
             self._given_loops = self._loops = (self._source == self._target).nonzero().view(-1)
             sizes = [edge_set.size(1) for edge_set in all_ends]
             self._all = edges.view(1, -1) if len(sizes) == 1 else None
-            tracker.by_hand.ends = ends if len(sizes) == 1 else None
+            stops = list(accumulate(sizes, initial=0))
+            tracker.by_hand.ends, tracker.by_hand.sets = ends, [range(*one) for one in pairwise(stops)]
             if self._loops.numel():
                 # The node of each given loop, as the current layer counts nodes.
                 self._loop_nodes = self._source[self._loops]
@@ -103,20 +105,20 @@ class EdgeTracker:
             whole = edges if isinstance(trace, Edges) and trace.ids is self._all else None
             return Messages(edges, shape, values.dtype, whole)
 
-    def follow_by_hand(self, source: Any, index: Any, into: Any) -> tuple[Messages, Tensor, bool] | None:
+    def follow_by_hand(self, source: Any, index: Any, into: Any) -> tuple[Messages, Tensor, range | None] | None:
         """Return the edge behind each of the messages that a scatter outside of layers delivers, and their nodes.
 
-        It is ``None`` where it is not certain that these are messages over the user's edges. The last part is whether
-        the messages go to other edges, in place of nodes.
+        It is ``None`` where it is not certain that these are messages over the user's edges. Where messages go to other
+        edges, in place of nodes, the last part is all edges of their set.
         """
-        found = self._tracker.messages_by_hand(source, index)
-        to_edges = found is None and (found := self._tracker.messages_by_hand(source, index, into)) is not None
+        found = self._tracker.messages_by_hand(source, index, into)
         if found is None or (self._loops.numel() and bool((found[0] < 0).any())):
             return None  # loops of the model's own might stand for the user's
         self._seen = True
         self._tracker.graph.by_values = True  # which end of the edges an index has was seen by its values
-        self._tracker.graph.renumbered |= to_edges
-        return Messages(found[0], [-1] + [1] * (source.dim() - 1), source.dtype), found[1], to_edges
+        edges, nodes, edge_set = found
+        self._tracker.graph.renumbered |= edge_set is not None
+        return Messages(edges, [-1] + [1] * (source.dim() - 1), source.dtype), nodes, edge_set
 
     def follow_declared(self, messages: Any, arguments: Sequence[Tensor]) -> tuple[Messages, Tensor]:
         """Return the edge behind each row that is declared to be a message, and the targets of the edges.

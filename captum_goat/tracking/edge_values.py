@@ -57,7 +57,8 @@ class HandMessages:
         self._values = Traces[EdgeValues]()
         self._sums = Traces[bool]()  # sums of messages, also gathered at edges again, with nothing else done to them
         self._any = False
-        self.ends: Tensor | None = None  # of all edges, if they are of one set
+        self.ends = torch.empty(2, 0, dtype=torch.long)  # of the edges of all sets
+        self.sets: list[range] = []  # the edges of each set
 
     def found(self, source: Any, index: Any, trace: Trace | None) -> tuple[Tensor, Tensor] | None:
         """Return the edges of messages and the nodes that they are scattered to; ``None`` if they are no messages."""
@@ -71,28 +72,27 @@ class HandMessages:
                 return edges, nodes
         return None
 
-    def passed_on(self, source: Any, index: Any, into: Any) -> tuple[Tensor, Tensor] | None:
-        """Return the edges of messages that go to the edges behind them, and these; ``None`` if they are no such.
+    def passed_on(self, source: Any, index: Any, into: Any) -> tuple[Tensor, Tensor, range] | None:
+        """Return the edges of messages that go to the edges behind them, and these, and all edges of their set.
 
         Each row of the result stands for an edge, and each message goes to an edge that begins where its own ends.
         """
-        values, places = self._values.get(source), _by_rows(index) if isinstance(index, Tensor) else None
-        if values is None or places is None or self.ends is None or not isinstance(into, Tensor):
-            return None
-        if into.dim() == 0 or into.size(0) != self.ends.size(1):
+        values, local = self._values.get(source), _by_rows(index) if isinstance(index, Tensor) else None
+        if values is None or local is None or not isinstance(into, Tensor) or into.dim() == 0:
             return None
         pair = values.pair if values.edges is None else (values.edges,) if 0 in values.ends else ()
-        before = [edges for edges in pair if not torch.equal(edges, places)]  # the others are where they go
-        if len(before) != 1 or bool((before[0] < 0).any()):
-            return None
-        behind = torch.equal(self.ends[0][places], self.ends[1][before[0]])
-        return (before[0], places) if behind else None
+        for edge_set in (one for one in self.sets if len(one) == into.size(0)):
+            places = local + edge_set.start
+            before = [edges for edges in pair if not torch.equal(edges, places)]  # the others are where they go
+            if len(before) == 1 and bool(((before[0] >= edge_set.start) & (before[0] < edge_set.stop)).all()):
+                behind = torch.equal(self.ends[0][places], self.ends[1][before[0]])
+                return (before[0], places, edge_set) if behind else None
+        return None
 
-    def set_passed_on(self, tensor: Tensor) -> None:
-        """Note that a tensor is the sums of messages that go to edges, in their order."""
-        assert self.ends is not None
-        edges = torch.arange(self.ends.size(1), device=self.ends.device)
-        self._values.set(tensor, EdgeValues(edges, dict(enumerate(self.ends))))
+    def set_passed_on(self, edge_set: range, tensor: Tensor) -> None:
+        """Note that a tensor is the sums of messages that go to the edges of a set, in their order."""
+        edges = torch.arange(edge_set.start, edge_set.stop, device=self.ends.device)
+        self._values.set(tensor, EdgeValues(edges, {end: nodes[edges] for end, nodes in enumerate(self.ends)}))
 
     def edges_of(self, tensor: Tensor) -> Tensor | None:
         """Return the edge of each row of values at edges."""

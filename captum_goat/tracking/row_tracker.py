@@ -250,20 +250,21 @@ class RowTracker(TorchDispatchMode):
         if isinstance(trace, Unmasked) and trace.kind == unseen.SUMMED:
             raise by_hand("a sum over the edges outside of message passing", trace.layer or self.place())
 
-    def messages_by_hand(self, source: Any, index: Any, into: Any = None) -> tuple[Tensor, Tensor] | None:
+    def messages_by_hand(self, source: Any, index: Any, into: Any) -> tuple[Tensor, Tensor, range | None] | None:
         """Return the edges of messages that a scatter outside of layers delivers, and their nodes, if they are some.
 
-        With ``into``, where they are scattered to, those that go to other edges, and these.
+        Where messages go to other edges, it is these edges, and all edges of their set.
         """
         if self.set_aside or self.graph.propagating:
             return None
         with self.paused():
             trace = self.get(index)
-            if into is None:
-                found = self.by_hand.found(source, index, trace)
-            else:  # an index that is made of edges has the numbers of nodes
-                found = self.by_hand.passed_on(source, index, into) if trace is None else None
-        return None if found is None or self._layer() else found
+            found = self.by_hand.found(source, index, trace)
+            # An index that is made of edges has the numbers of nodes.
+            passed_on = self.by_hand.passed_on(source, index, into) if found is None and trace is None else None
+        if self._layer():
+            return None
+        return passed_on if found is None else (*found, None)
 
     def delivers(self, source: Any, index: Any) -> bool:
         """Return whether a scatter outside of layers delivers messages that are masked already."""
