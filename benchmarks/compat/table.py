@@ -45,7 +45,8 @@ _LIST_HEAD = "| name | variant | status | what |\n|---|---|---|---|"
 def versions() -> str:
     """Return the installed versions."""
     named = f"torch_geometric {torch_geometric.__version__} (torch {torch.__version__.split('+')[0]})"
-    packages = [f"{one.name} {one.version}" for one in distributions() if one.name.replace("_", "-") in _PACKAGES]
+    installed = ((one.name.replace("_", "-"), one.version) for one in distributions())
+    packages = [f"{name} {version}" for name, version in installed if name in _PACKAGES]
     return f"{named} with {', '.join(sorted(packages))}" if packages else f"{named} without compiled packages"
 
 
