@@ -210,6 +210,8 @@ def _keeps_rows(call: Call, values: list[Tensor], count: int) -> bool:
         if (dim := _rows_along(value, count)) is None:
             return False
         known[id(value)] = Rows(numbers.view([-1 if d == dim else 1 for d in range(value.dim())]), frozenset(), 0, 0)
+    if call.operation.packet is aten.linalg_cross:  # of angles
+        return bool(call.out.size(0) == count and call.argument(2, "dim", -1) % call.out.dim() != 0)
     numbered = call._replace(graph=RowGraph(), trace=lambda value: known.get(id(value)))
     result = dependence(numbered)
     results, outs = result if isinstance(result, list) else [result], tensors_in([call.out])
