@@ -39,8 +39,25 @@ class Replay(NamedTuple):
     output: Tensor  # the model's output with all variables scaled by t
     masks: list[Tensor]  # the scaled mask at every site where it enters, as leaf tensors
     features: list[Tensor]  # the attributed inputs, scaled, as leaf tensors
-    # the frozen values that are scaled, with their scales: leaf tensors with one number per row
-    factors: list[tuple[Factors, Tensor]]
+    # the frozen values that are scaled, with their scales: leaf tensors with one number per row; or with the results of
+    # ReLUs that they are the gates of, and t: the derivative by a scale is that by the result, times the result, by t
+    factors: list[tuple[Factors, Tensor, float | None]]
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        """The masks and features whose shares are wanted."""
+        return [leaf for leaf in (*self.masks, *self.features) if leaf.requires_grad]
+
+    def gradients(self, explained: Tensor, *, retain_graph: bool) -> list[Tensor | None]:
+        """Return the derivatives of a number by the scales of factors, one number per row, and by the leaves."""
+        leaves = [leaf for _, leaf, _ in self.factors] + self.leaves
+        gradients: list[Tensor | None] = list(
+            torch.autograd.grad(explained, leaves, allow_unused=True, retain_graph=retain_graph)
+        )
+        for place, (factors, result, t) in enumerate(self.factors):
+            if t is not None and (gradient := gradients[place]) is not None:
+                gradients[place] = (gradient * result.detach()).sum_to_size(factors.variable.shape) / t
+        return gradients
 
 
 class Subject(NamedTuple):
@@ -161,7 +178,7 @@ class ActivationPattern:
         """Run the model with the pattern frozen and all variables scaled by t."""
         masks = [factor.requires_grad_(inputs) for factor in self.sites.factors(self.subject.mask, t)]
         features = [(feature * t).requires_grad_(inputs) for feature in self.subject.features]
-        scaled: list[tuple[Factors, Tensor]] = []
+        scaled: list[tuple[Factors, Tensor, float | None]] = []
 
         def keep(known: Factors | None, values: Callable[[], Tensor]) -> Tensor:
             if known is None:
@@ -170,21 +187,39 @@ class ActivationPattern:
             if known.gates != (frozen is None):
                 return known.values * known.scale(t) if known.gates else known.values
             scale = known.scale(t if frozen is None else frozen).requires_grad_()
-            scaled.append((known, scale))
+            scaled.append((known, scale, None))
             return known.values * scale
 
-        return Replay(self.run(keep, masks, features), masks, features, scaled)
+        def gate(known: Factors, value: Tensor) -> Tensor:
+            with torch.no_grad():
+                gates = known.values * known.scale(t)
+            out = value * gates
+            scaled.append((known, out if out.requires_grad else out.requires_grad_(), t))
+            return out
+
+        return Replay(self.run(keep, masks, features, gate if frozen is None else None), masks, features, scaled)
 
     def run(
-        self, keep: OnKeep, masks: Sequence[Tensor], features: Sequence[Tensor], seen: dict[int, Tensor] | None = None
+        self,
+        keep: OnKeep,
+        masks: Sequence[Tensor],
+        features: Sequence[Tensor],
+        gate: Callable[[Factors, Tensor], Tensor] | None = None,
+        seen: dict[int, Tensor] | None = None,
     ) -> Tensor:
-        """Make the calls of the tape again, or run the model if there is none; results in ``seen`` are updated."""
+        """Make the calls of the tape again, or run the model if there is none; results in ``seen`` are updated.
+
+        ``gate`` makes the calls of ReLUs on the tape, given their gates and inputs.
+        """
 
         def on_step(step: Step, values: Mapping[int, Tensor]) -> Any:
             args, kwargs = step.arguments(values.__getitem__)
             if step.masks:
                 return args[0] * masks[step.number or 0]
             if step.number is not None:
+                call = self.calls[step.number]
+                if gate is not None and call is not None and call.rule.is_relu and isinstance(call.kept[0], Factors):
+                    return gate(call.kept[0], input_of(args, kwargs))
                 return self._call_again(step.number, keep, step.function, args, kwargs)
             return step.function(*args, **kwargs)
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,35 +129,43 @@ def contributions(
     totals = [Contributions.zeros(pattern) for _ in selects]
     if pattern.rows is None:
         return totals
-    for point in quadrature(pattern.rows, inputs=inputs, smooth=smooth, most=most):
-        replay = pattern.replay(point.t, inputs=inputs and point.frozen is None, frozen=point.frozen)
-        scales = [scale for _, scale in replay.factors]
-        leaves = [leaf for leaf in (*replay.masks, *replay.features) if leaf.requires_grad]
-        if not (scales or leaves) or not replay.output.requires_grad:
-            continue
-        for number, (select, total) in enumerate(zip(selects, totals, strict=True)):
-            explained, more = select(replay.output).sum(), number + 1 < len(selects)
-            gradients = torch.autograd.grad(explained, scales + leaves, allow_unused=True, retain_graph=more)
-            remaining = iter(gradients)
-            for factors, _ in replay.factors:
-                ids = factors.rows.ids.masked_fill(~factors.variable, -1)
-                _scatter(next(remaining), ids, point.weight, total.rows)
-            for site in pattern.sites.sites if leaves else ():
-                _scatter(site.along_path(next(remaining)), site.edges, point.weight, total.edges)
-            for share, gradient in zip(total.features, remaining, strict=False):
-                if gradient is not None:
-                    share.add_(gradient, alpha=point.weight)
+    points = quadrature(pattern.rows, inputs=inputs, smooth=smooth, most=most)
+    for over_frozen, group in groupby(points, lambda point: point.frozen is not None):
+        sums: list[list[Tensor | None]] = [[] for _ in selects]  # of each leaf, over the points
+        for point in group:
+            replay = pattern.replay(point.t, inputs=inputs and not over_frozen, frozen=point.frozen)
+            if not (replay.factors or replay.leaves) or not replay.output.requires_grad:
+                continue
+            for number, select in enumerate(selects):
+                gradients = replay.gradients(select(replay.output).sum(), retain_graph=number + 1 < len(selects))
+                before = sums[number] or [None] * len(gradients)
+                pairs = zip(before, gradients, strict=True)
+                sums[number] = [_plus(total, gradient, point.weight, pattern.sum_dtype) for total, gradient in pairs]
+        for total, of_leaves in zip(totals, sums, strict=True):
+            remaining = iter(of_leaves)
+            for (factors, *_), share in zip(replay.factors, remaining, strict=False):
+                _scatter(share, factors.rows.ids.masked_fill(~factors.variable, -1), total.rows)
+            for site, share in zip(pattern.sites.sites, remaining, strict=False):
+                _scatter(site.along_path(share), site.edges, total.edges)
+            for features, share in zip(total.features, remaining, strict=False):
+                features += 0.0 if share is None else share
     for total in totals:
         for share, feature in zip(total.features, pattern.subject.features, strict=True):
             share *= feature
     return [total._replace(edges=total.edges * pattern.subject.mask) for total in totals]
 
 
-def _scatter(gradient: Tensor | None, ids: Tensor, weight: float, to: Tensor) -> None:
-    """Add a gradient to the entries ``ids`` (-1: constants)."""
-    if gradient is not None and to.numel():
-        flat, values = ids.reshape(-1), gradient.reshape(-1).to(to.dtype)
-        to.index_add_(0, flat.clamp(min=0), values.masked_fill(flat < 0, 0.0), alpha=weight)
+def _plus(total: Tensor | None, gradient: Tensor | None, weight: float, dtype: torch.dtype) -> Tensor | None:
+    if gradient is None:
+        return total
+    return gradient.to(dtype) * weight if total is None else total.add_(gradient, alpha=weight)
+
+
+def _scatter(share: Tensor | None, ids: Tensor, to: Tensor) -> None:
+    """Add shares to the entries ``ids`` (-1: constants)."""
+    if share is not None and to.numel():
+        flat = ids.reshape(-1)
+        to.index_add_(0, flat.clamp(min=0), share.reshape(-1).masked_fill(flat < 0, 0.0))
 
 
 def replicas_of(rows: Rows) -> list[tuple[int, Point]]:
