@@ -151,6 +151,7 @@ class AtMessages:
         self._tracker, self._mask, self._watcher = tracker, mask, watcher
         self._edges = EdgeTracker(tracker, edge_sets)
         self._sites: list[Messages | Presence] = []
+        self._factors: dict[Any, tuple[Tensor, Tensor]] = {}  # by the id() of edges, which are kept alive
         self._by_hand: list[bool] = []  # whether messages were masked, for every sum that might be one over edges
 
     def hooks(self) -> dict[str, Any]:
@@ -212,7 +213,10 @@ class AtMessages:
 
     def _masked(self, messages: Tensor, call: Messages) -> Tensor:
         self._sites.append(call)
-        return messages * call.factor(self._mask)
+        kind = id(call.edges), call.dtype, torch.is_grad_enabled(), *call.shape  # a layer may run without gradients
+        if kind not in self._factors:
+            self._factors[kind] = call.edges, call.factor(self._mask)
+        return messages * self._factors[kind][1]
 
     def sites(self) -> MessageSites:
         """Return where the mask entered; raise UnsupportedModelError if no message passing was seen."""

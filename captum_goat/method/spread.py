@@ -174,6 +174,8 @@ def sums(owner: Tensor, target: Target, edges: Tensor, features: Sequence[Tensor
     """Return the sum of the scores of the edges and features that belong to each explained number."""
     scores = torch.cat([edges, *(_row_sums(feature) for feature in features)])
     owner = owner[: scores.numel()]
+    if target.rows.numel() == 1:
+        return scores.where(owner >= 0, 0.0).sum().view(1)
     owned = owner >= 0
     return scores.new_zeros(target.rows.numel()).index_add(0, owner[owned], scores[owned])
 

@@ -44,7 +44,7 @@ class Replicas:
         self.count, self.plan, self._mask = len(plan.patterns), plan, mask
         # By the id() of the ids of rows, which are kept alive beside their scales and places.
         self._scales: dict[tuple[int, torch.dtype, bool], tuple[Tensor, Tensor, Tensor]] = {}
-        self._sites: dict[Any, tuple[Tensor, Tensor]] = {}  # by the id() of edges, which are kept alive
+        self._sites: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}  # by the id() of edges, which are kept alive
         self._next_feature, self._first_row = mask.numel(), mask.numel() + num_features
         self._end = self._first_row + num_rows  # the place for constants
         self.leaves: list[Leaf] = []
@@ -56,15 +56,14 @@ class Replicas:
     def add_site(self, site: Messages) -> Tensor:
         """Return the factors of the mask at a site."""
         edges, dtype = site.edges, site.mask_dtype(self._mask)
-        if (kind := (id(edges), dtype, *site.shape)) not in self._sites:
+        if (kind := (id(edges), dtype)) not in self._sites:
             factors, places = torch.outer(self.plan.own.to(dtype), self._mask.to(dtype)), edges
             if edges is not site.whole:  # the edge -1 is the last entry
-                factors, places = (
-                    torch.cat([factors, factors.new_ones(self.count, 1)], dim=1)[:, edges],
-                    edges % (self._end + 1),
-                )
-            self._sites[kind] = edges, self._leaf(factors.view(self.count, *site.shape), places)
-        return self._sites[kind][1]
+                factors = torch.cat([factors, factors.new_ones(self.count, 1)], dim=1)[:, edges]
+                places = edges % (self._end + 1)
+            self._sites[kind] = edges, factors, places
+        _, factors, places = self._sites[kind]
+        return self._leaf(factors.view(self.count, *site.shape), places)
 
     def add_feature(self, feature: Tensor) -> Tensor:
         """Return the scaled values of an attributed input."""

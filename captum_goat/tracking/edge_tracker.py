@@ -52,6 +52,7 @@ class EdgeTracker:
     def __init__(self, tracker: RowTracker, edge_sets: Sequence[Tensor]) -> None:
         self._seen, self._tracker, self._num_sets = False, tracker, len(edge_sets)
         self._known = Traces[tuple[Tensor, int]]()  # the edges behind an `edge_index`, and its version
+        self._flat: dict[int, tuple[Tensor, Tensor]] = {}  # the ids of a trace, by their id(), and the same as ``[E]``
         with tracker.paused():
             all_ends = [ends_of(edges) for edges in edge_sets]
             ends = torch.cat(all_ends, dim=1)  # a copy: it outlives the user's tensors
@@ -164,8 +165,10 @@ class EdgeTracker:
         known = self._known.get(edge_index)
         if known is not None and known[1] == edge_index._version and not self._loops.numel():
             return known[0]
-        edges = self._tracker.edges(edge_index)
-        if edges is not None:
+        edges, trace = self._tracker.edges(edge_index), self._tracker.get(edge_index)
+        if edges is not None and isinstance(trace, Edges):
+            if trace.ids.shape == (1, edges.numel()):  # layers with the same edges share one tensor
+                edges = self._flat.setdefault(id(trace.ids), (trace.ids, edges))[1]
             edges = self._with_kept_loops(edges, ends_of(edge_index))
             self._known.set(edge_index, (edges, edge_index._version))
         return edges

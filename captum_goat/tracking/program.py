@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY, NAMED
+from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY, NAMED, Direct
 from captum_goat.tracking.registry import REFUSED, Call, functions, tensors_in
 from captum_goat.tracking.row_graph import Edges, Rows, Trace, Traces, Unmasked, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker
@@ -342,8 +342,11 @@ class ProgramRun(Following):
         self._number = 0
         self._failed = False
         self._args: tuple[Sequence[Any], Mapping[str, Any]] = (), {}
+        self._leaves: Sequence[Any] = ()  # the same, see :func:`leaves_of`
         self._taped: list[Step] = []
         self._constants: list[tuple[Tensor, int]] = []  # on the tape, with their versions
+        # By function, the arguments of calls that compute edges, which layers do again and again, and their traces.
+        self._edge_calls: dict[Any, list[tuple[list[Any], list[Trace | None], Any]]] = {}
 
     @cached_property
     def _follower(self) -> RowTracker:
@@ -382,7 +385,7 @@ class ProgramRun(Following):
                     self.fail("another kind of tensor")
             elif known.__class__ is not value.__class__ or (known != value and known.__class__ not in _NUMBERS):
                 self.fail("another argument")
-        self._args = args, kwargs
+        self._args, self._leaves = (args, kwargs), leaves
 
     def made(self, result: Any) -> None:
         """Set the rows of results; raise OtherProgramError if they have other kinds of traces than in the program."""
@@ -401,11 +404,11 @@ class ProgramRun(Following):
         if not step.tracked:
             return
         if self._known is not None:
-            if not all(map(_decides_alike, next(self._known), leaves_of(*self._args))):
+            if not all(map(_decides_alike, next(self._known), self._leaves)):
                 self.fail("another index")
             return
         if self.deciding is not None:
-            self.deciding.append([_deciding(leaf) for leaf in leaves_of(*self._args)])
+            self.deciding.append([_deciding(leaf) for leaf in self._leaves])
         self._track(step, result, results)
 
     def _track(self, step: _Step, result: Any, results: list[Tensor]) -> None:
@@ -416,7 +419,7 @@ class ProgramRun(Following):
             if (direct := DIRECT.get(step.function)) is not None and kwargs.keys() <= NAMED:
                 none: Any = None
                 call = Call(step.function, none, tuple(args), dict(kwargs), result, tracker.graph, tracker.get)
-                traces = direct(call)
+                traces = self._traces_of_edges(call, direct) if step.kinds == (Edges,) else direct(call)
             if traces is REFUSED:
                 traces = self._followed(step.function)
             for tensor, trace in zip(results, traces if isinstance(traces, list) else [traces], strict=True):
@@ -425,6 +428,17 @@ class ProgramRun(Following):
             trace = tracker.get(tensor)
             if isinstance(trace, Rows) is not (kind is Rows) or (kind is Edges and not isinstance(trace, Edges)):
                 self.fail("other rows")
+
+    def _traces_of_edges(self, call: Call, direct: Direct) -> Any:
+        """Return the edges of a result; those of an earlier call with equal arguments that have the same traces."""
+        given = [call.trace(leaf) for leaf in self._leaves]
+        calls = self._edge_calls.setdefault(call.func, [])
+        for arguments, traces, result in calls:
+            same = len(arguments) == len(self._leaves) and all(map(is_, traces, given))
+            if same and all(map(_decides_alike, arguments, self._leaves)):
+                return result
+        calls.append(([_deciding(leaf) for leaf in self._leaves], given, direct(call)))
+        return calls[-1][2]
 
     def _followed(self, function: Any) -> list[Trace | None]:
         """Return traces by following the call operation by operation, with zeros for floating point values."""
