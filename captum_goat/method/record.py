@@ -19,7 +19,6 @@ from captum_goat.adjacency.mask_entry import MessageSites
 from captum_goat.hooks.interception import check_context, intercepted
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.method.replay import FAILURES, ActivationPattern, Subject
-from captum_goat.rules.activations import relu_as
 from captum_goat.rules.operations import Arguments, Keywords, input_of, operation_name
 from captum_goat.rules.registry import Chosen, Factors, FrozenCall, Kept, RecordedCall, Rewrite, Rule
 from captum_goat.rules.registry import version as rules_version
@@ -351,14 +350,14 @@ def _follow(
         if call is None:
             out = value.clone()
         else:  # a ReLU: nothing else is frozen in a program
-            values = (value > 0).to(value.dtype)
+            out = func(*args, **kwargs)
+            values = out.sign()
             if isinstance(rows, Rows):
                 gates = _factors(values, rows, tracker.graph, gate=True)
                 rows = rows if gates is None else tracker.graph.merge([rows, gates.rows], multiply=True)
             else:
                 gates = call.kept[0]._replace(values=values) if isinstance(call.kept[0], Factors) else None
             calls[number] = call._replace(kept=(gates,))
-            out = relu_as(lambda value: value * values, func, args, kwargs)
         if rows is not None:
             tracker.set(out, rows)
         return out

@@ -207,7 +207,8 @@ def share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shar
     subject = pattern.subject
     rows, device = pattern.rows, subject.mask.device
     plan = _plan(rows.degree, rows.gates, max(rows.frozen, 0), pattern.sum_dtype, device)
-    replicas = Replicas(plan, subject.mask, sum(map(Tensor.numel, subject.features)), pattern.graph.num_rows)
+    num_features = sum(map(Tensor.numel, subject.features))
+    replicas = Replicas(plan, subject.mask, num_features, pattern.graph.num_rows, pattern.known)
     sites = [replicas.add_site(site) for site in pattern.sites.sites if isinstance(site, Messages)]
     features = [replicas.add_feature(feature) for feature in subject.features]
     calls = ReplicatedCalls(replicas.count)

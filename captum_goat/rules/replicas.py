@@ -40,10 +40,12 @@ class Replicas:
     shares are those of edges, features and rows one after the other.
     """
 
-    def __init__(self, plan: Plan, mask: Tensor, num_features: int, num_rows: int) -> None:
+    def __init__(
+        self, plan: Plan, mask: Tensor, num_features: int, num_rows: int, known: dict[Any, Any] | None = None
+    ) -> None:
         self.count, self.plan, self._mask = len(plan.patterns), plan, mask
-        # By the id() of the ids of rows, which are kept alive beside their scales and places.
-        self._scales: dict[tuple[int, torch.dtype, bool], tuple[Tensor, Tensor, Tensor]] = {}
+        # By the id() of the ids of rows, which are kept alive beside scales and places; those of a known graph are kept
+        self._scales: dict[Any, tuple[Tensor, Tensor, Tensor]] = {} if known is None else known
         self._sites: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}  # by the id() of edges, which are kept alive
         self._next_feature, self._first_row = mask.numel(), mask.numel() + num_features
         self._end = self._first_row + num_rows  # the place for constants
@@ -73,7 +75,7 @@ class Replicas:
 
     def _scales_of(self, factors: Factors) -> tuple[Tensor, Tensor]:
         """Return the scales of the rows of frozen values, and their places."""
-        kind, variable = (id(factors.rows.ids), factors.values.dtype, factors.gates), factors.variable
+        kind, variable = (id(factors.rows.ids), factors.values.dtype, factors.gates, id(self.plan)), factors.variable
         if kind not in self._scales:
             of_replicas = _by_replica(
                 self.plan.t if factors.gates else self.plan.s, factors.values.dtype, variable.dim()
