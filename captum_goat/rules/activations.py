@@ -105,7 +105,7 @@ def relu(keep: Keep, func: Callable[..., Any], args: Arguments, kwargs: Keywords
     """Rewrite a ReLU: P is 1 where it lets its input pass."""
 
     def gated(value: Tensor) -> Tensor:
-        return value * keep(lambda: (value > 0).to(value.dtype), gate=True, reads=lambda: value)
+        return value * keep(lambda: value.detach().relu().sign_(), gate=True, reads=lambda: value)
 
     return relu_as(gated, func, args, kwargs)
 
