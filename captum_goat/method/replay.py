@@ -39,25 +39,21 @@ class Replay(NamedTuple):
     output: Tensor  # the model's output with all variables scaled by t
     masks: list[Tensor]  # the scaled mask at every site where it enters, as leaf tensors
     features: list[Tensor]  # the attributed inputs, scaled, as leaf tensors
-    # the frozen values that are scaled, with their scales: leaf tensors with one number per row; or with the results of
-    # ReLUs that they are the gates of, and t: the derivative by a scale is that by the result, times the result, by t
+    # the frozen values that are scaled, with their scales, leaf tensors with one number per row; or, if they are gates
+    # of a ReLU, with its result and t: the derivative by a scale is that by the result, times the result, by t
     factors: list[tuple[Factors, Tensor, float | None]]
 
-    @property
-    def leaves(self) -> list[Tensor]:
-        """The masks and features whose shares are wanted."""
-        return [leaf for leaf in (*self.masks, *self.features) if leaf.requires_grad]
-
     def gradients(self, explained: Tensor, *, retain_graph: bool) -> list[Tensor | None]:
-        """Return the derivatives of a number by the scales of factors, one number per row, and by the leaves."""
-        leaves = [leaf for _, leaf, _ in self.factors] + self.leaves
-        gradients: list[Tensor | None] = list(
-            torch.autograd.grad(explained, leaves, allow_unused=True, retain_graph=retain_graph)
-        )
+        """Return the derivatives of a number by the scales of factors, one number per row, by masks and by features."""
+        inputs = [leaf for leaf in (*self.masks, *self.features) if leaf.requires_grad]
+        leaves = [leaf for _, leaf, _ in self.factors] + inputs
+        if not leaves or not explained.requires_grad:
+            return []
+        gradients: Any = list(torch.autograd.grad(explained, leaves, allow_unused=True, retain_graph=retain_graph))
         for place, (factors, result, t) in enumerate(self.factors):
             if t is not None and (gradient := gradients[place]) is not None:
                 gradients[place] = (gradient * result.detach()).sum_to_size(factors.variable.shape) / t
-        return gradients
+        return list(gradients)
 
 
 class Subject(NamedTuple):
@@ -207,10 +203,7 @@ class ActivationPattern:
         gate: Callable[[Factors, Tensor], Tensor] | None = None,
         seen: dict[int, Tensor] | None = None,
     ) -> Tensor:
-        """Make the calls of the tape again, or run the model if there is none; results in ``seen`` are updated.
-
-        ``gate`` makes the calls of ReLUs on the tape, given their gates and inputs.
-        """
+        """Make the calls of the tape again, those of ReLUs by ``gate``, or run the model; ``seen`` is updated."""
 
         def on_step(step: Step, values: Mapping[int, Tensor]) -> Any:
             args, kwargs = step.arguments(values.__getitem__)

@@ -134,13 +134,13 @@ def contributions(
         sums: list[list[Tensor | None]] = [[] for _ in selects]  # of each leaf, over the points
         for point in group:
             replay = pattern.replay(point.t, inputs=inputs and not over_frozen, frozen=point.frozen)
-            if not (replay.factors or replay.leaves) or not replay.output.requires_grad:
-                continue
             for number, select in enumerate(selects):
                 gradients = replay.gradients(select(replay.output).sum(), retain_graph=number + 1 < len(selects))
-                before = sums[number] or [None] * len(gradients)
-                pairs = zip(before, gradients, strict=True)
-                sums[number] = [_plus(total, gradient, point.weight, pattern.sum_dtype) for total, gradient in pairs]
+                parts = [part if part is None else part.to(pattern.sum_dtype) * point.weight for part in gradients]
+                pairs = zip(sums[number] or [None] * len(parts), parts, strict=True)
+                sums[number] = [
+                    total if part is None else part if total is None else total.add_(part) for total, part in pairs
+                ]
         for total, of_leaves in zip(totals, sums, strict=True):
             remaining = iter(of_leaves)
             for (factors, *_), share in zip(replay.factors, remaining, strict=False):
@@ -153,12 +153,6 @@ def contributions(
         for share, feature in zip(total.features, pattern.subject.features, strict=True):
             share *= feature
     return [total._replace(edges=total.edges * pattern.subject.mask) for total in totals]
-
-
-def _plus(total: Tensor | None, gradient: Tensor | None, weight: float, dtype: torch.dtype) -> Tensor | None:
-    if gradient is None:
-        return total
-    return gradient.to(dtype) * weight if total is None else total.add_(gradient, alpha=weight)
 
 
 def _scatter(share: Tensor | None, ids: Tensor, to: Tensor) -> None:
