@@ -29,6 +29,7 @@ from captum_goat.tracking import UnsupportedModelError
 # Kernels that return the targets of edges before their sources, and functions that return edges as layers take them.
 _KERNELS = [(package, name) for package in ("pyg", "torch_cluster") for name in ("knn", "radius")]
 _FUNCTIONS = ("knn_graph", "radius_graph")
+_TRIPLETS = dimenet.triplets
 # Names of an only argument that is a whole graph.
 _GRAPHS = ("data", "batch", "graph", "g", "batch_data", "batched_data")
 _lock = threading.RLock()  # one thread at a time replaces functions
@@ -239,10 +240,12 @@ class MadeEdges(Module):
             replaced: list[tuple[dict[str, Any], str, Any]] = []
             try:
                 for maker in _makers[self]:
-                    replacement = (triplets if maker.function is dimenet.triplets else stand_in)(maker)
+                    replacement = (triplets if maker.function is _TRIPLETS else stand_in)(maker)
                     for place, name in maker.places:
-                        replaced.append((place, name, place.get(name)))
-                        place[name] = replacement
+                        before = place.get(name)  # none, if it is a method; another one, if the user has changed it
+                        if before is None or before is maker.function:
+                            replaced.append((place, name, before))
+                            place[name] = replacement
                 return run()
             finally:
                 for place, name, before in reversed(replaced):
@@ -256,7 +259,7 @@ def _find_makers(model: Module, makers: Sequence[Callable[..., Any]]) -> list[_M
     """Return all that may make edges, with every place where modules look it up."""
     packages = [vars(pool), vars(sys.modules.get("torch_cluster", pool))]
     functions = {id(package[name]): _Maker(package[name], []) for package in packages for name in _FUNCTIONS}
-    functions[id(dimenet.triplets)] = _Maker(dimenet.triplets, [])
+    functions[id(_TRIPLETS)] = _Maker(_TRIPLETS, [])
     kernels = [getattr(getattr(torch.ops, package), name, None) for package, name in _KERNELS]
     functions |= {id(kernel): _Maker(kernel, [], turned=True) for kernel in kernels if kernel is not None}
     methods = []
