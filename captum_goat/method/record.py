@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
@@ -148,13 +149,8 @@ class _Recorder:
             return pattern
         tape = self.steps.tape([number for number, call in enumerate(self.calls) if call])
         last = None if self.left_out is None else self.squashes.get(self.left_out)
-        only_relus = all(call.rule.is_relu for call in self.calls if call is not None)
-        if (
-            tape is None
-            or not only_relus
-            or self.subject.finish is not None
-            or (self.left_out is None) != (last is None)
-        ):
+        known_end = self.subject.finish is None and (self.left_out is None) == (last is None)
+        if tape is None or not known_end or not all(call.rule.is_relu for call in self.calls if call is not None):
             return replace(pattern, tape=tape)
         return replace(pattern, tape=tape, program=self.steps.program(last and last[3], tape))
 
@@ -195,7 +191,8 @@ class _Recorder:
             expected = call.func(*copies, **call.kwargs)
         out = rewrite(self.keep, call.func, call.args, call.kwargs)
         with self.tracker.paused():
-            if not _same(out, expected):
+            pairs = zip_longest(tensors_in([expected]), tensors_in([out]), fillvalue=torch.empty(0))
+            if not all(nearly_equal(*pair) if pair[0].is_floating_point() else torch.equal(*pair) for pair in pairs):
                 operation = f"'{operation_name(call.func)}' in {self.tracker.place()}"
                 if any(bool(value.isnan().any()) for value in tensors_in([expected])):
                     raise UnsupportedModelError(
@@ -255,13 +252,6 @@ def _factors(values: Tensor, rows: Rows, graph: RowGraph, *, gate: bool, zero_ro
     return Factors(values, rows, variable, gate)
 
 
-def _same(result: Any, expected: Any) -> bool:
-    """Return whether results agree up to rounding."""
-    if isinstance(result, tuple):
-        return isinstance(expected, tuple) and all(_same(*pair) for pair in zip(result, expected, strict=True))
-    return nearly_equal(expected, result) if result.is_floating_point() else torch.equal(result, expected)
-
-
 class KnownModel(NamedTuple):
     """What is known about a model after one pass, for passes on other graphs."""
 
@@ -286,10 +276,6 @@ class GraphRows(NamedTuple):
     pattern: ActivationPattern  # without values
 
 
-def _nothing(_: Sequence[Tensor]) -> None:
-    """Stand for a model that is not called any more."""
-
-
 def _without_values(pattern: ActivationPattern) -> ActivationPattern:
     """Return a pattern without the values of its pass."""
     empty = pattern.output.new_empty(0)
@@ -297,7 +283,7 @@ def _without_values(pattern: ActivationPattern) -> ActivationPattern:
     def bare(kept: Kept) -> Kept:
         return kept._replace(values=empty) if isinstance(kept, Factors) else kept
 
-    subject = pattern.subject._replace(forward=_nothing, features=(), edge_sets=(), mask=empty)
+    subject = pattern.subject._replace(forward=lambda _: None, features=(), edge_sets=(), mask=empty)
     calls = [call and call._replace(kept=tuple(map(bare, call.kept))) for call in pattern.calls]
     return replace(pattern, subject=subject, calls=calls, output=empty, tape=None)
 

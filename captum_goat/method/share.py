@@ -10,8 +10,8 @@ The integrand is a polynomial of degree D - 1, D the largest c(z), and Gauss-Leg
 :math:`\lceil D/2 \rceil` points integrates it without error: no product is ever written down.
 
 Recurrent networks have products of hundreds of gates, of which those with many factors hardly count. There, and where
-masks count in degrees (:mod:`captum_goat.adjacency.presence`), so
-that the integrand is smooth but not a polynomial, the number of points is increased until the shares add up.
+masks count in degrees (:mod:`captum_goat.adjacency.presence`), so that the integrand is smooth but not a polynomial,
+the number of points is increased until the shares add up.
 
 Frozen factors that are not gates (the scale of a norm, attention) are constants. Only a product of such factors without
 any variable is shared among them, in the same way, because it changes with the edges through these factors.
@@ -38,7 +38,7 @@ from captum_goat.inputs.targets import Target
 from captum_goat.method.replay import FAILURES, ActivationPattern
 from captum_goat.rules.operations import input_of
 from captum_goat.rules.registry import Factors
-from captum_goat.rules.replicas import Plan, Replicas
+from captum_goat.rules.replicas import Point, Replicas, plan_of
 from captum_goat.tracking import Messages, Rows
 from captum_goat.tracking.replicated_calls import ReplicatedCalls
 from captum_goat.tracking.tape import Step
@@ -48,14 +48,6 @@ _logger = logging.getLogger(__name__)
 MOST_NUMBERS = 2**15  # entries in the largest frozen tensor of all replicas; with more, single points are faster
 
 EXACT_POINTS = 16  # with more points, for recurrent networks, they are doubled until the shares add up
-
-
-class Point(NamedTuple):
-    """One point of an integral."""
-
-    t: float  # the scale of edges, features and gates
-    frozen: float | None  # the scale of frozen factors that are not gates, if they are the variables; else ``None``
-    weight: float  # the point's weight
 
 
 def quadrature(rows: Rows, *, inputs: bool, smooth: int | None = None, most: int = EXACT_POINTS) -> list[Point]:
@@ -162,25 +154,11 @@ def _scatter(share: Tensor | None, ids: Tensor, to: Tensor) -> None:
         to.index_add_(0, flat.clamp(min=0), share.reshape(-1).masked_fill(flat < 0, 0.0))
 
 
-def replicas_of(rows: Rows) -> list[tuple[int, Point]]:
+def replicas_of(rows: Rows) -> tuple[tuple[int, Point], ...]:
     """Return the replicas, each with the number of its pattern: 0 with edges, 1 without."""
     points = [(number, point) for number in (0, 1) for point in quadrature(rows, inputs=number == 0)]
     whole = Point(1.0, None, 0.0)
-    return [(0, whole), (1, whole), *points]
-
-
-@cache
-def _plan(degree: int, gates: int, frozen: int, dtype: torch.dtype, device: torch.device) -> Plan:
-    rows = Rows(torch.empty(0), frozenset(), degree, gates, frozen)
-    numbers, points = zip(*replicas_of(rows), strict=True)
-    t = torch.tensor([point.t for point in points], dtype=dtype, device=device)
-    s = t.new_tensor([1.0 if point.frozen is None else point.frozen for point in points])
-    weights = t.new_tensor([point.weight for point in points])
-    over_frozen = torch.tensor([point.frozen is not None for point in points], device=device)
-    which = torch.tensor(numbers, device=device)
-    weights = weights * (which == torch.arange(2, device=device).view(2, 1))
-    own, others = weights * ~over_frozen / t.where(t != 0, 1), weights * over_frozen / s
-    return Plan(numbers, which, t, s, t * (which == 0), (own, others))
+    return ((0, whole), (1, whole), *points)
 
 
 def fits_replicas(pattern: ActivationPattern) -> bool:
@@ -199,8 +177,7 @@ def share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shar
     if not fits_replicas(pattern) or pattern.rows is None or pattern.tape is None:
         return None
     subject = pattern.subject
-    rows, device = pattern.rows, subject.mask.device
-    plan = _plan(rows.degree, rows.gates, max(rows.frozen, 0), pattern.sum_dtype, device)
+    plan = plan_of(replicas_of(pattern.rows), pattern.sum_dtype, subject.mask.device)
     num_features = sum(map(Tensor.numel, subject.features))
     replicas = Replicas(plan, subject.mask, num_features, pattern.graph.num_rows, pattern.known)
     sites = [replicas.add_site(site) for site in pattern.sites.sites if isinstance(site, Messages)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,14 @@ from torch import Tensor
 
 from captum_goat.rules.registry import Factors, FrozenCall
 from captum_goat.tracking import Messages
+
+
+class Point(NamedTuple):
+    """One point of an integral."""
+
+    t: float  # the scale of edges, features and gates
+    frozen: float | None  # the scale of frozen factors that are not gates, if they are the variables; else ``None``
+    weight: float  # the point's weight
 
 
 class Plan(NamedTuple):
@@ -22,6 +31,20 @@ class Plan(NamedTuple):
     own: Tensor  # the scale of edges and features
     # for both patterns, ``[2, replicas]``: of points over gates, edges and features, by t; of points over others, by s
     weights: tuple[Tensor, Tensor]
+
+
+@cache
+def plan_of(replicas: tuple[tuple[int, Point], ...], dtype: torch.dtype, device: torch.device) -> Plan:
+    """Return the plan of replicas, given the number of the pattern of each, and its point."""
+    numbers, points = zip(*replicas, strict=True)
+    t = torch.tensor([point.t for point in points], dtype=dtype, device=device)
+    s = t.new_tensor([1.0 if point.frozen is None else point.frozen for point in points])
+    weights = t.new_tensor([point.weight for point in points])
+    over_frozen = torch.tensor([point.frozen is not None for point in points], device=device)
+    which = torch.tensor(numbers, device=device)
+    weights = weights * (which == torch.arange(2, device=device).view(2, 1))
+    own, others = weights * ~over_frozen / t.where(t != 0, 1), weights * over_frozen / s
+    return Plan(numbers, which, t, s, t * (which == 0), (own, others))
 
 
 class Leaf(NamedTuple):
