@@ -262,9 +262,8 @@ class RowTracker(TorchDispatchMode):
             found = self.by_hand.found(source, index, trace)
             # An index that is made of edges has the numbers of nodes.
             passed_on = self.by_hand.passed_on(source, index, into) if found is None and trace is None else None
-        if self._layer():
-            return None
-        return passed_on if found is None else (*found, None)
+        result = passed_on if found is None else (*found, None)
+        return None if result is None or self._layer() else result  # looking for a layer keeps the frames' variables
 
     def delivers(self, source: Any, index: Any) -> bool:
         """Return whether a scatter outside of layers delivers messages that are masked already."""
