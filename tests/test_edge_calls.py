@@ -349,3 +349,31 @@ def test_other_graphs_of_random_models(followed: Callable[[], list[bool]]) -> No
 def test_many_other_graphs_of_random_models(first: int) -> None:
     for number in range(first, first + 50):
         compare_pairs(number, graphs=5)
+
+
+class SecondLayerWithGradients(nn.Module):
+    """Runs its first layer without gradients, over the edges of the second one or over reversed ones."""
+
+    def __init__(self, conv: type[MessagePassing], *, flips: bool) -> None:
+        super().__init__()
+        self.one, self.two, self.flips = conv(4, 4), conv(4, 3), flips
+
+    def first(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.one(x, edge_index[[1, 0]] if self.flips else edge_index)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = self.first(x, edge_index)
+        return self.two(x, edge_index)
+
+
+@pytest.mark.parametrize("flips", [False, True])
+@pytest.mark.parametrize("conv", [GCNConv, GraphConv])
+def test_layers_share_no_gradients_with_one_that_has_none(conv: type[MessagePassing], flips: bool) -> None:
+    model = SecondLayerWithGradients(conv, flips=flips).eval()
+    masked, second = EdgeMaskedModel(model), EdgeMaskedModel(model.two)
+    for _ in range(3):
+        mask = torch.ones(EDGES.size(1), requires_grad=True)
+        expected = torch.autograd.grad(second(mask, model.first(X, EDGES).detach(), EDGES)[:, 0].sum(), mask)[0]
+        assert expected.abs().min() > 0
+        torch.testing.assert_close(torch.autograd.grad(masked(mask, X, EDGES)[:, 0].sum(), mask)[0], expected)
