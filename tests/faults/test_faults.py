@@ -57,13 +57,14 @@ def check_calls(name: str, step: int | None = None) -> int:
     for number in every.numbers() if step is None else range(7, every.count, step):
         for error in ERRORS:
             with nothing_left(expected.subject.model):
+                fault = CallFault(number, error)
                 try:
-                    with CallFault(number, error):
+                    with fault:
                         result = expected.subject.run()
                 except error:
                     pass
-                else:  # a faster way was given up
-                    assert error is InjectedError
+                else:  # a faster way was given up, or a graph that is known by now takes fewer calls
+                    assert error is InjectedError or fault.count <= number
                     torch.testing.assert_close(result, expected.result, rtol=0.0, atol=1e-12)
             count += 1
             expected.check_next()
