@@ -137,7 +137,8 @@ def intercepted(
 
     with _lock:  # or the state of the model might be saved while another thread runs it
         _check(model, modules)
-        return changed(modules, run_changed)
+        result = changed(modules, run_changed)
+    return result  # noqa: RET504 - an interrupt between the call and a return inside would keep the lock
 
 
 def changed(modules: list[Module], run: Callable[[Changes], Result]) -> Result:
