@@ -238,21 +238,28 @@ class MadeEdges(Module):
             if self not in _makers:
                 _makers[self] = _find_makers(self.model, self.makers)
             replaced: list[tuple[dict[str, Any], str, Any]] = []
-            try:
-                for maker in _makers[self]:
-                    replacement = (triplets if maker.function is _TRIPLETS else stand_in)(maker)
-                    for place, name in maker.places:
-                        before = place.get(name)  # none, if it is a method; another one, if the user has changed it
-                        if before is None or before is maker.function:
-                            replaced.append((place, name, before))
-                            place[name] = replacement
-                return run()
-            finally:
+
+            def restore() -> None:
                 for place, name, before in reversed(replaced):
                     if before is not None:
                         place[name] = before
                     else:
                         place.pop(name, None)
+
+            try:
+                try:
+                    for maker in _makers[self]:
+                        replacement = (triplets if maker.function is _TRIPLETS else stand_in)(maker)
+                        for place, name in maker.places:
+                            before = place.get(name)  # none, if it is a method; another one, if the user has changed it
+                            if before is None or before is maker.function:
+                                replaced.append((place, name, before))
+                                place[name] = replacement
+                    return run()
+                finally:
+                    restore()
+            finally:
+                restore()  # again, if that was interrupted
 
 
 def _find_makers(model: Module, makers: Sequence[Callable[..., Any]]) -> list[_Maker]:
