@@ -26,14 +26,6 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
 # Training carries rounding errors of other processors along, in double precision not far.
 CLOSE: dict[str, Any] = {"rel": 0.01, "abs": 0.011}
 
-# Those that train for most of their time. Only test-exhaustive runs them as they are, and compares their numbers.
-LONG = ("02_beside_integrated_gradients", "03_molecules")
-TRAIN_LITTLE = """
-import captum_goat.models
-_train = captum_goat.models.train_model
-captum_goat.models.train_model = lambda *args, **options: _train(*args, **{**options, "epochs": 2})
-"""
-
 by_name = pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 
 
@@ -63,8 +55,8 @@ def words_and_numbers(text: str) -> tuple[list[str], list[float]]:
     return NUMBER.sub("#", text).split(), [float(number) for number in NUMBER.findall(text)]
 
 
-def executed(path: Path, home: Path, *first: str) -> Any:
-    """Run a tutorial with this Python, after other code if there is any, and return it with its new outputs."""
+def executed(path: Path, home: Path) -> Any:
+    """Run a tutorial with this Python, and return it with its new outputs."""
     from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
@@ -83,7 +75,6 @@ def executed(path: Path, home: Path, *first: str) -> Any:
     notebook = read(path)
     for cell in code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
-    notebook.cells[:0] = map(nbformat.v4.new_code_cell, first)
     client = NotebookClient(
         notebook,
         km=manager,
@@ -101,7 +92,6 @@ def executed(path: Path, home: Path, *first: str) -> Any:
         "PYTHONWARNINGS": "ignore:IProgress not found",  # tqdm's, where ipywidgets are not installed
     }
     client.execute(cleanup_kc=True, env=environment)
-    del notebook.cells[: len(first)]
     return notebook
 
 
@@ -126,24 +116,7 @@ def test_stored_outputs(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LONG)
-def test_long_tutorials_run_with_little_training(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    if name in NEEDS:
-        pytest.importorskip(NEEDS[name])
-    path = FOLDER / f"{name}.ipynb"
-    rerun = executed(path, tmp_path_factory.mktemp("k"), TRAIN_LITTLE)
-    for before, now in zip(code_cells(read(path)), code_cells(rerun), strict=True):
-        if "needs-data" not in tags(before) or DATA in os.environ:
-            assert kinds(now) == kinds(before), now.source
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=pytest.mark.exhaustive if path.stem in LONG else pytest.mark.slow)
-        for path in TUTORIALS
-    ],
-)
+@by_name
 def test_tutorial_runs(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem])
