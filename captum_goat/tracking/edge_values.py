@@ -20,7 +20,7 @@ _SUMS = named("scatter_add index_add scatter_reduce")
 _DIVIDES = named("reciprocal rsqrt log")
 
 
-class EdgeValues(NamedTuple):
+class ValuesAtEdges(NamedTuple):
     """Values with one row per edge along dimension 0, each computed from values of the same edge."""
 
     edges: Tensor | None  # the edge of each row (-1: none); ``None`` for values that mix edges
@@ -54,7 +54,7 @@ class HandMessages:
     """Follow values at edges outside of layers, in the calls that a tracker sees."""
 
     def __init__(self) -> None:
-        self._values = Traces[EdgeValues]()
+        self._values = Traces[ValuesAtEdges]()
         self._sums = Traces[bool]()  # sums of messages, also gathered at edges again, with nothing else done to them
         self._any = False
         self.ends = torch.empty(2, 0, dtype=torch.long)  # of the edges of all sets
@@ -92,7 +92,7 @@ class HandMessages:
     def set_passed_on(self, edge_set: range, tensor: Tensor) -> None:
         """Note that a tensor is the sums of messages that go to the edges of a set, in their order."""
         edges = torch.arange(edge_set.start, edge_set.stop, device=self.ends.device)
-        self._values.set(tensor, EdgeValues(edges, {end: nodes[edges] for end, nodes in enumerate(self.ends)}))
+        self._values.set(tensor, ValuesAtEdges(edges, {end: nodes[edges] for end, nodes in enumerate(self.ends)}))
 
     def edges_of(self, tensor: Tensor) -> Tensor | None:
         """Return the edge of each row of values at edges."""
@@ -101,7 +101,7 @@ class HandMessages:
 
     def set_masked(self, tensor: Tensor) -> None:
         """Note that a tensor is masked messages, so that no mask enters what is made of it."""
-        self._values.set(tensor, EdgeValues(None, {}))
+        self._values.set(tensor, ValuesAtEdges(None, {}))
         self._any = True
 
     def set_sum(self, tensor: Tensor) -> None:
@@ -143,7 +143,7 @@ class HandMessages:
         at_edges = packet in (aten.exp, aten.exp_) and self._values.get(arguments[0]) is not None
         return (packet in _DIVIDES or at_edges) and any(self._sums.get(tensor) for tensor in tensors)
 
-    def _moved(self, call: Call, tensors: list[Tensor]) -> EdgeValues | None:
+    def _moved(self, call: Call, tensors: list[Tensor]) -> ValuesAtEdges | None:
         """Return the trace of a result whose row k depends on row k of values at edges."""
         packet, args = call.operation.packet, call.args
         known = [(tensor, values) for tensor in tensors if (values := self._values.get(tensor)) is not None]
@@ -159,10 +159,10 @@ class HandMessages:
             by_row &= bool(own)
         index = _index_of(call)
         if by_row and index is not None and index.dim() == 1 and first is args[0] and values.edges is not None:
-            return EdgeValues(values.edges[index], {end: nodes[index] for end, nodes in values.ends.items()})
+            return ValuesAtEdges(values.edges[index], {end: nodes[index] for end, nodes in values.ends.items()})
         if not by_row or len(edges) > 2 or not _keeps_rows(call, [tensor for tensor, _ in known], len(edges[0])):
-            return EdgeValues(None, {})
-        return EdgeValues(edges[0], ends) if len(edges) == 1 else EdgeValues(None, {}, tuple(edges))
+            return ValuesAtEdges(None, {})
+        return ValuesAtEdges(edges[0], ends) if len(edges) == 1 else ValuesAtEdges(None, {}, tuple(edges))
 
     def _forget(self, out: Any, *, whole: bool) -> None:
         """Forget what was known of a tensor that was written to, and of what shares its values."""
@@ -185,11 +185,11 @@ def _index_of(call: Call) -> Tensor | None:
     return None
 
 
-def _gathered(call: Call, place: tuple[Tensor, dict[int, Tensor]]) -> EdgeValues | None:
+def _gathered(call: Call, place: tuple[Tensor, dict[int, Tensor]]) -> ValuesAtEdges | None:
     """Return the trace of what is gathered; degrees and the like are no values of nodes."""
     table = call.trace(call.args[0])
     structure = isinstance(table, Unmasked) and table.kind == "structure"
-    return None if isinstance(table, Edges) else EdgeValues(place[0], {} if structure else place[1])
+    return None if isinstance(table, Edges) else ValuesAtEdges(place[0], {} if structure else place[1])
 
 
 def _rows_along(tensor: Tensor, count: int) -> int | None:
