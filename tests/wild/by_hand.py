@@ -43,13 +43,8 @@ class DirectedMPNN(nn.Module):
         return self.head(global_add_pool(self.end(torch.cat([x, at_node], dim=1)).relu(), batch))
 
 
-class PlainMPNN(nn.Module):
+class PlainMPNN(DirectedMPNN):
     """Chemprop with messages that may come back: those on bonds read the sums at their sources."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.start, self.step = nn.Linear(C + EDGE_CHANNELS, C), nn.Linear(C, C)
-        self.end, self.head = nn.Linear(2 * C, C), nn.Linear(C, CLASSES)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
         source, target = edge_index
