@@ -138,7 +138,7 @@ def test_rounds_are_interleaved_and_have_their_own_graphs() -> None:
         return lambda given: seen.append((name, (given.num_edges - 10) // 2))
 
     times = in_turn({"a": noting("a"), "b": noting("b")}, graphs, rounds=3)
-    assert seen == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2), ("b", 3), ("a", 3)]
+    assert seen == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("b", 2), ("a", 2), ("a", 3), ("b", 3)]
     assert [len(seconds) for seconds in times.seconds.values()] == [3, 3]
     assert len(in_turn({"a": lambda _: None}, graphs, rounds=50, seconds=0.0).seconds["a"]) == 2
 

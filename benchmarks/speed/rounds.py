@@ -45,6 +45,9 @@ def in_turn(
 ) -> Times:
     """Time methods in turn, each time with another one first; a round before the first warms up.
 
+    When all have been first, the rounds go backwards: a method is faster after one that uses the same code and memory,
+    and so none always comes after the same one.
+
     Args:
         methods: The functions, each called once per round.
         graphs: Returns the graphs of a round, by its number (0: the warm-up). They should be new ones in every round,
@@ -60,8 +63,9 @@ def in_turn(
     for number in range(rounds + 1):
         if number > AT_LEAST and time.perf_counter() - begin > seconds:
             break
-        given, first = graphs(number), number % max(len(names), 1)
-        for name in names[first:] + names[:first]:
+        given, (turn, first) = graphs(number), divmod(number, max(len(names), 1))
+        order = names[first:] + names[:first]
+        for name in order[:: -1 if turn % 2 else 1]:
             start = time.perf_counter()
             methods[name](given)
             if number:
