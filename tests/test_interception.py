@@ -233,7 +233,7 @@ def test_nothing_is_left_on_the_model_wherever_it_fails(explain: str) -> None:
     run()
     assert snapshot(model) == before
     failures = 0
-    for number in range(0, 100_000, 37 if explain == "attribute" else 11):
+    for number in range(0, 100_000, 23 if explain == "attribute" else 11):
         try:
             with FailAt(number):
                 run()

@@ -126,11 +126,11 @@ def _reach(graph: RowGraph, reach: Tensor, columns: Callable[[Block], Tensor | N
     """
     for block in graph.blocks:  # a block reads only blocks made before it
         rows = reach[block.offset : block.offset + block.size]
-        if block.parent.numel():
-            rows.index_add_(0, block.child, reach.index_select(0, block.parent)).clamp_(max=1.0)
+        if block.parent.numel():  # the numbers of paths: infinity is one, too
+            rows.index_add_(0, block.child, reach.index_select(0, block.parent))
         if (column := columns(block)) is not None:
             rows.scatter_(1, column.view(-1, 1), 1.0)
-    return reach[:, :-1]
+    return reach[:, :-1].clamp_(max=1.0)
 
 
 def spread_by_step(graph: RowGraph, shares: Tensor, weights: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,9 +31,10 @@ from captum_goat.rules.attention import SOFTMAX, SOFTMAX_STEPS, softmax_step, st
 from captum_goat.rules.messages import MESSAGES
 from captum_goat.rules.operations import input_of, is_inplace, kernel_name
 from captum_goat.rules.registry import Rule, find
+from captum_goat.rules.registry import version as rules_version
 from captum_goat.tracking import RowTracker, UnsupportedModelError
 from captum_goat.tracking.edge_calls import QUESTIONS, EdgeRecorder, EdgeRun, current, is_trusted
-from captum_goat.tracking.program import Following, leaves_of
+from captum_goat.tracking.program import Following, ProgramRun, leaves_of
 from captum_goat.tracking.tape import HAND_SCATTER
 
 Result = TypeVar("Result")
@@ -466,6 +468,13 @@ def _hook_messages(changes: Changes, module: Module, mode: _RuleMode) -> None:
     changes.set(module, "forward", run)
 
 
+@lru_cache(512)
+def _is_plain(func: Any, version: int) -> bool:
+    """Return whether a function is called as it is, by the rules of this version."""
+    replaced = find(func) is not None or func in SOFTMAX_STEPS or stepped_into(func) is not None
+    return not replaced and kernel_name(func) is None and func is not Tensor.__iter__
+
+
 class _RuleMode(TorchFunctionMode):
     """Run callbacks in place of functions that have a rule, and of sums."""
 
@@ -483,14 +492,22 @@ class _RuleMode(TorchFunctionMode):
         self.on_call, self.steps, self.on_sum, self.summing = on_call, steps, on_sum, summing
         self.differentiable = on_call is not None and torch.is_grad_enabled()
         self.replaces = on_call is not None or on_sum is not None
+        # what compares all functions that nothing replaces, and the version of the rules that say which these are
+        self.compared = steps if type(steps) is ProgramRun and on_sum is None and on_scatter is None else None
+        self.version = rules_version()
         self.tracker: TorchDispatchMode | None = None
         self.on_declared: OnDeclared | None = None
         self.passing = 0  # above 0 functions are left alone: in modules that have a rule, and in callbacks
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
         if self.passing or func in QUESTIONS:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs) if kwargs else func(*args)
+        kwargs = kwargs or {}
+        if self.compared is not None and _is_plain(func, self.version):
+            self.compared.note(func, args, kwargs)
+            result = func(*args, **kwargs)
+            self.compared.made(result)
+            return result
         if self.differentiable and not torch.is_grad_enabled():  # the model switched gradients off; shares need them
             torch._C._set_grad_enabled(True)
         if find(func) is MESSAGES:

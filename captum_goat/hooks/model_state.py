@@ -12,14 +12,14 @@ from torch.nn import Module
 
 def modules_of(model: Module) -> list[Module]:
     """Return the modules of a model: a fast ``modules()``."""
-    modules, seen, waiting = list[Module](), set[Module](), [model]
+    modules, waiting = dict[Module, None](), [model]
     while waiting:
         module = waiting.pop()
-        if module not in seen:
-            seen.add(module)
-            modules.append(module)
-            waiting += [child for child in reversed(module._modules.values()) if child is not None]
-    return modules
+        if module not in modules:
+            modules[module] = None
+            if children := module._modules:
+                waiting += [child for child in reversed(children.values()) if child is not None]
+    return list(modules)
 
 
 def path_of(model: Module, module: Module) -> str:

@@ -274,7 +274,8 @@ def find_edge_sets(arguments: Mapping[str, Any], sizes: MaskSizes | None) -> tup
     if sizes is None:
         return typed or tuple(_preferred(arguments)[:1])
     sizes = (sizes,) if isinstance(sizes, int) else sizes
-    sets = candidate_sets(arguments, len(sizes))
+    single = len(sizes) == 1 and not typed and not isinstance(sizes, Mapping)
+    sets = (_single(arguments, sizes[0]),) if single else candidate_sets(arguments, len(sizes))
     if isinstance(sizes, Mapping):
         by_label = {edges.label: edges for edges in sets}
         if set(by_label) != set(sizes):
@@ -283,8 +284,6 @@ def find_edge_sets(arguments: Mapping[str, Any], sizes: MaskSizes | None) -> tup
                 f"type that is not of interest a mask of ones."
             )
         sets, sizes = tuple(by_label[label] for label in sizes), list(sizes.values())
-    elif len(sizes) == 1 and not typed:
-        sets = (_single(arguments, sizes[0]),)
     if len(sets) != len(sizes):
         labels = listed(edges.label for edges in sets)
         raise ValueError(
@@ -382,7 +381,7 @@ def _check_dense(arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         typed = isinstance(value, dict) and any(isinstance(key, tuple) for key in value)
         graph = [list(store.values()) for store in value.stores] if isinstance(value, BaseData) else value
-        entries = tree_leaves(graph)
+        entries = [value] if isinstance(value, Tensor) else tree_leaves(graph)
         if any(is_sparse(entry) and (typed or not is_adjacency(entry)) for entry in entries):
             raise ValueError(
                 f"Expected edges as an edge_index tensor of shape [2, num_edges], or one square torch.sparse matrix in "

@@ -84,10 +84,10 @@ def find_target(output: Tensor, target: Any, copies: int | None = None) -> Targe
         kind = "mask" if names_row else "graph"
         raise ValueError(f"Expected one target per {kind} (got {len(table)} targets for {examples} {kind}(s)).")
     sizes = [rows, *output.shape[1:]] if names_row else output.shape[1:]
-    limits = torch.tensor(sizes, dtype=torch.long, device=output.device)
-    if ((table < -limits) | (table >= limits)).any():
+    columns = list(zip(table.unbind(1), sizes, strict=True))
+    if not all(torch.equal(column.clamp(-size, size - 1), column) for column, size in columns):
         raise IndexError(f"Expected a target within the output's shape {list(sizes)} (got {target!r}).")
-    index = torch.where(table < 0, table + limits, table).expand(examples, -1).unbind(1)
+    index = [(column % size).expand(examples) for column, size in columns]
     example = torch.arange(examples, device=output.device)
     return Target((example * rows + index[0], *index[1:]) if names_row else (example, *index))
 

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from functools import cache
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from torch.nn import Module
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
+
+_PLAIN_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)  # most of torch's
 
 
 def spellings(*names: str) -> tuple[Any, ...]:
@@ -35,6 +38,8 @@ def kernel_name(func: Any) -> str | None:
 
     A scripted function that calls such operations has the name of the first of them. It is ``None`` for all others.
     """
+    if func.__class__ in _PLAIN_FUNCTIONS:
+        return None
     if isinstance(func, torch._ops.OpOverloadPacket | torch._ops.OpOverload):
         package, name, *_ = str(func).split(".")
         return None if package == "aten" else f"{package}.{name}"

@@ -9,7 +9,7 @@ edges but passing messages, only the edges themselves are followed, and `propaga
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import count
 from typing import Any
@@ -138,14 +138,11 @@ class EdgeRun(ProgramRun):
     def __init__(self, program: Program, arguments: Sequence[Tensor], tracker: GivenRows) -> None:
         super().__init__(program, (), tracker)
         self.trusts = False  # whether the layer that runs is one of torch_geometric
-        self._first = next(_first_numbers)
+        self._first = first = next(_first_numbers)
+        self._number_of = lambda value: value.origin - first if value.__class__ is EdgeTensor else None
         for place, argument in enumerate(arguments):
             if isinstance(argument, EdgeTensor):
                 argument.origin = self._first - 1 - place
-
-    def _numbers(self) -> Callable[[Any], int | None]:
-        first = self._first
-        return lambda value: value.origin - first if value.__class__ is EdgeTensor else None
 
     def call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Make a call; those of its results that are to be followed are of :class:`EdgeTensor`."""

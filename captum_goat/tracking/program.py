@@ -16,7 +16,7 @@ from weakref import ref
 
 import torch
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, Parameter
 from torch_geometric.nn import MessagePassing
 
 from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY, NAMED, Direct
@@ -146,7 +146,7 @@ class ProgramRecorder(Following):
         if self._call is not None:  # calls inside of calls are not supported
             self._usable = self._tape_usable = False
         leaves, origin_of, trace_of = leaves_of(args, kwargs), self._origins.get, self._tracker.get
-        flat = len(leaves) == len(args) and all(map(is_, leaves, args))
+        flat = not any(isinstance(leaf, _Nest) for leaf in leaves)
         self._call = [_Argument(t, t._version, origin_of(t), trace_of(t)) for t in leaves if isinstance(t, Tensor)]
         watched = any(argument.trace is not None for argument in self._call)
         tracked = any(isinstance(argument.trace, Rows) for argument in self._call)
@@ -202,7 +202,7 @@ class ProgramRecorder(Following):
     def _summary(self, value: Any) -> Any:
         """Return what must be equal in another pass."""
         if not isinstance(value, Tensor):
-            self._usable &= isinstance(value, (*_PLAIN, *_NUMBERS, _Nest))
+            self._usable &= isinstance(value, (*_PLAIN, *_NUMBERS, _Nest, _Names))
             return value
         origin, held, values = self._origins.get(value), None, None
         if origin is None:
@@ -335,6 +335,7 @@ class ProgramRun(Following):
     ) -> None:
         super().__init__(arguments)
         self._program, self._steps = program, program.steps
+        self._number_of: Callable[[Any], int | None] = self._origins.get
         self._tracker = tracker
         self._known = None if known is None else iter(known)
         # The indices, shapes and numbers that decide the rows of each call, if they are to be noted.
@@ -354,10 +355,6 @@ class ProgramRun(Following):
         follower.set_aside = 1  # message passing by hand was looked for when the program was recorded
         return follower
 
-    def _numbers(self) -> Callable[[Any], int | None]:
-        """Return what returns the number of a tensor."""
-        return self._origins.get
-
     def fail(self, reason: str = "") -> NoReturn:
         """Raise OtherProgramError, now and again at the end, because the model may catch it."""
         self._failed = True
@@ -372,16 +369,17 @@ class ProgramRun(Following):
         self._number += 1
         if step.function is not function and step.function != function:
             self.fail(f"another function, {getattr(function, '__name__', function)}")
-        leaves = args if step.flat and not kwargs else leaves_of(args, kwargs)
+        leaves = _flat(args, kwargs) if step.flat else leaves_of(args, kwargs)
         if len(leaves) != len(step.arguments):
             self.fail("more or fewer arguments")
-        origin_of = self._numbers()
+        origin_of, watched = self._number_of, step.watched
         for known, value in zip(step.arguments, leaves):  # noqa: B905
             if known.__class__ is GivenTensor:
+                number, held, values, dtype, sizes = known
                 origin = origin_of(value)
-                if origin != known.origin or (origin is None and not _is_held(known, value)):
+                if origin != number or (origin is None and not _is_held(held, values, value)):
                     self.fail("another tensor")
-                if value.dtype is not known.dtype or (step.watched and not _has_sizes(value, known.sizes)):
+                if value.dtype is not dtype or (watched and not _has_sizes(value, sizes)):
                     self.fail("another kind of tensor")
             elif known.__class__ is not value.__class__ or (known != value and known.__class__ not in _NUMBERS):
                 self.fail("another argument")
@@ -536,11 +534,27 @@ class _Nest(NamedTuple):
     size: int
 
 
+class _Names(tuple[str, ...]):
+    """The names of the arguments that follow."""
+
+    __slots__ = ()
+
+
+_SINGLE = (Tensor, Parameter, int, float, str, bool, type(None), _Names)  # most arguments
+
+
+def _flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the arguments of a call, none of which contains others, as :func:`leaves_of` does."""
+    return (*args, _Names(kwargs), *kwargs.values()) if kwargs else args
+
+
 def leaves_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Return the arguments of a call, and those inside of lists, tuples and slices."""
     leaves: list[Any] = []
-    for value in (*args, *kwargs.items()) if kwargs else args:
-        if isinstance(value, list | tuple):
+    for value in _flat(args, kwargs):
+        if value.__class__ in _SINGLE:
+            leaves.append(value)
+        elif isinstance(value, list | tuple):
             leaves += [_Nest(type(value), len(value)), *leaves_of(value, {})]
         elif isinstance(value, slice):
             leaves += [_Nest(slice, 3), *leaves_of((value.start, value.stop, value.step), {})]
@@ -577,11 +591,11 @@ def _has_sizes(tensor: Tensor, pattern: tuple[int, ...]) -> bool:
     return _pattern(tensor) == pattern
 
 
-def _is_held(known: GivenTensor, value: Any) -> bool:
-    """Return whether a tensor that is no result is the one of the program."""
-    if known.values is None:
-        return isinstance(value, Tensor) if known.held is None else known.held() is value
-    return isinstance(value, Tensor) and torch.equal(known.values, value)
+def _is_held(held: ref[Tensor] | None, values: Tensor | None, value: Any) -> bool:
+    """Return whether a tensor that is no result is the one of the program, see :class:`GivenTensor`."""
+    if values is None:
+        return isinstance(value, Tensor) if held is None else held() is value
+    return isinstance(value, Tensor) and torch.equal(values, value)
 
 
 def kind_of(trace: Trace | None) -> type[Trace] | None:

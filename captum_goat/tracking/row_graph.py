@@ -173,12 +173,15 @@ class RowGraph:
 
     def merge(self, traces: list[Rows], *, multiply: bool = False, constants: bool = False) -> Rows:
         """Return the rows of the sum, or product, of tensors and maybe of constants, entry by entry."""
+        if len(traces) == 1:
+            first = traces[0]
+            return first if multiply or not constants or first.frozen >= 0 else first._replace(frozen=0)
         combine = sum if multiply else max
-        degree, gates = combine(r.degree for r in traces), combine(r.gates for r in traces)
+        degree, gates = combine([r.degree for r in traces]), combine([r.gates for r in traces])
         counts = [r.frozen for r in traces] + [0] * (constants and not multiply)
         frozen = -1 if multiply and -1 in counts else combine(counts)
         first, broken = traces[0], broken_of(traces)
-        marks: frozenset[str] = frozenset().union(*(r.marks for r in traces))
+        marks: frozenset[str] = frozenset().union(*[r.marks for r in traces])
         if all(_same(first.ids, other.ids) for other in traces[1:]):
             return first._replace(degree=degree, gates=gates, frozen=frozen, broken=broken, marks=marks)
         shape = _common_shape(*(r.ids for r in traces))
@@ -218,13 +221,13 @@ class RowGraph:
 
     def cross(self, rows: Rows | None, edges: Tensor, nodes: Tensor | None = None) -> Rows:
         """Return the rows of messages that have crossed ``edges`` (-1: none) to ``nodes``, shaped like the messages."""
-        none, crossing = edges.new_empty(0), edges >= 0
+        crossing = edges >= 0
         everywhere = self.is_full(edges) or bool(crossing.all())
         if everywhere:
             self._full[id(edges)] = edges
         if rows is None:
-            rows = Rows(edges.new_full([1] * edges.dim(), NO_ROW), frozenset(), 0, 0)
-            before, child, parent = rows.ids, none, none
+            rows = Rows(torch.full_like(edges, NO_ROW), frozenset(), 0, 0)
+            before, child, parent = rows.ids, edges.new_empty(0), edges.new_empty(0)
         elif everywhere and self.is_full(rows.ids):
             before = rows.ids.expand(_common_shape(rows.ids, edges))
             child, parent = torch.arange(before.numel(), device=edges.device), before.reshape(-1)
@@ -259,8 +262,9 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def with_dims(ids: Tensor, dims: int) -> Tensor:
-    """Return ids with the leading dimensions of size one that broadcasting adds."""
-    return ids.view([1] * (dims - ids.dim()) + list(ids.shape))
+    """Return ids with the leading dimensions of size one that broadcasting adds; the same tensor if it has them."""
+    missing = dims - ids.dim()
+    return ids.view([1] * missing + list(ids.shape)) if missing else ids
 
 
 def indexed_shape(small: Sequence[int], full: Sequence[int], indices: Sequence[Tensor | None]) -> torch.Size:
