@@ -15,8 +15,8 @@ from torch import Tensor
 
 from captum_goat.compare.graphs import Graphs
 from captum_goat.inputs.targets import find_target
-from captum_goat.method.share import gauss_legendre
 from captum_goat.metrics.counted_edges import CountedEdges, position_in_graph
+from captum_goat.rules.quadrature import gauss_legendre
 
 Order: TypeAlias = Literal["most_important_first", "least_important_first", "both"]
 # The attributions of all edges [M], given which of them are left, bool [M]; those of removed edges are ignored.

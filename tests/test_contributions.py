@@ -7,7 +7,8 @@ import torch
 from conftest import make_gnn, random_edges, record_edges
 
 from captum_goat.method.replay import ActivationPattern
-from captum_goat.method.share import Contributions, contributions, gauss_legendre
+from captum_goat.method.share import Contributions, contributions
+from captum_goat.rules.quadrature import gauss_legendre, gauss_radau
 
 
 def pattern_of(kind: str) -> ActivationPattern:
@@ -50,3 +51,13 @@ def test_points_integrate_polynomials_exactly(degree: int) -> None:
     for power in range(degree):
         assert sum(w * t**power for t, w in points) == pytest.approx(1 / (power + 1), rel=1e-13)
     assert gauss_legendre(0) == []
+
+
+@pytest.mark.parametrize("degree", range(1, 34))
+def test_points_with_the_end_integrate_polynomials_exactly(degree: int) -> None:
+    points = gauss_radau(degree)
+    assert points[-1][0] == 1
+    assert len(points) - 1 == degree // 2
+    for power in range(degree):
+        assert sum(w * t**power for t, w in points) == pytest.approx(1 / (power + 1), rel=1e-12)
+    assert gauss_radau(0) == []

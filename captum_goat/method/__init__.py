@@ -41,7 +41,7 @@ inside (a function is called by the one above it that is indented less)::
     method/explain.py                  GraphExplanation.attribute
     method/replay.py                     ActivationPattern.at_zero
     method/share.py                      contributions
-    method/share.py                        quadrature
+    rules/quadrature.py                    quadrature
     method/replay.py                       ActivationPattern.replay
     method/replay.py                         ActivationPattern.run
     tracking/tape.py                           Tape.run

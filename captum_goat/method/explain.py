@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,18 +20,22 @@ from captum_goat.inputs.request import Request
 from captum_goat.inputs.targets import Choice, Target, find_target
 from captum_goat.method.record import KnownModel, record
 from captum_goat.method.replay import ActivationPattern, Subject
-from captum_goat.method.share import (
-    EXACT_POINTS,
-    Contributions,
-    Shares,
-    contributions,
-    is_exact,
-    quadrature,
-    share_in_replicas,
+from captum_goat.method.share import Contributions, Shares, contributions, is_exact, share_in_replicas
+from captum_goat.method.spread import (
+    Attributions,
+    Fields,
+    SharedEdgesError,
+    Spreading,
+    find_fields,
+    flat,
+    owners_of,
+    sums,
 )
-from captum_goat.method.spread import Attributions, Fields, SharedEdgesError, Spreading, find_fields, owners_of, sums
+from captum_goat.rules.quadrature import EXACT_POINTS, quadrature
 from captum_goat.tracking import UnsupportedModelError
 from captum_goat.tracking.program import ProgramStore
+
+_logger = logging.getLogger(__name__)
 
 # The numbers of points that are tried, if the replay is not a polynomial, until the attributions add up.
 SMOOTH_POINTS = (8, 16, 32, 64, 128)
@@ -101,13 +106,15 @@ class GraphExplanation:
 
     def sums(self, edges: Tensor, features: Sequence[Tensor] = ()) -> Tensor:
         """Return the sum of the scores of each graph's own edges and features, for the first target."""
-        return sums(self._owners[0], self.targets[0], edges, features)
+        return sums(self._owners[0], self.targets[0], flat(edges, features).view(1, -1))[0]
 
     def attribute(self) -> list[Attributions]:
         """Return the attributions for each target, with the completeness error of each graph."""
         if self.pattern.tape is not None:
-            with suppress(UnsupportedModelError):  # a tape may lack what torch does not see: then the model runs again
+            try:
                 return self._attribute()
+            except UnsupportedModelError as error:  # a tape may lack what torch does not see: then the model runs again
+                _logger.debug("The tape of %s did not serve: %r", type(self._subject.model).__name__, error)
             self.pattern = replace(self.pattern, tape=None)
         return self._attribute()
 
@@ -135,8 +142,8 @@ class GraphExplanation:
 
     def _count_points(self, most: int, smooth: int | None) -> None:
         if (rows := self.pattern.rows) is not None:
-            self.points += len(quadrature(rows, inputs=True, smooth=smooth, most=most))
-            self.points += len(quadrature(rows, inputs=False, most=most))
+            self.points += len(quadrature(rows.degree, rows.frozen, smooth, most))
+            self.points += len(quadrature(rows.gates, rows.frozen, most=most))
 
     def attribute_steps(self) -> list[Tensor]:
         """Return the attributions for each target by message passing step, ``[steps, E]``."""

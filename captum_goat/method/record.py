@@ -249,7 +249,7 @@ def _factors(values: Tensor, rows: Rows, graph: RowGraph, *, gate: bool, zero_ro
         rows = rows._replace(degree=1, gates=1, frozen=-1 if everywhere and not zero_rows else 0, broken=None)
     else:  # as in a normalisation
         rows = rows._replace(degree=0, gates=0, frozen=1, broken=None, marks=without_sums(rows.marks))
-    return Factors(values, rows, variable, gate)
+    return Factors(values, rows, variable, gate, everywhere)
 
 
 class KnownModel(NamedTuple):

@@ -8,7 +8,7 @@ that :mod:`captum_goat.method.share` needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, NamedTuple
@@ -23,7 +23,8 @@ from captum_goat.hooks.interception import check_context, intercepted
 from captum_goat.inputs.graph_inputs import tensor_output
 from captum_goat.rules.operations import Arguments, Keywords, input_of
 from captum_goat.rules.registry import Chosen, Factors, FrozenCall, Kept, Rule
-from captum_goat.tracking import RowGraph, Rows, RowTracker
+from captum_goat.rules.scaled_leaves import Buffers, ScaledLeaf, as_leaf, gated
+from captum_goat.tracking import Messages, RowGraph, Rows, RowTracker
 from captum_goat.tracking.program import Program
 from captum_goat.tracking.tape import Step, Tape
 
@@ -37,23 +38,21 @@ class Replay(NamedTuple):
     """One gated replay."""
 
     output: Tensor  # the model's output with all variables scaled by t
-    masks: list[Tensor]  # the scaled mask at every site where it enters, as leaf tensors
-    features: list[Tensor]  # the attributed inputs, scaled, as leaf tensors
-    # the frozen values that are scaled, with their scales, leaf tensors with one number per row; or, if they are gates
-    # of a ReLU, with its result and t: the derivative by a scale is that by the result, times the result, by t
-    factors: list[tuple[Factors, Tensor, float | None]]
+    factors: list[tuple[Factors, ScaledLeaf]]  # the frozen values that are scaled, one number per row
+    masks: list[ScaledLeaf]  # the mask at every site where it enters; results if ``by_results``
+    features: list[Tensor]  # the attributed inputs, scaled
+    by_results: bool  # whether shares of masks have the masks as factors, else they are derivatives
+    buffers: Buffers
 
     def gradients(self, explained: Tensor, *, retain_graph: bool) -> list[Tensor | None]:
         """Return the derivatives of a number by the scales of factors, one number per row, by masks and by features."""
-        inputs = [leaf for leaf in (*self.masks, *self.features) if leaf.requires_grad]
-        leaves = [leaf for _, leaf, _ in self.factors] + inputs
-        if not leaves or not explained.requires_grad:
+        leaves = [leaf for _, leaf in self.factors] + self.masks + [ScaledLeaf(feature) for feature in self.features]
+        tensors = [leaf.tensor for leaf in leaves if leaf.tensor.requires_grad]
+        if not tensors or not explained.requires_grad:
             return []
-        gradients: Any = list(torch.autograd.grad(explained, leaves, allow_unused=True, retain_graph=retain_graph))
-        for place, (factors, result, t) in enumerate(self.factors):
-            if t is not None and (gradient := gradients[place]) is not None:
-                gradients[place] = (gradient * result.detach()).sum_to_size(factors.variable.shape) / t
-        return list(gradients)
+        gradients = iter(torch.autograd.grad(explained, tensors, allow_unused=True, retain_graph=retain_graph))
+        shares = (self.buffers.share(next(gradients), leaf) if leaf.tensor.requires_grad else None for leaf in leaves)
+        return list(shares)
 
 
 class Subject(NamedTuple):
@@ -133,11 +132,17 @@ class ActivationPattern:
             frozen.append(known and known._replace(values=current))
             return current
 
-        tape, fixed = self.tape, dict[int, Tensor]()
+        tape, fixed, factors = self.tape, dict[int, Tensor](), self.sites.factors(mask)
+        zero = [n for n, site in enumerate(self.sites.sites) if bool((site.edges >= 0).all())]
         if tape is not None:  # messages over edges alone are 0
-            zero = [n for n, site in enumerate(self.sites.sites) if bool((site.edges >= 0).all())]
             fixed = dict.fromkeys(tape.fixed_by(zero), mask)
-        output = self.run(keep, self.sites.factors(mask), features, seen=fixed)
+
+        def masked(number: int, messages: Tensor, _: bool) -> Tensor:
+            if number in zero and messages.dtype == factors[number].dtype:
+                return messages.new_zeros(()).expand(messages.shape)
+            return messages * factors[number]
+
+        output = self.run(keep, factors, features, masked=masked, seen=fixed)
         remaining = iter(frozen)
         calls = [call and call._replace(kept=tuple(next(remaining) for _ in call.kept)) for call in self.calls]
         subject = self.subject._replace(mask=mask, features=features)
@@ -155,7 +160,7 @@ class ActivationPattern:
         def changed(kept: Kept) -> Kept:
             if not isinstance(kept, Factors):
                 return kept
-            return kept._replace(variable=kept.variable & (weights[kept.rows.ids] > 0))
+            return kept._replace(variable=kept.variable & (weights[kept.rows.ids] > 0), full=False)
 
         return replace(self, calls=[call and call._replace(kept=tuple(map(changed, call.kept))) for call in self.calls])
 
@@ -170,11 +175,13 @@ class ActivationPattern:
         first, second = (pattern.replay(0.0, inputs=False).output for pattern in (self, without))
         return self if nearly_equal(first, second) else without
 
-    def replay(self, t: float, *, inputs: bool, frozen: float | None = None) -> Replay:
+    def replay(self, t: float, *, inputs: bool, frozen: float | None = None, buffers: Buffers | None = None) -> Replay:
         """Run the model with the pattern frozen and all variables scaled by t."""
-        masks = [factor.requires_grad_(inputs) for factor in self.sites.factors(self.subject.mask, t)]
+        by_results = inputs and self.tape is not None and all(isinstance(site, Messages) for site in self.sites.sites)
+        masks = self.sites.factors(self.subject.mask, t)
+        leaves = [ScaledLeaf(factor if by_results else factor.requires_grad_(inputs)) for factor in masks]
         features = [(feature * t).requires_grad_(inputs) for feature in self.subject.features]
-        scaled: list[tuple[Factors, Tensor, float | None]] = []
+        scaled, buffers = list[tuple[Factors, ScaledLeaf]](), buffers or Buffers(self.tape)
 
         def keep(known: Factors | None, values: Callable[[], Tensor]) -> Tensor:
             if known is None:
@@ -183,36 +190,54 @@ class ActivationPattern:
             if known.gates != (frozen is None):
                 return known.values * known.scale(t) if known.gates else known.values
             scale = known.scale(t if frozen is None else frozen).requires_grad_()
-            scaled.append((known, scale, None))
+            scaled.append((known, ScaledLeaf(scale)))
             return known.values * scale
 
-        def gate(known: Factors, value: Tensor) -> Tensor:
-            with torch.no_grad():
-                gates = known.values * known.scale(t)
-            out = value * gates
-            scaled.append((known, out if out.requires_grad else out.requires_grad_(), t))
+        def gate(known: Factors, value: Tensor, in_place: bool) -> Tensor:
+            scale = t if known.full else known.scale(t)
+            out = gated(value, known.values, scale, in_place=in_place)
+            scaled.append((known, ScaledLeaf(as_leaf(out), known.variable.shape, t)))
             return out
 
-        return Replay(self.run(keep, masks, features, gate if frozen is None else None), masks, features, scaled)
+        def masked(number: int, messages: Tensor, in_place: bool) -> Tensor:
+            mask = masks[number]
+            in_place = in_place and not mask.requires_grad and messages.dtype == mask.dtype
+            out = messages.mul_(mask) if in_place else messages * mask
+            if by_results:
+                leaves[number] = ScaledLeaf(as_leaf(out), masks[number].shape, t)
+            return out
+
+        output = self.run(keep, masks, features, gate if frozen is None else None, masked, buffers.overwritable)
+        return Replay(output, scaled, leaves, features, by_results, buffers)
 
     def run(
         self,
         keep: OnKeep,
         masks: Sequence[Tensor],
         features: Sequence[Tensor],
-        gate: Callable[[Factors, Tensor], Tensor] | None = None,
+        gate: Callable[[Factors, Tensor, bool], Tensor] | None = None,
+        masked: Callable[[int, Tensor, bool], Tensor] | None = None,
+        overwritable: Collection[int] = (),
         seen: dict[int, Tensor] | None = None,
     ) -> Tensor:
-        """Make the calls of the tape again, those of ReLUs by ``gate``, or run the model; ``seen`` is updated."""
+        """Make the calls of the tape again, ReLUs by ``gate``, masks by ``masked``; or run the model.
+
+        These two are told whether they may write to their argument. Results in ``seen`` are updated.
+        """
 
         def on_step(step: Step, values: Mapping[int, Tensor]) -> Any:
             args, kwargs = step.arguments(values.__getitem__)
             if step.masks:
-                return args[0] * masks[step.number or 0]
+                number = step.number or 0
+                return (
+                    args[0] * masks[number]
+                    if masked is None
+                    else masked(number, args[0], step.may_overwrite(overwritable))
+                )
             if step.number is not None:
                 call = self.calls[step.number]
                 if gate is not None and call is not None and call.rule.is_relu and isinstance(call.kept[0], Factors):
-                    return gate(call.kept[0], input_of(args, kwargs))
+                    return gate(call.kept[0], input_of(args, kwargs), step.may_overwrite(overwritable))
                 return self._call_again(step.number, keep, step.function, args, kwargs)
             return step.function(*args, **kwargs)
 

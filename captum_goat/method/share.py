@@ -25,11 +25,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,8 +35,10 @@ from captum_goat.adjacency.deletion import nearly_equal
 from captum_goat.inputs.targets import Target
 from captum_goat.method.replay import FAILURES, ActivationPattern
 from captum_goat.rules.operations import input_of
+from captum_goat.rules.quadrature import EXACT_POINTS, quadrature, replicas_of
 from captum_goat.rules.registry import Factors
-from captum_goat.rules.replicas import Point, Replicas, plan_of
+from captum_goat.rules.replicas import Replicas, plan_of
+from captum_goat.rules.scaled_leaves import Buffers
 from captum_goat.tracking import Messages, Rows
 from captum_goat.tracking.replicated_calls import ReplicatedCalls
 from captum_goat.tracking.tape import Step
@@ -47,40 +47,10 @@ _logger = logging.getLogger(__name__)
 
 MOST_NUMBERS = 2**15  # entries in the largest frozen tensor of all replicas; with more, single points are faster
 
-EXACT_POINTS = 16  # with more points, for recurrent networks, they are doubled until the shares add up
-
-
-def quadrature(rows: Rows, *, inputs: bool, smooth: int | None = None, most: int = EXACT_POINTS) -> list[Point]:
-    """Return the points for an output.
-
-    There are ``smooth`` of them if it is not a polynomial of its variables, else as many as are exact, or ``most``.
-    """
-    pairs = gauss_legendre(min(rows.degree if inputs else rows.gates, 2 * most)) if smooth is None else squares(smooth)
-    of_variables = [Point(t, None, weight) for t, weight in pairs]
-    return of_variables + [Point(0.0, s, weight) for s, weight in gauss_legendre(min(max(rows.frozen, 0), 2 * most))]
-
 
 def is_exact(rows: Rows | None) -> bool:
     """Return whether no more than :data:`EXACT_POINTS` points are exact for an output."""
     return rows is None or max(rows.degree, rows.gates, rows.frozen) <= 2 * EXACT_POINTS
-
-
-@cache
-def gauss_legendre(degree: int) -> list[tuple[float, float]]:
-    """Return points and weights on [0, 1] that are exact for the derivative of a polynomial of this degree."""
-    if degree == 0:
-        return []
-    points, weights = np.polynomial.legendre.leggauss((degree + 1) // 2)
-    return [(float(t), float(w)) for t, w in zip((points + 1) / 2, weights / 2, strict=True)]
-
-
-@cache
-def squares(count: int) -> list[tuple[float, float]]:
-    """Return points and weights on [0, 1] for smooth functions that change fast near 0, such as 1 / (1 + t * degree).
-
-    The variable of integration is the square root of t, in which such a function changes more slowly.
-    """
-    return [(t * t, 2 * t * weight) for t, weight in gauss_legendre(2 * count)]
 
 
 class Contributions(NamedTuple):
@@ -119,13 +89,15 @@ def contributions(
 ) -> list[Contributions]:
     """Return the shares of edges, features and gates in each selected part of the output, by the same replays."""
     totals = [Contributions.zeros(pattern) for _ in selects]
-    if pattern.rows is None:
+    if (rows := pattern.rows) is None:
         return totals
-    points = quadrature(pattern.rows, inputs=inputs, smooth=smooth, most=most)
+    points = quadrature(rows.degree if inputs else rows.gates, rows.frozen, smooth, most)
+    buffers = Buffers(pattern.tape)
     for over_frozen, group in groupby(points, lambda point: point.frozen is not None):
         sums: list[list[Tensor | None]] = [[] for _ in selects]  # of each leaf, over the points
         for point in group:
-            replay = pattern.replay(point.t, inputs=inputs and not over_frozen, frozen=point.frozen)
+            variable = inputs and not over_frozen
+            replay = pattern.replay(point.t, inputs=variable, frozen=point.frozen, buffers=buffers)
             for number, select in enumerate(selects):
                 gradients = replay.gradients(select(replay.output).sum(), retain_graph=number + 1 < len(selects))
                 parts = [part if part is None else part.to(pattern.sum_dtype) * point.weight for part in gradients]
@@ -139,12 +111,14 @@ def contributions(
                 _scatter(share, factors.rows.ids.masked_fill(~factors.variable, -1), total.rows)
             for site, share in zip(pattern.sites.sites, remaining, strict=False):
                 _scatter(site.along_path(share), site.edges, total.edges)
+            if not (over_frozen or replay.by_results):
+                total.edges.mul_(pattern.subject.mask)
             for features, share in zip(total.features, remaining, strict=False):
                 features += 0.0 if share is None else share
     for total in totals:
         for share, feature in zip(total.features, pattern.subject.features, strict=True):
             share *= feature
-    return [total._replace(edges=total.edges * pattern.subject.mask) for total in totals]
+    return totals
 
 
 def _scatter(share: Tensor | None, ids: Tensor, to: Tensor) -> None:
@@ -154,30 +128,24 @@ def _scatter(share: Tensor | None, ids: Tensor, to: Tensor) -> None:
         to.index_add_(0, flat.clamp(min=0), share.reshape(-1).masked_fill(flat < 0, 0.0))
 
 
-def replicas_of(rows: Rows) -> tuple[tuple[int, Point], ...]:
-    """Return the replicas, each with the number of its pattern: 0 with edges, 1 without."""
-    points = [(number, point) for number in (0, 1) for point in quadrature(rows, inputs=number == 0)]
-    whole = Point(1.0, None, 0.0)
-    return ((0, whole), (1, whole), *points)
-
-
 def fits_replicas(pattern: ActivationPattern) -> bool:
     """Return whether to run all points of a pattern in one pass."""
-    if pattern.rows is None or pattern.tape is None or pattern.chooses or not is_exact(pattern.rows):
+    rows = pattern.rows
+    if rows is None or pattern.tape is None or pattern.chooses or not is_exact(rows):
         return False
     if torch.finfo(pattern.output.dtype).bits < 32:  # batched operations round differently, which flips gates
         return False
     largest = max([factors.values.numel() for factors in pattern.factors] + [pattern.subject.mask.numel()])
-    return 0 < largest * len(replicas_of(pattern.rows)) <= MOST_NUMBERS
+    return 0 < largest * len(replicas_of(rows.degree, rows.gates, rows.frozen)) <= MOST_NUMBERS
 
 
 @torch.enable_grad()
 def share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shares | None:
     """Return the shares by one pass of replicas; ``None`` if it is too large, or fails."""
-    if not fits_replicas(pattern) or pattern.rows is None or pattern.tape is None:
+    rows, subject = pattern.rows, pattern.subject
+    if not fits_replicas(pattern) or rows is None or pattern.tape is None:
         return None
-    subject = pattern.subject
-    plan = plan_of(replicas_of(pattern.rows), pattern.sum_dtype, subject.mask.device)
+    plan = plan_of(replicas_of(rows.degree, rows.gates, rows.frozen), pattern.sum_dtype, subject.mask.device)
     num_features = sum(map(Tensor.numel, subject.features))
     replicas = Replicas(plan, subject.mask, num_features, pattern.graph.num_rows, pattern.known)
     sites = [replicas.add_site(site) for site in pattern.sites.sites if isinstance(site, Messages)]

@@ -127,8 +127,9 @@ class Spreading:
         edges = shares.edges + spread[:num_edges].to(shares.edges.dtype)
         features = _with_gates(shares.features, sizes, spread[num_edges:])
         value, start = (target(output).to(edges.dtype) for output in (self.pattern.output, base))
-        delta = sums(owner, target, edges, features) - (value - start)
-        magnitude = sums(owner, target, edges.abs(), [feature.abs() for feature in features])
+        scores = torch.stack([flat(edges, features), flat(edges.abs(), [feature.abs() for feature in features])])
+        total, magnitude = sums(owner, target, scores)
+        delta = total - (value - start)
         rounding = shares.rows.abs().sum() + calibration.abs().sum()
         eps = self.pattern.eps
         # Sums over many rows are imprecise in the model itself, over a million rows by 1e-3 in single precision. In
@@ -170,14 +171,18 @@ class Spreading:
         )
 
 
-def sums(owner: Tensor, target: Target, edges: Tensor, features: Sequence[Tensor] = ()) -> Tensor:
-    """Return the sum of the scores of the edges and features that belong to each explained number."""
-    scores = torch.cat([edges, *(_row_sums(feature) for feature in features)])
-    owner = owner[: scores.numel()]
-    if target.rows.numel() == 1:
-        return scores.where(owner >= 0, 0.0).sum().view(1)
-    owned = owner >= 0
-    return scores.new_zeros(target.rows.numel()).index_add(0, owner[owned], scores[owned])
+def sums(owner: Tensor, target: Target, scores: Tensor) -> Tensor:
+    """Return the sums of several scores, ``[S, elements]``, for each explained number, ``[S, numbers]``."""
+    count, owned = target.rows.numel(), owner[: scores.size(1)] >= 0
+    if count == 1:
+        return scores.where(owned, 0.0).sum(dim=1, keepdim=True)
+    kept = torch.nonzero(owned).view(-1)
+    return scores.new_zeros(len(scores), count).index_add_(1, owner[kept], scores[:, kept])
+
+
+def flat(edges: Tensor, features: Sequence[Tensor]) -> Tensor:
+    """Return the score of each edge, and the sum of each row of features."""
+    return torch.cat([edges, *map(_row_sums, features)]) if features else edges
 
 
 def _with_gates(shares: list[Tensor], sizes: list[Tensor], spread: Tensor) -> list[Tensor]:

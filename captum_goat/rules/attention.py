@@ -102,7 +102,7 @@ class _PresentExponential(Rule):
         if kept and isinstance(rows, Rows):
             call.tracker.set(out, rows._replace(broken=Broken("exp", call.tracker.place())))
         factors = [one for one in kept if isinstance(one, Factors)]
-        return [one._replace(variable=torch.zeros_like(one.variable)) for one in factors]
+        return [one._replace(variable=torch.zeros_like(one.variable), full=False) for one in factors]
 
 
 class _PresentQuotient(Rule):

@@ -21,6 +21,7 @@ class Factors(NamedTuple):
     rows: Rows
     variable: Tensor  # which of the rows some edge or feature reaches; the others are constants
     gates: bool  # whether they are gates, which are variables; else they are constants
+    full: bool = False  # whether it is known that all rows are variable
 
     def scale(self, t: float) -> Tensor:
         """Return t for every row that is variable and 1 for the others."""

@@ -9,16 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from captum_goat.rules.quadrature import Point
 from captum_goat.rules.registry import Factors, FrozenCall
 from captum_goat.tracking import Messages
-
-
-class Point(NamedTuple):
-    """One point of an integral."""
-
-    t: float  # the scale of edges, features and gates
-    frozen: float | None  # the scale of frozen factors that are not gates, if they are the variables; else ``None``
-    weight: float  # the point's weight
 
 
 class Plan(NamedTuple):
@@ -98,13 +91,16 @@ class Replicas:
 
     def _scales_of(self, factors: Factors) -> tuple[Tensor, Tensor]:
         """Return the scales of the rows of frozen values, and their places."""
-        kind, variable = (id(factors.rows.ids), factors.values.dtype, factors.gates, id(self.plan)), factors.variable
+        ids, variable, dtype = factors.rows.ids, factors.variable, factors.values.dtype
+        kind = id(ids), dtype, factors.gates, id(self.plan)
         if kind not in self._scales:
-            of_replicas = _by_replica(
-                self.plan.t if factors.gates else self.plan.s, factors.values.dtype, variable.dim()
-            )
-            places = torch.where(variable, factors.rows.ids + self._first_row, self._end).reshape(-1)
-            self._scales[kind] = factors.rows.ids, torch.where(variable, of_replicas, 1.0), places
+            scales = _by_replica(self.plan.t if factors.gates else self.plan.s, dtype, variable.dim())
+            places = ids + self._first_row
+            if factors.full:
+                scales = scales.expand(-1, *variable.shape)
+            else:
+                scales, places = torch.where(variable, scales, 1.0), places.where(variable, self._end)
+            self._scales[kind] = ids, scales, places.reshape(-1)
         return self._scales[kind][1:]
 
     def gated(self, factors: Factors, values: Tensor) -> Tensor:
@@ -115,9 +111,9 @@ class Replicas:
         scales, places = self._scales_of(factors)
         if values.dim() != scales.dim():
             scales = scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
-        with torch.no_grad():  # the scales where the pattern's replica is above 0, else 0
-            gates = torch.ops.aten.threshold_backward(scales, values.index_select(0, self.plan.which), 0)
-        out: Tensor = values * gates
+        of_patterns = values.detach().index_select(0, self.plan.which)
+        # the scales where the pattern's replica is above 0, else 0
+        out: Tensor = values * torch.ops.aten.threshold_backward(scales, of_patterns, 0)
         if out.requires_grad:
             self.leaves.append(Leaf(out, places, shape=scales.shape))
         return out

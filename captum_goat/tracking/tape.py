@@ -7,14 +7,19 @@ to choose a branch for example, has no tape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from captum_goat.tracking.registry import tensors_in
+from captum_goat.tracking.registry import functions, tensors_in
+
+# Functions whose results are no views, and whose gradients need their arguments at most.
+_FRESH = functions("linear matmul __matmul__ batch_norm add __add__ __radd__ sub __sub__ index_select index_add")
+_FRESH |= functions("scatter_add scatter_add_")
 
 
 class HandScatter:
@@ -61,6 +66,10 @@ class Step(NamedTuple):
         """Return the first argument."""
         return values[self.args[0].number] if isinstance(self.args[0], Slot) else self.args[0]
 
+    def may_overwrite(self, numbers: Collection[int]) -> bool:
+        """Return whether the first argument is a result with one of these numbers."""
+        return bool(self.args) and isinstance(self.args[0], Slot) and self.args[0].number in numbers
+
     def arguments(self, value_of: Callable[[int], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with values in place of slots; what the call writes to is a copy."""
         args = _filled(self.args, value_of)
@@ -90,6 +99,12 @@ class Tape(NamedTuple):
             else:
                 read_by_others |= read
         return set() if self.output in fixed else fixed & read_by_others
+
+    def overwritable(self) -> frozenset[int]:
+        """Return the numbers of results in memory of their own, which autograd does not keep and one call reads."""
+        read = Counter(number for step in self.steps for number in _reads(step))
+        made = {number for step in self.steps if step.function in _FRESH for number in step.results}
+        return frozenset(number for number in made if read[number] == 1 and number != self.output)
 
     def with_fixed(self, fixed: Mapping[int, Tensor]) -> Tape:
         """Return the tape with constants in place of some results."""
@@ -124,9 +139,10 @@ def with_constants(
     step: Step, args: Sequence[Any], kwargs: Mapping[str, Any], constants: list[tuple[Tensor, int]]
 ) -> Step:
     """Return a step with the constants of a call in another pass, which are added to ``constants``."""
-    merged = tuple([_merged(known, value, constants) for known, value in zip(step.args, args)])  # noqa: B905
+    pairs = zip(step.args, args)  # noqa: B905
+    merged = [known if known.__class__ is Slot else _merged(known, value, constants) for known, value in pairs]
     named = {name: _merged(known, kwargs[name], constants) for name, known in step.kwargs.items()} if kwargs else {}
-    return Step(step.function, merged, named, *step[3:])
+    return Step(step.function, tuple(merged), named, *step[3:])
 
 
 def _merged(known: Any, value: Any, constants: list[tuple[Tensor, int]]) -> Any:
@@ -135,10 +151,10 @@ def _merged(known: Any, value: Any, constants: list[tuple[Tensor, int]]) -> Any:
         return known
     if known.__class__ is Zeros:
         return known._replace(size=value.shape)
-    if value.__class__ in (list, tuple):
-        return type(value)([_merged(*pair, constants) for pair in zip(known, value, strict=True)])
     if isinstance(value, Tensor):
         constants.append((value, value._version))
+    elif value.__class__ in (list, tuple):
+        return type(value)([_merged(*pair, constants) for pair in zip(known, value, strict=True)])
     return value
 
 
@@ -188,3 +204,14 @@ def _fixed(value: Any, fixed: Mapping[int, Tensor]) -> Any:
 def _slots(values: Sequence[Any]) -> set[int]:
     numbers = {value.number for value in values if isinstance(value, Slot)}
     return numbers.union(*(_slots(value) for value in values if type(value) in (list, tuple)))
+
+
+def _reads(step: Step) -> Iterator[int]:
+    """Return the numbers of results that a call reads, each as often as it does."""
+    waiting = [*step.args, *step.kwargs.values()]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Slot):
+            yield value.number
+        elif type(value) in (list, tuple):
+            waiting += value

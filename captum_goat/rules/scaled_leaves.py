@@ -1,0 +1,72 @@
+"""The tensors of a replay whose gradients are shares, and products that take no more memory than they must.
+
+A tensor of more than some megabytes takes longer to allocate than to fill: the system hands out pages that it clears
+first, and takes them back when the tensor is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from captum_goat.tracking.tape import Tape
+
+
+class ScaledLeaf(NamedTuple):
+    """A tensor of a replay whose gradient tells the shares of variables that are its factors.
+
+    It is the variables themselves, scaled by t. Or it is a result that has them as factors: then the derivative with
+    respect to their scale is that with respect to the result, times the result, divided by t.
+    """
+
+    tensor: Tensor
+    shape: torch.Size | None = None  # of the variables, if it is a result
+    t: float = 1.0
+
+
+class Buffers:
+    """Memory that is used again in all replays of a tape."""
+
+    def __init__(self, tape: Tape | None) -> None:
+        self._memory: dict[torch.dtype, Tensor] = {}
+        self.overwritable = frozenset[int]() if tape is None else tape.overwritable()
+
+    def share(self, gradient: Tensor | None, leaf: ScaledLeaf) -> Tensor | None:
+        """Return the derivative with respect to variables, or to their scales, given that with respect to a leaf."""
+        if gradient is None or leaf.shape is None:
+            return gradient
+        memory = self._memory.get(gradient.dtype)
+        if memory is None or memory.numel() < gradient.numel():
+            memory = self._memory[gradient.dtype] = gradient.new_empty(gradient.numel())
+        product = torch.mul(gradient, leaf.tensor.detach(), out=memory[: gradient.numel()].view(gradient.shape))
+        return product.sum_to_size(leaf.shape) / leaf.t
+
+
+def as_leaf(tensor: Tensor) -> Tensor:
+    """Return a tensor, which is a leaf of the replay if nothing that it depends on is one."""
+    return tensor if tensor.requires_grad else tensor.requires_grad_()
+
+
+def gated(value: Tensor, gates: Tensor, scale: Tensor | float, *, in_place: bool) -> Tensor:
+    """Return the product of values, gates and scales; ``in_place`` if nothing else needs the values."""
+    product: Tensor = _Gated.apply(value, gates, scale, in_place and value.shape == gates.shape)  # type: ignore[no-untyped-call]
+    return product
+
+
+class _Gated(torch.autograd.Function):
+    """The product, with one new tensor at most."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gates: Tensor, scale: Tensor | float, in_place: bool) -> Tensor:
+        ctx.save_for_backward(gates)
+        ctx.scale = scale
+        if in_place:
+            ctx.mark_dirty(value)
+            return value.mul_(gates).mul_(scale)
+        return (value * gates).mul_(scale)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return (gradient * ctx.saved_tensors[0]).mul_(ctx.scale), None, None, None
