@@ -55,6 +55,12 @@ def find_owners(graph: RowGraph, rows: Tensor, num_elements: int, nodes: range =
     return Owners(first_row.where(first_row < rows.numel(), -1), last, rows.numel())
 
 
+def owners_by_reach(reach: Tensor, rows: Tensor) -> Tensor | None:
+    """Return which of some rows (-1: none) each element reaches (-1: none); ``None`` if an element reaches several."""
+    reaches = reach[rows] > 0  # the last row, -1, is 0
+    return None if (reaches.sum(dim=0) > 1).any() else reaches.int().argmax(dim=0).where(reaches.any(dim=0), -1)
+
+
 class SmallFields:
     """The receptive fields of all rows of a forward pass, as :class:`~.receptive_field.ReceptiveFields` has them.
 
@@ -64,6 +70,9 @@ class SmallFields:
 
     def __init__(self, graph: RowGraph, weights: Tensor, owners: Owners | None = None) -> None:
         self._weights, self._owners = weights, owners
+        if graph.reach is not None:
+            self._reach, self._owners = graph.reach, None
+            return
         self._columns, self._width = _columns(weights, owners)
         columns = torch.cat([self._columns, self._columns.new_full((1,), self._width)])
         empty = weights.new_zeros(graph.num_rows + 1, self._width + 1, dtype=torch.float32)
@@ -71,10 +80,17 @@ class SmallFields:
 
     @staticmethod
     def fits(graph: RowGraph, weights: Tensor, owners: Owners | None) -> bool:
-        """Return whether the matrix is small enough."""
+        """Return whether the matrix is small enough, or known."""
+        if graph.reach is not None:
+            return True
         width = _columns(weights, owners)[1]
         most = MOST_ENTRIES_OF_MANY if owners is not None and width <= MOST_COLUMNS_OF_MANY else MOST_ENTRIES
         return (graph.num_rows + 1) * (width + 1) <= most
+
+    @property
+    def reach(self) -> Tensor:
+        """Which elements reach each row, as ones, ``[rows + 1, elements]``, if there are no ``owners``."""
+        return self._reach
 
     def spread(self, shares: Tensor, sources: Iterable[int], weights: Tensor | None = None) -> Tensor:
         """Share each row's number among the elements in its field, in proportion to their weights."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.adjacency.mask_entry import ENTRIES, AtAdjacency, AtMessages, Entry, check_base
-from captum_goat.fields.small_fields import Owners, SmallFields, spread_by_step
+from captum_goat.fields.small_fields import Owners, spread_by_step
 from captum_goat.inputs.copies import copies_agree, fallback_to_single_runs
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.request import Request
@@ -90,7 +90,8 @@ class GraphExplanation:
                 owner, owners = self._find_owners(target)
                 of_rows.append(owners)
             self._owners.append(owner)
-        self._fields = self._find_fields(of_rows[0] if len(of_rows) == 1 else None)
+        owners = of_rows[0] if len(of_rows) == 1 else None
+        self._fields = find_fields(self.pattern, owners, repeated=self._repeated)
         if self._subject.features:
             self.pattern = self.pattern.with_constants(self._fields.row_weights(self.pattern.gate_blocks))
         return self
@@ -214,13 +215,6 @@ class GraphExplanation:
             base = base.with_constants(fields.row_weights(base.gate_blocks))
         self._start = base, fields
         return base
-
-    def _find_fields(self, owners: Owners | None) -> Fields:
-        known = {} if self.pattern.known is None or owners is not None else self.pattern.known
-        fields: Fields = known.get(self._repeated) or find_fields(self.pattern, owners, repeated=self._repeated)
-        if isinstance(fields, SmallFields):  # which never change
-            known[self._repeated] = fields
-        return fields
 
     def _find_owners(self, target: Target) -> tuple[Tensor, Owners | None]:
         return owners_of(self.pattern, target, self._copies)

@@ -6,17 +6,17 @@ A pass that makes the calls of a known program needs only the index tensors of i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from captum_goat.adjacency.deletion import nearly_equal
 from captum_goat.adjacency.mask_entry import MessageSites
+from captum_goat.fields.small_fields import SmallFields
 from captum_goat.hooks.interception import check_context, intercepted
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.method.replay import FAILURES, ActivationPattern, Subject
@@ -26,18 +26,18 @@ from captum_goat.rules.registry import version as rules_version
 from captum_goat.tracking import NoPolynomialError, RowGraph, Rows, RowTracker, Unsupported, UnsupportedModelError
 from captum_goat.tracking.program import (
     GivenRows,
-    LastGraph,
     OtherProgramError,
     ProgramRecorder,
     ProgramRun,
     ProgramStore,
 )
+from captum_goat.tracking.reach import find_reach
 from captum_goat.tracking.registry import tensors_in
 from captum_goat.tracking.unseen import without_sums
 
 _logger = logging.getLogger(__name__)
 
-_MOST_REMEMBERED = 2**15  # entries of the arguments of a graph that is remembered
+_MOST_REACHED = 2**16  # entries of the largest matrix of edges that reach rows, with which these are not followed
 
 
 @torch.no_grad()
@@ -252,100 +252,70 @@ def _factors(values: Tensor, rows: Rows, graph: RowGraph, *, gate: bool, zero_ro
     return Factors(values, rows, variable, gate, everywhere)
 
 
-class KnownModel(NamedTuple):
+@dataclass
+class KnownModel:
     """What is known about a model after one pass, for passes on other graphs."""
 
     pattern: ActivationPattern  # without what belongs to the graph
-    last: LastGraph[GraphRows]  # the graph of the last pass
+    # whether the tape of a pass tells which edges reach its gates, as rows that were followed did; ``None``: not tried
+    by_reach: bool | None = None
 
     @classmethod
     def of(cls, pattern: ActivationPattern) -> KnownModel | None:
         """Return what is known after a pass; ``None`` if other passes cannot follow its program."""
         if pattern.program is None or pattern.rows is None:
             return None
+        empty = pattern.output.new_empty(0)
+        subject = pattern.subject._replace(forward=lambda _: None, features=(), edge_sets=(), mask=empty)
         calls = [call and call._replace(kept=()) for call in pattern.calls]
         rows = pattern.rows._replace(ids=pattern.rows.ids.new_empty(0))
-        bare = replace(_without_values(pattern), calls=calls, rows=rows, sites=MessageSites(), graph=RowGraph())
-        return cls(bare, LastGraph())
-
-
-class GraphRows(NamedTuple):
-    """What a pass over a graph has told of its rows, for the next pass over the same graph."""
-
-    deciding: list[list[Any]]  # what has decided rows, see :class:`ProgramRun`
-    pattern: ActivationPattern  # without values
-
-
-def _without_values(pattern: ActivationPattern) -> ActivationPattern:
-    """Return a pattern without the values of its pass."""
-    empty = pattern.output.new_empty(0)
-
-    def bare(kept: Kept) -> Kept:
-        return kept._replace(values=empty) if isinstance(kept, Factors) else kept
-
-    subject = pattern.subject._replace(forward=lambda _: None, features=(), edge_sets=(), mask=empty)
-    calls = [call and call._replace(kept=tuple(map(bare, call.kept))) for call in pattern.calls]
-    return replace(pattern, subject=subject, calls=calls, output=empty, tape=None)
+        bare = replace(pattern, subject=subject, calls=calls, output=empty, rows=rows, tape=None)
+        return cls(replace(bare, sites=MessageSites(), graph=RowGraph()))
 
 
 def record_by_program(known: KnownModel, subject: Subject, arguments: Sequence[Tensor]) -> ActivationPattern:
     """Record the pattern in a pass that makes the calls that are known, or raise OtherProgramError."""
-    small = sum(argument.numel() for argument in arguments) <= _MOST_REMEMBERED
-    again, rows = known.last.find(arguments) if small else (False, None)
-    if rows is not None and rows.pattern.subject.by_node >= subject.by_node:
-        with suppress(OtherProgramError):  # an index depends on features or on the model
-            return _follow(known.pattern, subject, arguments, same=rows)
-    if not again:
-        return _follow(known.pattern, subject, arguments)
-    deciding: list[list[Any]] = []
-    pattern = replace(_follow(known.pattern, subject, arguments, deciding), known={})
-    known.last.keep(arguments, GraphRows(deciding, _without_values(pattern)))
+    num_edges = subject.mask.numel()
+    largest = max(num_edges, *(len(argument) for argument in arguments if argument.dim()))
+    small = 0 < num_edges * largest <= _MOST_REACHED and not subject.by_node
+    by_reach = small and known.by_reach is True
+    pattern = _follow(known.pattern, subject, arguments, by_reach=by_reach)
+    if small and known.by_reach is None:
+        known.by_reach = _is_reached_alike(pattern)
     return pattern
 
 
 def _follow(
-    known: ActivationPattern,
-    subject: Subject,
-    arguments: Sequence[Tensor],
-    deciding: list[list[Any]] | None = None,
-    same: GraphRows | None = None,
+    known: ActivationPattern, subject: Subject, arguments: Sequence[Tensor], *, by_reach: bool
 ) -> ActivationPattern:
-    """Record the pattern in a pass that follows a program; ``same`` has the rows if they are known."""
-    tracker, calls = GivenRows(subject.model), list[FrozenCall | None]()
+    """Record the pattern in a pass that follows a program, and its rows too unless they are found ``by_reach``."""
+    tracker, calls, gates = GivenRows(subject.model), list[FrozenCall | None](), dict[int, Tensor]()
     assert known.program is not None
     assert known.rows is not None
-    steps = ProgramRun(known.program, arguments, tracker, None if same is None else same.deciding)
-    steps.deciding = deciding
-    if same is None:
-        masks = subject.masks(tracker)
-        hooks = masks.hooks() | {"on_scatter": None}  # a model with a program passes no messages outside of layers
-    else:
-        sites, device = same.pattern.sites, subject.mask.device.type
-        hooks, check_masks = sites.replayed(sites.factors(subject.mask), lambda: check_context(device))
+    steps = ProgramRun(known.program, arguments, tracker, follows_rows=not by_reach)
+    masks = subject.masks(tracker, watched=not by_reach)
+    hooks = masks.hooks() | {"on_scatter": None}  # a model with a program passes no messages outside of layers
 
     def on_call(rule: Rule, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
-        calls.append(None)
-        number = len(calls) - 1
-        call = (known if same is None else same.pattern).calls[number]
+        number = len(calls)
+        call = known.calls[number] if number < len(known.calls) else steps.fail()
+        calls.append(call)
         if call is None and number != known.left_out:
             return func(*args, **kwargs)
         value = input_of(args, kwargs)
         rows = tracker.get(value)
-        if not isinstance(rows, Rows) and same is None:
+        out = value.clone() if call is None else func(*args, **kwargs)  # a ReLU: nothing else is frozen in a program
+        if call is not None:
+            gates[number] = out.sign()
+        if by_reach:
+            return out
+        if not isinstance(rows, Rows):
             steps.fail()
-        if call is None:
-            out = value.clone()
-        else:  # a ReLU: nothing else is frozen in a program
-            out = func(*args, **kwargs)
-            values = out.sign()
-            if isinstance(rows, Rows):
-                gates = _factors(values, rows, tracker.graph, gate=True)
-                rows = rows if gates is None else tracker.graph.merge([rows, gates.rows], multiply=True)
-            else:
-                gates = call.kept[0]._replace(values=values) if isinstance(call.kept[0], Factors) else None
-            calls[number] = call._replace(kept=(gates,))
-        if rows is not None:
-            tracker.set(out, rows)
+        if call is not None:
+            factors = _factors(gates[number], rows, tracker.graph, gate=True)
+            rows = rows if factors is None else tracker.graph.merge([rows, factors.rows], multiply=True)
+            calls[number] = call._replace(kept=(factors,))
+        tracker.set(out, rows)
         return out
 
     def run() -> Tensor:
@@ -355,14 +325,44 @@ def _follow(
 
     output = intercepted(run, subject.model, on_call=on_call, steps=steps, **hooks)
     steps.check_done()
-    if same is not None:
-        check_masks()
-        return replace(same.pattern, subject=subject, calls=calls, output=output, tape=steps.tape())
-    rows = tracker.rows(output)
+    rows = known.rows if by_reach else tracker.rows(output)
     if rows is None or len(calls) != len(known.calls) or output.dtype != known.output.dtype:
         steps.fail()
     if (rows.degree, rows.gates) != (known.rows.degree, known.rows.gates):
         steps.fail()
-    return ActivationPattern(
-        subject, masks.sites(), calls, known.left_out, output, rows, tracker.graph, tape=steps.tape()
-    )
+    tape, sites = steps.tape(), masks.sites()
+    pattern = ActivationPattern(subject, sites, calls, known.left_out, output, rows, tracker.graph, tape=tape)
+    return (_with_reach(pattern, gates) or steps.fail()) if by_reach else pattern
+
+
+def _with_reach(pattern: ActivationPattern, gates: Mapping[int, Tensor]) -> ActivationPattern | None:
+    """Return a pattern with these gates, by call, and the edges that reach them; ``None`` if the tape does not tell."""
+    rows, tape, frozen = pattern.rows, pattern.tape, {*gates, -1 if pattern.left_out is None else pattern.left_out}
+    if rows is None or tape is None:
+        return None
+    reached = find_reach(tape, pattern.sites.sites, frozen, pattern.subject.mask.numel())
+    if reached is None or not reached.gates.keys() >= gates.keys():
+        return None
+    calls, of_gates = list(pattern.calls), rows._replace(degree=1, gates=1, sources=frozenset())
+    for number, values in gates.items():
+        ids, call = reached.gates[number], calls[number]
+        factors = Factors(values, of_gates._replace(ids=ids), ids >= 0, gates=True, full=reached.full)
+        calls[number] = call and call._replace(kept=(factors,))
+    rows = rows._replace(ids=reached.output, sources=frozenset())
+    return replace(pattern, calls=calls, rows=rows, graph=reached.graph)
+
+
+def _is_reached_alike(pattern: ActivationPattern) -> bool:
+    """Return whether the tape tells the same edges as the rows of a pattern, which were followed."""
+    gates = {
+        number: call.kept[0].values
+        for number, call in enumerate(pattern.calls)
+        if call is not None and isinstance(call.kept[0], Factors)
+    }
+    reached = _with_reach(pattern, gates)
+    if reached is None or reached.graph.reach is None:
+        return False
+    followed, found = SmallFields(pattern.graph, pattern.subject.mask).reach, reached.graph.reach
+    both = [[*(factors.rows for factors in one.factors), one.rows] for one in (pattern, reached)]
+    pairs = [(a.ids, b.ids) for a, b in zip(*both, strict=True) if a is not None and b is not None]
+    return all(a.shape == b.shape and torch.equal(followed[a], found[b]) for a, b in pairs)

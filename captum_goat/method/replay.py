@@ -72,10 +72,11 @@ class Subject(NamedTuple):
     offsets: tuple[int, ...] | None = None
     by_node: bool = True  # whether it matters which nodes rows stand for
 
-    def masks(self, tracker: RowTracker) -> AtMessages:
-        """Return what lets the mask enter a pass that is recorded."""
+    def masks(self, tracker: RowTracker, *, watched: bool = True) -> AtMessages:
+        """Return what lets the mask enter a pass that is recorded; its rows are set if that is ``watched``."""
         tracker.graph.by_node = self.by_node
-        return self.entry(tracker, self.edge_sets, self.mask, RowWatcher(tracker, self.edge_sets, self.offsets))
+        watcher = RowWatcher(tracker, self.edge_sets, self.offsets) if watched else None
+        return self.entry(tracker, self.edge_sets, self.mask, watcher)
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,6 @@ class ActivationPattern:
     suspects: tuple[str, ...] = ()  # where values that variables reach left torch, for example to numpy
     program: Program | None = None  # the program of the pass, if other passes can follow it
     tape: Tape | None = None  # its calls, if they can be made again without the model
-    known: dict[Any, Any] | None = None  # what is computed of the graph's rows alone, if the graph came before
 
     @property
     def eps(self) -> float:

@@ -147,7 +147,7 @@ def share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shar
         return None
     plan = plan_of(replicas_of(rows.degree, rows.gates, rows.frozen), pattern.sum_dtype, subject.mask.device)
     num_features = sum(map(Tensor.numel, subject.features))
-    replicas = Replicas(plan, subject.mask, num_features, pattern.graph.num_rows, pattern.known)
+    replicas = Replicas(plan, subject.mask, num_features, pattern.graph.num_rows)
     sites = [replicas.add_site(site) for site in pattern.sites.sites if isinstance(site, Messages)]
     features = [replicas.add_feature(feature) for feature in subject.features]
     calls = ReplicatedCalls(replicas.count)

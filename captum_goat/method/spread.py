@@ -17,7 +17,7 @@ from torch import Tensor
 
 from captum_goat.adjacency.mask_entry import AtAdjacency, owners_by_degrees
 from captum_goat.fields.receptive_field import Elements, ReceptiveFields
-from captum_goat.fields.small_fields import Owners, SmallFields, find_owners
+from captum_goat.fields.small_fields import Owners, SmallFields, find_owners, owners_by_reach
 from captum_goat.inputs.graph_inputs import GraphInputs
 from captum_goat.inputs.targets import Target
 from captum_goat.method.replay import ActivationPattern
@@ -73,13 +73,18 @@ def owners_of(
         return torch.zeros_like(owner), None
     first = subject.mask.numel()
     nodes = range(first, first + subject.own_rows)
-    owners = find_owners(pattern.graph, rows.ids.expand(pattern.output.shape)[target.index], owner.numel(), nodes)
-    if owners is None:
+    explained, owners = rows.ids.expand(pattern.output.shape)[target.index], None
+    if pattern.graph.reach is not None:
+        of_elements = owners_by_reach(pattern.graph.reach, explained)
+    else:
+        owners = find_owners(pattern.graph, explained, owner.numel(), nodes)
+        of_elements = owners and owners.elements
+    if of_elements is None:
         raise SharedEdgesError(
             f"Expected a target such as (node, class): rows of the model's output {list(pattern.output.shape)} "
             f"share edges or inputs, as rows of nodes do. Choose one of them."
         )
-    owner = owners.elements
+    owner = of_elements
     if subject.entry is AtAdjacency:
         owner = owners_by_degrees(owner, subject.edge_sets)
     if copies is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -59,8 +59,8 @@ def gauss_radau(degree: int) -> list[tuple[float, float]]:
     count = (degree + 2) // 2
     below = legendre.Legendre.basis(count - 1)
     difference = below - legendre.Legendre.basis(count)
-    x = np.sort(difference.roots())[:-1]
-    x -= difference(x) / difference.deriv()(x)  # one step of Newton's method, for the last digits
+    x: Any = np.sort(difference.roots())[:-1]
+    x = x - difference(x) / difference.deriv()(x)  # one step of Newton's method, for the last digits
     weights = [*(1 + x) / (count * below(x)) ** 2, 2 / count**2]
     return [(float(t), float(w)) for t, w in zip((np.append(x, 1.0) + 1) / 2, np.divide(weights, 2), strict=True)]
 

@@ -56,12 +56,10 @@ class Replicas:
     shares are those of edges, features and rows one after the other.
     """
 
-    def __init__(
-        self, plan: Plan, mask: Tensor, num_features: int, num_rows: int, known: dict[Any, Any] | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, mask: Tensor, num_features: int, num_rows: int) -> None:
         self.count, self.plan, self._mask = len(plan.patterns), plan, mask
-        # By the id() of the ids of rows, which are kept alive beside scales and places; those of a known graph are kept
-        self._scales: dict[Any, tuple[Tensor, Tensor, Tensor]] = {} if known is None else known
+        # By the id() of the ids of rows, which are kept alive beside scales and places.
+        self._scales: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}
         self._sites: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}  # by the id() of edges, which are kept alive
         self._next_feature, self._first_row = mask.numel(), mask.numel() + num_features
         self._end = self._first_row + num_rows  # the place for constants

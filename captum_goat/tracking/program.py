@@ -320,26 +320,16 @@ class GivenRows(RowTracker):
 
 
 class ProgramRun(Following):
-    """Compares the calls of a pass with a program, and sets the rows of their results in ``tracker``.
-
-    ``known`` is what decided rows in an earlier pass (see :attr:`deciding`). If that is the same again, rows are not
-    needed; if not, OtherProgramError is raised.
-    """
+    """Compares the calls of a pass with a program, and sets the edges and rows of their results in ``tracker``."""
 
     def __init__(
-        self,
-        program: Program,
-        arguments: Sequence[Tensor],
-        tracker: GivenRows,
-        known: Sequence[list[Any]] | None = None,
+        self, program: Program, arguments: Sequence[Tensor], tracker: GivenRows, *, follows_rows: bool = True
     ) -> None:
         super().__init__(arguments)
         self._program, self._steps = program, program.steps
         self._number_of: Callable[[Any], int | None] = self._origins.get
         self._tracker = tracker
-        self._known = None if known is None else iter(known)
-        # The indices, shapes and numbers that decide the rows of each call, if they are to be noted.
-        self.deciding: list[list[Any]] | None = None
+        self._follows_rows = follows_rows
         self._number = 0
         self._failed = False
         self._args: tuple[Sequence[Any], Mapping[str, Any]] = (), {}
@@ -399,15 +389,8 @@ class ProgramRun(Following):
             self.fail("more or fewer results")
         if step.taped is not None:
             self._taped.append(with_constants(step.taped, *self._args, self._constants))
-        if not step.tracked:
-            return
-        if self._known is not None:
-            if not all(map(_decides_alike, next(self._known), self._leaves)):
-                self.fail("another index")
-            return
-        if self.deciding is not None:
-            self.deciding.append([_deciding(leaf) for leaf in self._leaves])
-        self._track(step, result, results)
+        if step.tracked and (self._follows_rows or Rows not in step.kinds):
+            self._track(step, result, results)
 
     def _track(self, step: _Step, result: Any, results: list[Tensor]) -> None:
         """Set the traces of the results of a call."""
@@ -506,25 +489,6 @@ class ProgramStore(Generic[Known]):
         self._misses += any(other == key for other, _ in self._known)
         if known is not None:
             self._known = [(key, known), *self._known[: self._MOST - 1]]
-
-
-class LastGraph(Generic[Known]):
-    """The graph on which a program was followed last; what is known of it is kept when it comes again."""
-
-    def __init__(self) -> None:
-        self._last: tuple[list[Any], Known | None] = [], None
-
-    def find(self, arguments: Sequence[Tensor]) -> tuple[bool, Known | None]:
-        """Return whether a graph is the last one, up to features, and what is known of it."""
-        before, known = self._last
-        if len(before) == len(arguments) and all(map(_decides_alike, before, arguments)):
-            return True, known
-        self._last = [_deciding(argument) for argument in arguments], None
-        return False, None
-
-    def keep(self, arguments: Sequence[Tensor], known: Known) -> None:
-        """Keep what is known of a graph."""
-        self._last = [_deciding(argument) for argument in arguments], known
 
 
 class _Nest(NamedTuple):

@@ -143,6 +143,8 @@ class RowGraph:
         self.first_node = 0  # the row of the first node to which messages are passed, among the nodes of all types
         self.renumbered = False  # whether messages were passed between nodes with other numbers than the user's
         self.by_values = False  # whether values of tensors that are no indices have decided which rows are read
+        # which edges reach each row, as ones, ``[rows + 1, E]``; the last row is 0. If it is known there are no blocks
+        self.reach: Tensor | None = None
         self._full: dict[int, Tensor] = {}  # tensors of ids without any -1, by the id() of the tensor
 
     def is_full(self, ids: Tensor) -> bool:

@@ -1,0 +1,185 @@
+"""Which edges reach which rows of a small graph, as one matrix per tensor, found by the tape of a pass alone.
+
+Rows are the entries of a tensor along dimension 0. Functions that mix them in other ways than the ones below have no
+rule here: then the rows of a pass are followed (:mod:`captum_goat.tracking.program`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from captum_goat.tracking.edge_tracker import Messages
+from captum_goat.tracking.registry import functions
+from captum_goat.tracking.row_graph import NO_ROW, RowGraph
+from captum_goat.tracking.tape import Slot, Step, Tape, Zeros
+
+
+class Reach(NamedTuple):
+    """The edges that reach each row of a tensor."""
+
+    matrix: Tensor  # ``[rows, E + 1]``, above 0 where an edge reaches a row: the number of paths; the last column is 0
+    dims: int  # the dimensions of the tensor
+
+
+class ReachedRows(NamedTuple):
+    """The rows of gates and of the output, and which edges reach them."""
+
+    graph: RowGraph  # with the reach of all rows, without blocks
+    gates: dict[int, Tensor]  # the ids of the rows, by the number of the call
+    output: Tensor  # the ids of the rows of the output
+    full: bool  # whether some edge reaches each row
+
+
+_Reached = Mapping[int, Reach]  # by the numbers of results
+_Rule = Callable[[_Reached, Step], Reach | None]
+_RULES: dict[Any, _Rule] = {}
+
+
+def find_reach(tape: Tape, sites: Sequence[Any], frozen: Collection[int], num_edges: int) -> ReachedRows | None:
+    """Return the edges that reach gates and the output; ``None`` if a function has no rule.
+
+    Args:
+        tape: The calls of the pass.
+        sites: Where the mask entered.
+        frozen: The numbers of the calls of ReLUs, and of a last softmax that is left out.
+        num_edges: The number of edges.
+    """
+    reached, gates, columns = dict[int, Reach](), dict[int, Reach](), dict[int, Tensor]()
+    for step in tape.steps:
+        if step.masks:
+            result = _cross(reached, step, sites[step.number or 0], num_edges, columns)
+        elif step.number in frozen:
+            result = _first(reached, step)
+        else:
+            rule = _RULES.get(step.function)
+            result = None if rule is None else rule(reached, step)
+        if result is None or len(step.results) != 1:
+            return None
+        reached[step.results[0]] = result
+        if step.number is not None and step.number in frozen and not step.masks:
+            gates[step.number] = result
+    return _numbered(gates, reached[tape.output])
+
+
+def _numbered(gates: dict[int, Reach], output: Reach) -> ReachedRows:
+    """Number the rows; tensors that the same edges reach have the same rows."""
+    distinct = {id(reach.matrix): reach.matrix for reach in (*gates.values(), output)}
+    matrices, graph = [*distinct.values()], RowGraph()
+    matrix = torch.cat([*matrices, output.matrix.new_zeros(1, output.matrix.size(1))])
+    graph.reach, graph.num_rows = matrix[:, :-1].clamp_(max=1.0), len(matrix) - 1
+    reaching, ids = matrix[:-1].amax(dim=1) > 0, torch.arange(graph.num_rows, device=matrix.device)
+    full = bool(reaching.all())
+    ids = ids if full else ids.where(reaching, NO_ROW)
+    parts = dict(zip(distinct, ids.split([len(matrix) for matrix in matrices]), strict=True))
+    views: dict[tuple[int, int], Tensor] = {}
+
+    def ids_of(reach: Reach) -> Tensor:
+        kind = id(reach.matrix), reach.dims
+        return views.setdefault(kind, parts[kind[0]].view([-1] + [1] * (reach.dims - 1)))
+
+    return ReachedRows(graph, {number: ids_of(reach) for number, reach in gates.items()}, ids_of(output), full)
+
+
+def _first(reached: _Reached, step: Step) -> Reach | None:
+    """Return the reach of the first argument; ``None`` if another one depends on edges too."""
+    slots = [value.number for value in (*step.args, *step.kwargs.values()) if isinstance(value, Slot)]
+    is_first = len(slots) == 1 and (not step.args or isinstance(step.args[0], Slot))
+    return reached[slots[0]] if is_first else None
+
+
+def _cross(reached: _Reached, step: Step, site: Any, num_edges: int, columns: dict[int, Tensor]) -> Reach | None:
+    """Return the reach of messages behind the mask."""
+    if not isinstance(site, Messages) or site.shape[0] != -1:
+        return None
+    messages, edges = step.args[0], site.edges
+    if id(edges) not in columns:
+        columns[id(edges)] = (edges if edges is site.whole else edges % (num_edges + 1)).view(-1, 1)
+    known = reached[messages.number] if isinstance(messages, Slot) else None
+    before = torch.zeros(edges.numel(), num_edges + 1, device=edges.device) if known is None else known.matrix
+    matrix = before.scatter(1, columns[id(edges)], 1.0)
+    if edges is not site.whole:  # messages over no edge
+        matrix[:, -1] = 0.0
+    return Reach(matrix, len(site.shape)) if known is None or known.dims == len(site.shape) else None
+
+
+def _rule(names: str) -> Callable[[_Rule], _Rule]:
+    def register(rule: _Rule) -> _Rule:
+        _RULES.update(dict.fromkeys(functions(names), rule))
+        return rule
+
+    return register
+
+
+@_rule("linear matmul __matmul__ batch_norm dropout clone contiguous neg")
+def _row_by_row(reached: _Reached, step: Step) -> Reach | None:
+    first = _first(reached, step)
+    others = [value for value in step.args[1:2] if isinstance(value, Tensor) and value.dim() > 2]
+    return None if first is None or first.dims < 2 or others else first
+
+
+@_rule("add sub mul div __add__ __radd__ __sub__ __mul__ __rmul__ __truediv__")
+@_rule("add_ sub_ mul_ div_ __iadd__ __isub__ __imul__ __itruediv__")
+def _entry_by_entry(reached: _Reached, step: Step) -> Reach | None:
+    values = step.args[:2]
+    parts = [reached[value.number] for value in values if isinstance(value, Slot)]
+    constants = [value for value in values if isinstance(value, Tensor)]
+    if not parts or any(isinstance(value, Slot | Tensor) for value in (*step.args[2:], *step.kwargs.values())):
+        return None
+    first, *others = parts
+    if any(other.dims != first.dims for other in others) or any(value.dim() > first.dims for value in constants):
+        return None
+    matrix = first.matrix
+    for other in others:
+        matrix = matrix if other.matrix is matrix else matrix + other.matrix
+    rows = max([len(matrix)] + [len(value) for value in constants if value.dim() == first.dims])
+    if matrix is first.matrix and rows == len(matrix):
+        return first
+    return Reach(matrix.expand(rows, -1), first.dims)
+
+
+@_rule("index_select")
+def _index_select(reached: _Reached, step: Step) -> Reach | None:
+    first = _first(reached, step)
+    if first is None or len(step.args) != 3 or step.args[1] not in (0, -first.dims) or step.args[2].dim() != 1:
+        return None
+    return first._replace(matrix=first.matrix.index_select(0, step.args[2]))
+
+
+@_rule("__getitem__")
+def _getitem(reached: _Reached, step: Step) -> Reach | None:
+    first, index = _first(reached, step), step.args[1]
+    if first is None or not isinstance(index, Tensor) or index.dtype != torch.long or index.dim() != 1:
+        return None
+    return first._replace(matrix=first.matrix[index])
+
+
+@_rule("scatter_add scatter_add_")
+def _scatter_add(reached: _Reached, step: Step) -> Reach | None:
+    if len(step.args) != 4 or step.kwargs:
+        return None
+    zeros, dim, index, source = step.args
+    if not isinstance(zeros, Zeros) or not isinstance(index, Tensor) or not isinstance(source, Slot):
+        return None
+    first = reached[source.number]
+    several = any(size > 1 and stride for size, stride in zip(index.shape[1:], index.stride()[1:], strict=True))
+    if index.dim() != first.dims or dim not in (0, -first.dims) or several:  # entries of a row go to different rows
+        return None
+    for _ in index.shape[1:]:
+        index = index.select(-1, 0)
+    if index.numel() != len(first.matrix):
+        return None
+    matrix = first.matrix.new_zeros(zeros.size[0], first.matrix.size(1))
+    return first._replace(matrix=matrix.index_add_(0, index, first.matrix))
+
+
+@_rule("mean sum")
+def _reduce(reached: _Reached, step: Step) -> Reach | None:
+    first, dim = _first(reached, step), step.kwargs.get("dim", step.args[1] if len(step.args) > 1 else None)
+    keeps = step.kwargs.get("keepdim", len(step.args) > 2 and step.args[2])
+    if first is None or dim not in (0, -first.dims) or keeps is not True:
+        return None
+    return first._replace(matrix=first.matrix.sum(dim=0, keepdim=True))
