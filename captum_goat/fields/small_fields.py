@@ -94,11 +94,12 @@ class SmallFields:
 
     def spread(self, shares: Tensor, sources: Iterable[int], weights: Tensor | None = None) -> Tensor:
         """Share each row's number among the elements in its field, in proportion to their weights."""
-        weights = (self._weights if weights is None else weights).to(shares.dtype)
+        counts, weights = weights is None, (self._weights if weights is None else weights).to(shares.dtype)
         if self._owners is None:
             reach = self._reach[:-1].to(shares.dtype)
             sizes = reach @ weights
-            return torch.where(sizes > 0, shares / sizes, 0.0) @ reach * weights
+            per_weight = shares / sizes.clamp_(min=1) if counts else torch.where(sizes > 0, shares / sizes, 0.0)
+            return per_weight @ reach * weights
         rows = torch.nonzero((shares != 0) & (self._owners.rows >= 0)).view(-1)
         reach, owner = self._reach[rows].to(shares.dtype), self._owners.rows[rows]
         sizes = (reach * self._by_owner(weights)[owner]).sum(dim=1)

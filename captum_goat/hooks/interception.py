@@ -469,10 +469,11 @@ def _hook_messages(changes: Changes, module: Module, mode: _RuleMode) -> None:
 
 
 @lru_cache(512)
-def _is_plain(func: Any, version: int) -> bool:
-    """Return whether a function is called as it is, by the rules of this version."""
-    replaced = find(func) is not None or func in SOFTMAX_STEPS or stepped_into(func) is not None
-    return not replaced and kernel_name(func) is None and func is not Tensor.__iter__
+def _known_rule(func: Any, version: int) -> tuple[Rule | None] | None:
+    """Return the rule of this version for a function, if any; ``None`` if it is known only when the function runs."""
+    rule = find(func)
+    special = rule is MESSAGES or func in SOFTMAX_STEPS or stepped_into(func) is not None
+    return None if special or kernel_name(func) is not None or func is Tensor.__iter__ else (rule,)
 
 
 class _RuleMode(TorchFunctionMode):
@@ -492,8 +493,9 @@ class _RuleMode(TorchFunctionMode):
         self.on_call, self.steps, self.on_sum, self.summing = on_call, steps, on_sum, summing
         self.differentiable = on_call is not None and torch.is_grad_enabled()
         self.replaces = on_call is not None or on_sum is not None
-        # what compares all functions that nothing replaces, and the version of the rules that say which these are
-        self.compared = steps if type(steps) is ProgramRun and on_sum is None and on_scatter is None else None
+        # what compares all functions that only rules replace, and the version of these
+        plainly = on_sum is None and on_scatter is None and not self.differentiable
+        self.compared = steps if type(steps) is ProgramRun and plainly else None
         self.version = rules_version()
         self.tracker: TorchDispatchMode | None = None
         self.on_declared: OnDeclared | None = None
@@ -503,9 +505,13 @@ class _RuleMode(TorchFunctionMode):
         if self.passing or func in QUESTIONS:
             return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
-        if self.compared is not None and _is_plain(func, self.version):
+        if self.compared is not None and (known := _known_rule(func, self.version)) is not None:
             self.compared.note(func, args, kwargs)
-            result = func(*args, **kwargs)
+            (rule,) = known
+            if rule is None or self.on_call is None:
+                result = func(*args, **kwargs)
+            else:
+                result = self.on_call(rule, func, args, kwargs)
             self.compared.made(result)
             return result
         if self.differentiable and not torch.is_grad_enabled():  # the model switched gradients off; shares need them

@@ -31,7 +31,7 @@ from captum_goat.tracking.program import (
     ProgramRun,
     ProgramStore,
 )
-from captum_goat.tracking.reach import find_reach
+from captum_goat.tracking.reach import ReachPlan, find_reach, plan_reach
 from captum_goat.tracking.registry import tensors_in
 from captum_goat.tracking.unseen import without_sums
 
@@ -257,8 +257,9 @@ class KnownModel:
     """What is known about a model after one pass, for passes on other graphs."""
 
     pattern: ActivationPattern  # without what belongs to the graph
-    # whether the tape of a pass tells which edges reach its gates, as rows that were followed did; ``None``: not tried
-    by_reach: bool | None = None
+    # how the tape of a pass tells which edges reach its gates; ``None`` if it does not
+    plan: ReachPlan | None = None
+    planned: bool = False  # whether that was tried
 
     @classmethod
     def of(cls, pattern: ActivationPattern) -> KnownModel | None:
@@ -278,22 +279,21 @@ def record_by_program(known: KnownModel, subject: Subject, arguments: Sequence[T
     num_edges = subject.mask.numel()
     largest = max(num_edges, *(len(argument) for argument in arguments if argument.dim()))
     small = 0 < num_edges * largest <= _MOST_REACHED and not subject.by_node
-    by_reach = small and known.by_reach is True
-    pattern = _follow(known.pattern, subject, arguments, by_reach=by_reach)
-    if small and known.by_reach is None:
-        known.by_reach = _is_reached_alike(pattern)
+    pattern = _follow(known.pattern, subject, arguments, known.plan if small else None)
+    if small and not known.planned:
+        known.plan, known.planned = _reach_plan(pattern), True
     return pattern
 
 
 def _follow(
-    known: ActivationPattern, subject: Subject, arguments: Sequence[Tensor], *, by_reach: bool
+    known: ActivationPattern, subject: Subject, arguments: Sequence[Tensor], plan: ReachPlan | None
 ) -> ActivationPattern:
-    """Record the pattern in a pass that follows a program, and its rows too unless they are found ``by_reach``."""
+    """Record the pattern in a pass that follows a program; its rows are followed, too, or found by a plan."""
     tracker, calls, gates = GivenRows(subject.model), list[FrozenCall | None](), dict[int, Tensor]()
     assert known.program is not None
     assert known.rows is not None
-    steps = ProgramRun(known.program, arguments, tracker, follows_rows=not by_reach)
-    masks = subject.masks(tracker, watched=not by_reach)
+    steps = ProgramRun(known.program, arguments, tracker, follows_rows=plan is None)
+    masks = subject.masks(tracker, watched=plan is None)
     hooks = masks.hooks() | {"on_scatter": None}  # a model with a program passes no messages outside of layers
 
     def on_call(rule: Rule, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
@@ -307,7 +307,7 @@ def _follow(
         out = value.clone() if call is None else func(*args, **kwargs)  # a ReLU: nothing else is frozen in a program
         if call is not None:
             gates[number] = out.sign()
-        if by_reach:
+        if plan is not None:
             return out
         if not isinstance(rows, Rows):
             steps.fail()
@@ -325,44 +325,46 @@ def _follow(
 
     output = intercepted(run, subject.model, on_call=on_call, steps=steps, **hooks)
     steps.check_done()
-    rows = known.rows if by_reach else tracker.rows(output)
+    rows = tracker.rows(output) if plan is None else known.rows
     if rows is None or len(calls) != len(known.calls) or output.dtype != known.output.dtype:
         steps.fail()
     if (rows.degree, rows.gates) != (known.rows.degree, known.rows.gates):
         steps.fail()
     tape, sites = steps.tape(), masks.sites()
     pattern = ActivationPattern(subject, sites, calls, known.left_out, output, rows, tracker.graph, tape=tape)
-    return (_with_reach(pattern, gates) or steps.fail()) if by_reach else pattern
+    return pattern if plan is None else _with_reach(pattern, gates, plan) or steps.fail()
 
 
-def _with_reach(pattern: ActivationPattern, gates: Mapping[int, Tensor]) -> ActivationPattern | None:
-    """Return a pattern with these gates, by call, and the edges that reach them; ``None`` if the tape does not tell."""
-    rows, tape, frozen = pattern.rows, pattern.tape, {*gates, -1 if pattern.left_out is None else pattern.left_out}
-    if rows is None or tape is None:
+def _with_reach(pattern: ActivationPattern, gates: Mapping[int, Tensor], plan: ReachPlan) -> ActivationPattern | None:
+    """Return a pattern with these gates, by call, and the edges that reach them; ``None`` if the plan does not fit."""
+    if pattern.rows is None or pattern.tape is None or not plan.gates.keys() >= gates.keys():
         return None
-    reached = find_reach(tape, pattern.sites.sites, frozen, pattern.subject.mask.numel())
-    if reached is None or not reached.gates.keys() >= gates.keys():
+    reached = find_reach(plan, pattern.tape, pattern.sites.sites, pattern.subject.mask.numel())
+    if reached is None:
         return None
-    calls, of_gates = list(pattern.calls), rows._replace(degree=1, gates=1, sources=frozenset())
+    calls, of_gates = list(pattern.calls), pattern.rows._replace(degree=1, gates=1, sources=frozenset())
+    variable = {id(ids): ids >= 0 for ids in reached.gates.values()}
     for number, values in gates.items():
         ids, call = reached.gates[number], calls[number]
-        factors = Factors(values, of_gates._replace(ids=ids), ids >= 0, gates=True, full=reached.full)
+        factors = Factors(values, of_gates._replace(ids=ids), variable[id(ids)], gates=True, full=reached.full)
         calls[number] = call and call._replace(kept=(factors,))
-    rows = rows._replace(ids=reached.output, sources=frozenset())
+    rows = pattern.rows._replace(ids=reached.output, sources=frozenset())
     return replace(pattern, calls=calls, rows=rows, graph=reached.graph)
 
 
-def _is_reached_alike(pattern: ActivationPattern) -> bool:
-    """Return whether the tape tells the same edges as the rows of a pattern, which were followed."""
+def _reach_plan(pattern: ActivationPattern) -> ReachPlan | None:
+    """Return how the tape tells which edges reach gates; ``None`` if these are not those of rows that were followed."""
     gates = {
         number: call.kept[0].values
         for number, call in enumerate(pattern.calls)
         if call is not None and isinstance(call.kept[0], Factors)
     }
-    reached = _with_reach(pattern, gates)
+    frozen, num_edges = {*gates, -1 if pattern.left_out is None else pattern.left_out}, pattern.subject.mask.numel()
+    plan = None if pattern.tape is None else plan_reach(pattern.tape, pattern.sites.sites, frozen, num_edges)
+    reached = plan and _with_reach(pattern, gates, plan)
     if reached is None or reached.graph.reach is None:
-        return False
+        return None
     followed, found = SmallFields(pattern.graph, pattern.subject.mask).reach, reached.graph.reach
     both = [[*(factors.rows for factors in one.factors), one.rows] for one in (pattern, reached)]
     pairs = [(a.ids, b.ids) for a, b in zip(*both, strict=True) if a is not None and b is not None]
-    return all(a.shape == b.shape and torch.equal(followed[a], found[b]) for a, b in pairs)
+    return plan if all(a.shape == b.shape and torch.equal(followed[a], found[b]) for a, b in pairs) else None

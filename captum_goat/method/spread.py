@@ -135,7 +135,7 @@ class Spreading:
         scores = torch.stack([flat(edges, features), flat(edges.abs(), [feature.abs() for feature in features])])
         total, magnitude = sums(owner, target, scores)
         delta = total - (value - start)
-        rounding = shares.rows.abs().sum() + calibration.abs().sum()
+        rounding = sum(torch.linalg.vector_norm(part, 1) for part in (shares.rows, calibration))
         eps = self.pattern.eps
         # Sums over many rows are imprecise in the model itself, over a million rows by 1e-3 in single precision. In
         # half precision the same formula would allow any error, though shares are summed more precisely: hence a limit.

@@ -9,7 +9,7 @@ it needs only the index tensors. After other calls, :class:`OtherProgramError`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import is_
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from weakref import ref
@@ -94,6 +94,7 @@ class _Step(NamedTuple):
     tracked: bool  # whether an argument or a result has rows, or edges that a layer needs later
     rewritten: bool  # whether a callback makes the call, and sets the traces of the results
     taped: Step | None = None  # the same call on the tape, if it is there
+    bare: bool = False  # whether that has no constants, which other passes may have other ones of
     kinds: tuple[type[Trace] | None, ...] = ()  # the kind of trace of each result: rows, edges or none
 
 
@@ -207,7 +208,7 @@ class ProgramRecorder(Following):
         origin, held, values = self._origins.get(value), None, None
         if origin is None:
             held, values = (ref(value), None) if value.is_floating_point() else (None, value.clone())
-        return GivenTensor(origin, held, values, value.dtype, _pattern(value))
+        return GivenTensor(origin, held, values, value.dtype, _pattern(value.shape))
 
     def enter(self, arguments: Sequence[Any]) -> None:
         """Note which edges a layer needs."""
@@ -296,7 +297,9 @@ class ProgramRecorder(Following):
                 return None  # an index depends on values
         for taped in [] if tape is None else tape.steps:
             number = self._made_by[taped.results[0]]
-            steps[number] = steps[number]._replace(taped=taped.without_constants())
+            given = (*taped.args, *taped.kwargs.values())
+            bare = all(isinstance(value, Slot | bool | None) for value in given)
+            steps[number] = steps[number]._replace(taped=taped.without_constants(), bare=bare)
         return Program(steps, self.output)
 
 
@@ -369,7 +372,7 @@ class ProgramRun(Following):
                 origin = origin_of(value)
                 if origin != number or (origin is None and not _is_held(held, values, value)):
                     self.fail("another tensor")
-                if value.dtype is not dtype or (watched and not _has_sizes(value, sizes)):
+                if value.dtype is not dtype or (watched and _pattern(value.shape) != sizes):
                     self.fail("another kind of tensor")
             elif known.__class__ is not value.__class__ or (known != value and known.__class__ not in _NUMBERS):
                 self.fail("another argument")
@@ -387,8 +390,8 @@ class ProgramRun(Following):
             self._set_origins(results)
         if len(results) != len(step.kinds):
             self.fail("more or fewer results")
-        if step.taped is not None:
-            self._taped.append(with_constants(step.taped, *self._args, self._constants))
+        if (taped := step.taped) is not None:
+            self._taped.append(taped if step.bare else with_constants(taped, *self._args, self._constants))
         if step.tracked and (self._follows_rows or Rows not in step.kinds):
             self._track(step, result, results)
 
@@ -543,16 +546,9 @@ def _decides_alike(known: Any, value: Any) -> bool:
     return isinstance(known, Tensor) and known.dtype == value.dtype and torch.equal(known, value)
 
 
-def _pattern(tensor: Tensor) -> tuple[int, ...]:
-    return tuple([size if size < 2 else 2 for size in tensor.shape])
-
-
-def _has_sizes(tensor: Tensor, pattern: tuple[int, ...]) -> bool:
-    """Return whether a tensor has the pattern."""
-    shape = tensor.shape
-    if len(shape) == len(pattern) and 1 not in shape and 0 not in shape:  # most tensors
-        return 1 not in pattern and 0 not in pattern
-    return _pattern(tensor) == pattern
+@lru_cache(4096)
+def _pattern(shape: torch.Size) -> tuple[int, ...]:
+    return tuple([size if size < 2 else 2 for size in shape])
 
 
 def _is_held(held: ref[Tensor] | None, values: Tensor | None, value: Any) -> bool:

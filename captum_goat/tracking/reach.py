@@ -25,6 +25,14 @@ class Reach(NamedTuple):
     dims: int  # the dimensions of the tensor
 
 
+class ReachPlan(NamedTuple):
+    """Which calls of a tape make rows that other edges reach than those of their arguments."""
+
+    places: list[int]  # of the calls, on the tape
+    same: dict[int, list[int]]  # by the number of a result, those that the same edges reach, itself included
+    gates: dict[int, int]  # by the numbers of calls of ReLUs, and of a last softmax that is left out: of their results
+
+
 class ReachedRows(NamedTuple):
     """The rows of gates and of the output, and which edges reach them."""
 
@@ -39,8 +47,8 @@ _Rule = Callable[[_Reached, Step], Reach | None]
 _RULES: dict[Any, _Rule] = {}
 
 
-def find_reach(tape: Tape, sites: Sequence[Any], frozen: Collection[int], num_edges: int) -> ReachedRows | None:
-    """Return the edges that reach gates and the output; ``None`` if a function has no rule.
+def plan_reach(tape: Tape, sites: Sequence[Any], frozen: Collection[int], num_edges: int) -> ReachPlan | None:
+    """Return the plan of passes that make the calls of a tape, after one of them; ``None`` if a call has no rule.
 
     Args:
         tape: The calls of the pass.
@@ -48,21 +56,42 @@ def find_reach(tape: Tape, sites: Sequence[Any], frozen: Collection[int], num_ed
         frozen: The numbers of the calls of ReLUs, and of a last softmax that is left out.
         num_edges: The number of edges.
     """
-    reached, gates, columns = dict[int, Reach](), dict[int, Reach](), dict[int, Tensor]()
-    for step in tape.steps:
-        if step.masks:
-            result = _cross(reached, step, sites[step.number or 0], num_edges, columns)
-        elif step.number in frozen:
-            result = _first(reached, step)
-        else:
-            rule = _RULES.get(step.function)
-            result = None if rule is None else rule(reached, step)
+    reached, plan, first_with = dict[int, Reach](), ReachPlan([], {}, {}), dict[int, int]()
+    for place, step in enumerate(tape.steps):
+        is_frozen = not step.masks and step.number in frozen
+        result = _first(reached, step) if is_frozen else _made_by(reached, step, sites, num_edges)
         if result is None or len(step.results) != 1:
             return None
-        reached[step.results[0]] = result
-        if step.number is not None and step.number in frozen and not step.masks:
-            gates[step.number] = result
-    return _numbered(gates, reached[tape.output])
+        (number,) = step.results
+        reached[number] = result
+        if id(result) not in first_with:
+            first_with[id(result)] = number
+            plan.places.append(place)
+        plan.same.setdefault(first_with[id(result)], []).append(number)
+        if is_frozen and step.number is not None:
+            plan.gates[step.number] = number
+    return plan
+
+
+def find_reach(plan: ReachPlan, tape: Tape, sites: Sequence[Any], num_edges: int) -> ReachedRows | None:
+    """Return the edges that reach gates and the output of a pass; ``None`` if its calls do not fit the plan."""
+    reached = dict[int, Reach]()
+    for place in plan.places:
+        step = tape.steps[place]
+        result = _made_by(reached, step, sites, num_edges)
+        if result is None:
+            return None
+        for number in plan.same[step.results[0]]:
+            reached[number] = result
+    return _numbered({call: reached[number] for call, number in plan.gates.items()}, reached[tape.output])
+
+
+def _made_by(reached: _Reached, step: Step, sites: Sequence[Any], num_edges: int) -> Reach | None:
+    """Return the reach of the result of a call."""
+    if step.masks:
+        return _cross(reached, step, sites[step.number or 0], num_edges)
+    rule = _RULES.get(step.function)
+    return None if rule is None else rule(reached, step)
 
 
 def _numbered(gates: dict[int, Reach], output: Reach) -> ReachedRows:
@@ -91,17 +120,17 @@ def _first(reached: _Reached, step: Step) -> Reach | None:
     return reached[slots[0]] if is_first else None
 
 
-def _cross(reached: _Reached, step: Step, site: Any, num_edges: int, columns: dict[int, Tensor]) -> Reach | None:
+def _cross(reached: _Reached, step: Step, site: Any, num_edges: int) -> Reach | None:
     """Return the reach of messages behind the mask."""
     if not isinstance(site, Messages) or site.shape[0] != -1:
         return None
     messages, edges = step.args[0], site.edges
-    if id(edges) not in columns:
-        columns[id(edges)] = (edges if edges is site.whole else edges % (num_edges + 1)).view(-1, 1)
     known = reached[messages.number] if isinstance(messages, Slot) else None
     before = torch.zeros(edges.numel(), num_edges + 1, device=edges.device) if known is None else known.matrix
-    matrix = before.scatter(1, columns[id(edges)], 1.0)
-    if edges is not site.whole:  # messages over no edge
+    if edges is site.whole:
+        matrix = before.scatter(1, edges.view(-1, 1), 1.0)
+    else:  # messages over no edge are in the last column
+        matrix = before.scatter(1, (edges % (num_edges + 1)).view(-1, 1), 1.0)
         matrix[:, -1] = 0.0
     return Reach(matrix, len(site.shape)) if known is None or known.dims == len(site.shape) else None
 
