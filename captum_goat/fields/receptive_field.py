@@ -8,7 +8,7 @@ a hub with a million edges is one group of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -103,14 +103,9 @@ class ReceptiveFields:
 
     def _find(self, blocks: Iterable[int]) -> None:
         """Find the fields of blocks, after those of the blocks that they read."""
-        wanted, reading = set[int](), [*blocks]
-        while reading:
-            current = reading.pop()
-            if current not in self._fields and current not in wanted:
-                wanted.add(current)
-                reading += self._graph.blocks[current].sources
-        for current in sorted(wanted):  # a block reads only blocks made before it
-            self._fields[current] = self._compose(self._graph.blocks[current])
+        for current in self._graph.read_for(blocks):
+            if current not in self._fields:
+                self._fields[current] = self._compose(self._graph.blocks[current])
 
     def _compose(self, block: Block) -> Tensor:
         """Return sets for each row, ``[rows, columns]``, whose union is its field.
@@ -118,7 +113,7 @@ class ReceptiveFields:
         A message has what it brings and the edge that it crosses, as two sets: they are united where messages meet.
         """
         children, sets = [block.child[:0]], [block.parent[:0]]
-        for child, parent, source in self._read(block):
+        for child, parent, source in self._graph.read_by(block):
             for column in self._fields[source][parent].unbind(1):
                 children.append(child)
                 sets.append(self._inherited(block, child, column))
@@ -134,17 +129,6 @@ class ReceptiveFields:
             children.append(block.child)
             sets.append((own + self._num_edges).where(own < self._own_rows, NO_SET))
         return self._sets.unite(torch.cat(children), torch.cat(sets), block.size).view(-1, 1)
-
-    def _read(self, block: Block) -> Iterator[tuple[Tensor, Tensor, int]]:
-        """Yield the rows of a block that read one of its sources, the rows that they read, and the source."""
-        for source in block.sources:
-            read = self._graph.blocks[source]
-            parent = block.parent - read.offset
-            if len(block.sources) == 1:
-                yield block.child, parent, source
-            else:
-                here = (parent >= 0) & (parent < read.size)
-                yield block.child[here], parent[here], source
 
     def _inherited(self, block: Block, child: Tensor, sets: Tensor) -> Tensor:
         """Return what the rows of a block take over of the sets of the rows that they read."""
@@ -172,7 +156,7 @@ class ReceptiveFields:
             least = block.parent.new_full((block.size,), torch.iinfo(torch.long).max)
             most = block.parent.new_full((block.size,), _SEVERAL)
             of_attributes = torch.zeros_like(most, dtype=torch.bool)
-            for child, parent, source in self._read(block):
+            for child, parent, source in self._graph.read_by(block):
                 nodes = self._nodes(self._graph.blocks[source])[parent]
                 known = nodes != _NO_NODE
                 of_attributes[child[~known]] = True

@@ -5,7 +5,8 @@ That takes fewer operations than sets (:mod:`captum_goat.fields.receptive_field`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 import torch
@@ -62,65 +63,89 @@ def owners_by_reach(reach: Tensor, rows: Tensor) -> Tensor | None:
 
 
 class SmallFields:
-    """The receptive fields of all rows of a forward pass, as :class:`~.receptive_field.ReceptiveFields` has them.
+    """The receptive fields of rows of a forward pass, as :class:`~.receptive_field.ReceptiveFields` has them.
 
-    With ``owners``, of several explained rows, the elements of each row have columns from 0 on. Rows and elements that
-    reach none of them are left out.
+    Args:
+        graph: Which rows read which.
+        weights: The share of a gate that each element takes.
+        owners: With several explained rows, the one that each row and element reaches. The elements of each then have
+            columns from 0 on; rows and elements that reach none of them are left out.
+        wanted: The blocks whose fields will be asked for; ``None`` for all.
     """
 
-    def __init__(self, graph: RowGraph, weights: Tensor, owners: Owners | None = None) -> None:
-        self._weights, self._owners = weights, owners
+    def __init__(
+        self, graph: RowGraph, weights: Tensor, owners: Owners | None = None, wanted: Collection[int] | None = None
+    ) -> None:
+        self._weights, self._owners, self._num_rows = weights, owners, graph.num_rows
+        self._parts: list[tuple[int, Tensor]]  # of wanted blocks, the first row, and which columns reach rows, as ones
         if graph.reach is not None:
-            self._reach, self._owners = graph.reach, None
+            self._parts, self._owners = [(0, graph.reach[:-1])], None
             return
         self._columns, self._width = _columns(weights, owners)
         columns = torch.cat([self._columns, self._columns.new_full((1,), self._width)])
-        empty = weights.new_zeros(graph.num_rows + 1, self._width + 1, dtype=torch.float32)
-        self._reach = _reach(graph, empty, lambda block: None if block.element is None else columns[block.element])
+        wanted = range(len(graph.blocks)) if wanted is None else wanted
+        matrices = _reach(graph, self._width, wanted, lambda block: _entries(columns, block.element))
+        self._parts = [(graph.blocks[number].offset, matrices[number]) for number in sorted(wanted)]
 
     @staticmethod
     def fits(graph: RowGraph, weights: Tensor, owners: Owners | None) -> bool:
-        """Return whether the matrix is small enough, or known."""
+        """Return whether the matrices are small enough, or known."""
         if graph.reach is not None:
             return True
         width = _columns(weights, owners)[1]
         most = MOST_ENTRIES_OF_MANY if owners is not None and width <= MOST_COLUMNS_OF_MANY else MOST_ENTRIES
         return (graph.num_rows + 1) * (width + 1) <= most
 
-    @property
-    def reach(self) -> Tensor:
-        """Which elements reach each row, as ones, ``[rows + 1, elements]``, if there are no ``owners``."""
-        return self._reach
-
     def spread(self, shares: Tensor, sources: Iterable[int], weights: Tensor | None = None) -> Tensor:
         """Share each row's number among the elements in its field, in proportion to their weights."""
-        counts, weights = weights is None, (self._weights if weights is None else weights).to(shares.dtype)
-        if self._owners is None:
-            reach = self._reach[:-1].to(shares.dtype)
-            sizes = reach @ weights
-            per_weight = shares / sizes.clamp_(min=1) if counts else torch.where(sizes > 0, shares / sizes, 0.0)
-            return per_weight @ reach * weights
-        rows = torch.nonzero((shares != 0) & (self._owners.rows >= 0)).view(-1)
-        reach, owner = self._reach[rows].to(shares.dtype), self._owners.rows[rows]
-        sizes = (reach * self._by_owner(weights)[owner]).sum(dim=1)
-        parts = reach.mul_(torch.where(sizes > 0, shares[rows] / sizes, 0.0).view(-1, 1))
-        total = shares.new_zeros(self._owners.number + 1, self._width + 1)  # the last row and column stay 0
-        total[:, :-1].index_add_(0, owner, parts)
-        return total[self._owners.elements, self._columns] * weights
+        fine = (self._weights if weights is None else weights).to(shares.dtype)
+        owners, by_owner = self._owners, self._by_owner(fine)
+        total = shares.new_zeros(by_owner.shape)
+        for first, matrix in self._parts:
+            rows, reach = slice(first, first + len(matrix)), matrix.to(shares.dtype)
+            if owners is None:
+                sizes = reach @ fine
+            else:  # the last owner is none
+                owner = owners.rows[rows] % (owners.number + 1)
+                sizes = torch.linalg.vecdot(reach, by_owner.index_select(0, owner))
+            # weights of their own are numbers of features, so that no field is smaller than 1
+            safe = sizes.clamp(min=1) if weights is None else sizes.where(sizes > 0, math.inf)
+            per_weight = shares[rows] / safe
+            if owners is None:
+                total += per_weight @ reach
+            else:
+                total.index_add_(0, owner, reach * per_weight.view(-1, 1))
+        if owners is None:
+            return total * fine
+        total = torch.nn.functional.pad(total, (0, 1))  # a column for elements without an owner
+        return total[owners.elements, self._columns] * fine
 
     def row_weights(self, sources: Iterable[int]) -> Tensor:
-        """Return the weight of each row's whole field, by row id; 0 where nothing is attributed."""
-        weights = self._weights.to(self._reach.dtype)
-        if self._owners is None:
-            return self._reach @ weights
-        return (self._reach[:-1] * self._by_owner(weights)[self._owners.rows]).sum(dim=1)
+        """Return the weight of each row's whole field, by row id; 0 where nothing is attributed, and in the end."""
+        weights = self._weights.to(torch.float32)
+        total, by_owner = weights.new_zeros(self._num_rows + 1), self._by_owner(weights)
+        for first, reach in self._parts:
+            rows = slice(first, first + len(reach))
+            own = weights if self._owners is None else by_owner[self._owners.rows[rows]]
+            total[rows] = (reach * own).sum(dim=1)
+        return total
+
+    def reach(self) -> Tensor:
+        """Return which elements reach each row, as ones, ``[rows + 1, elements]``, if all blocks are wanted."""
+        matrices = [matrix for _, matrix in self._parts]
+        return torch.cat([*matrices, matrices[0].new_zeros(1, self._weights.numel())])
 
     def _by_owner(self, weights: Tensor) -> Tensor:
-        """Return the weights in the columns of each explained row; the last row is 0."""
-        assert self._owners is not None
+        """Return the weights in the columns of each explained row; the last row is 0. Without owners: the weights."""
+        if self._owners is None:
+            return weights
         table = weights.new_zeros(self._owners.number + 1, self._width + 1)
         table[self._owners.elements, self._columns] = weights * (self._owners.elements >= 0)
         return table[:, :-1]
+
+
+def _entries(values: Tensor, places: Tensor | None) -> Tensor | None:
+    return None if places is None else values[places]
 
 
 def _columns(weights: Tensor, owners: Owners | None) -> tuple[Tensor, int]:
@@ -136,18 +161,26 @@ def _columns(weights: Tensor, owners: Owners | None) -> tuple[Tensor, int]:
     return rank.where(owners.elements >= 0, width), width
 
 
-def _reach(graph: RowGraph, reach: Tensor, columns: Callable[[Block], Tensor | None]) -> Tensor:
-    """Return which columns reach each row, as ones in a matrix ``reach`` of zeros, of which the last column is none.
+def _reach(
+    graph: RowGraph, width: int, wanted: Collection[int], columns: Callable[[Block], Tensor | None]
+) -> dict[int, Tensor]:
+    """Return which columns reach each row of wanted blocks, by their numbers, as ones in matrices ``[rows, width]``.
 
-    ``columns`` returns those that the rows of a block have themselves; the last row of the matrix is that of no row.
+    ``columns`` returns those that the rows of a block have themselves, ``width`` for none.
     """
-    for block in graph.blocks:  # a block reads only blocks made before it
-        rows = reach[block.offset : block.offset + block.size]
-        if block.parent.numel():  # the numbers of paths: infinity is one, too
-            rows.index_add_(0, block.child, reach.index_select(0, block.parent))
+    matrices, needed = dict[int, Tensor](), graph.read_for(wanted)
+    last = {source: number for number in needed for source in graph.blocks[number].sources}  # that reads a block
+    for number in needed:
+        block = graph.blocks[number]
+        paths = torch.zeros(block.size, width + 1, device=block.child.device)  # how many; infinity is one, too
+        for child, parent, source in graph.read_by(block):
+            paths.index_add_(0, child, matrices[source].index_select(0, parent))
+            if last[source] == number and source not in wanted:
+                del matrices[source]
         if (column := columns(block)) is not None:
-            rows.scatter_(1, column.view(-1, 1), 1.0)
-    return reach[:, :-1].clamp_(max=1.0)
+            paths.scatter_(1, column.view(-1, 1), 1.0)
+        matrices[number] = paths
+    return {number: matrices[number][:, :-1].clamp_(max=1.0) for number in wanted}
 
 
 def spread_by_step(graph: RowGraph, shares: Tensor, weights: Tensor) -> Tensor:
@@ -177,8 +210,8 @@ def spread_by_step(graph: RowGraph, shares: Tensor, weights: Tensor) -> Tensor:
             here = (place >= 0) & (place < count)
             return (place + steps[block.offset] * count).where(here, len(steps) * count)
 
-        empty = shares.new_zeros(graph.num_rows + 1, len(steps) * count + 1)
-        return _reach(graph, empty, columns)[:-1].reshape(graph.num_rows, len(steps), count)
+        matrices = _reach(graph, len(steps) * count, range(len(graph.blocks)), columns)
+        return torch.cat([*matrices.values()]).to(shares.dtype).view(graph.num_rows, len(steps), count)
 
     reaches = [reach_of(edges) for edges in parts]
     pairs = zip(reaches, parts, strict=True)

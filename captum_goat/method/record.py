@@ -364,7 +364,7 @@ def _reach_plan(pattern: ActivationPattern) -> ReachPlan | None:
     reached = plan and _with_reach(pattern, gates, plan)
     if reached is None or reached.graph.reach is None:
         return None
-    followed, found = SmallFields(pattern.graph, pattern.subject.mask).reach, reached.graph.reach
+    followed, found = SmallFields(pattern.graph, pattern.subject.mask).reach(), reached.graph.reach
     both = [[*(factors.rows for factors in one.factors), one.rows] for one in (pattern, reached)]
     pairs = [(a.ids, b.ids) for a, b in zip(*both, strict=True) if a is not None and b is not None]
     return plan if all(a.shape == b.shape and torch.equal(followed[a], found[b]) for a, b in pairs) else None

@@ -23,7 +23,7 @@ from captum_goat.hooks.interception import check_context, intercepted
 from captum_goat.inputs.graph_inputs import tensor_output
 from captum_goat.rules.operations import Arguments, Keywords, input_of
 from captum_goat.rules.registry import Chosen, Factors, FrozenCall, Kept, Rule
-from captum_goat.rules.scaled_leaves import Buffers, ScaledLeaf, as_leaf, gated
+from captum_goat.rules.scaled_leaves import ScaledLeaf, as_leaf, gated
 from captum_goat.tracking import Messages, RowGraph, Rows, RowTracker
 from captum_goat.tracking.program import Program
 from captum_goat.tracking.tape import Step, Tape
@@ -42,17 +42,20 @@ class Replay(NamedTuple):
     masks: list[ScaledLeaf]  # the mask at every site where it enters; results if ``by_results``
     features: list[Tensor]  # the attributed inputs, scaled
     by_results: bool  # whether shares of masks have the masks as factors, else they are derivatives
-    buffers: Buffers
+
+    @property
+    def leaves(self) -> list[ScaledLeaf]:
+        """All leaves: factors, masks and features."""
+        return [leaf for _, leaf in self.factors] + self.masks + [ScaledLeaf(feature) for feature in self.features]
 
     def gradients(self, explained: Tensor, *, retain_graph: bool) -> list[Tensor | None]:
-        """Return the derivatives of a number by the scales of factors, one number per row, by masks and by features."""
-        leaves = [leaf for _, leaf in self.factors] + self.masks + [ScaledLeaf(feature) for feature in self.features]
+        """Return the derivatives of a number with respect to :attr:`leaves`."""
+        leaves = self.leaves
         tensors = [leaf.tensor for leaf in leaves if leaf.tensor.requires_grad]
         if not tensors or not explained.requires_grad:
-            return []
+            return [None] * len(leaves)
         gradients = iter(torch.autograd.grad(explained, tensors, allow_unused=True, retain_graph=retain_graph))
-        shares = (self.buffers.share(next(gradients), leaf) if leaf.tensor.requires_grad else None for leaf in leaves)
-        return list(shares)
+        return [next(gradients) if leaf.tensor.requires_grad else None for leaf in leaves]
 
 
 class Subject(NamedTuple):
@@ -175,13 +178,15 @@ class ActivationPattern:
         first, second = (pattern.replay(0.0, inputs=False).output for pattern in (self, without))
         return self if nearly_equal(first, second) else without
 
-    def replay(self, t: float, *, inputs: bool, frozen: float | None = None, buffers: Buffers | None = None) -> Replay:
+    def replay(
+        self, t: float, *, inputs: bool, frozen: float | None = None, overwritable: Collection[int] = ()
+    ) -> Replay:
         """Run the model with the pattern frozen and all variables scaled by t."""
         by_results = inputs and self.tape is not None and all(isinstance(site, Messages) for site in self.sites.sites)
         masks = self.sites.factors(self.subject.mask, t)
         leaves = [ScaledLeaf(factor if by_results else factor.requires_grad_(inputs)) for factor in masks]
         features = [(feature * t).requires_grad_(inputs) for feature in self.subject.features]
-        scaled, buffers = list[tuple[Factors, ScaledLeaf]](), buffers or Buffers(self.tape)
+        scaled = list[tuple[Factors, ScaledLeaf]]()
 
         def keep(known: Factors | None, values: Callable[[], Tensor]) -> Tensor:
             if known is None:
@@ -207,8 +212,8 @@ class ActivationPattern:
                 leaves[number] = ScaledLeaf(as_leaf(out), masks[number].shape, t)
             return out
 
-        output = self.run(keep, masks, features, gate if frozen is None else None, masked, buffers.overwritable)
-        return Replay(output, scaled, leaves, features, by_results, buffers)
+        output = self.run(keep, masks, features, gate if frozen is None else None, masked, overwritable)
+        return Replay(output, scaled, leaves, features, by_results)
 
     def run(
         self,

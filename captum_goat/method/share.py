@@ -35,7 +35,7 @@ from captum_goat.adjacency.deletion import nearly_equal
 from captum_goat.inputs.targets import Target
 from captum_goat.method.replay import FAILURES, ActivationPattern
 from captum_goat.rules.operations import input_of
-from captum_goat.rules.quadrature import EXACT_POINTS, quadrature, replicas_of
+from captum_goat.rules.quadrature import EXACT_POINTS, Point, quadrature, replicas_of
 from captum_goat.rules.registry import Factors
 from captum_goat.rules.replicas import Replicas, plan_of
 from captum_goat.rules.scaled_leaves import Buffers
@@ -96,22 +96,14 @@ def contributions(
     for over_frozen, group in groupby(points, lambda point: point.frozen is not None):
         sums: list[list[Tensor | None]] = [[] for _ in selects]  # of each leaf, over the points
         for point in group:
-            variable = inputs and not over_frozen
-            replay = pattern.replay(point.t, inputs=variable, frozen=point.frozen, buffers=buffers)
-            for number, select in enumerate(selects):
-                gradients = replay.gradients(select(replay.output).sum(), retain_graph=number + 1 < len(selects))
-                parts = [part if part is None else part.to(pattern.sum_dtype) * point.weight for part in gradients]
-                pairs = zip(sums[number] or [None] * len(parts), parts, strict=True)
-                sums[number] = [
-                    total if part is None else part if total is None else total.add_(part) for total, part in pairs
-                ]
+            scaled, by_results = _add_point(pattern, point, selects, sums, buffers, inputs=inputs and not over_frozen)
         for total, of_leaves in zip(totals, sums, strict=True):
             remaining = iter(of_leaves)
-            for (factors, *_), share in zip(replay.factors, remaining, strict=False):
+            for factors, share in zip(scaled, remaining, strict=False):
                 _scatter(share, factors.rows.ids.masked_fill(~factors.variable, -1), total.rows)
             for site, share in zip(pattern.sites.sites, remaining, strict=False):
                 _scatter(site.along_path(share), site.edges, total.edges)
-            if not (over_frozen or replay.by_results):
+            if not (over_frozen or by_results):
                 total.edges.mul_(pattern.subject.mask)
             for features, share in zip(total.features, remaining, strict=False):
                 features += 0.0 if share is None else share
@@ -119,6 +111,27 @@ def contributions(
         for share, feature in zip(total.features, pattern.subject.features, strict=True):
             share *= feature
     return totals
+
+
+def _add_point(
+    pattern: ActivationPattern,
+    point: Point,
+    selects: Sequence[Callable[[Tensor], Tensor]],
+    sums: list[list[Tensor | None]],
+    buffers: Buffers,
+    *,
+    inputs: bool,
+) -> tuple[list[Factors], bool]:
+    """Add the shares at a point to the sums of leaves, and return the frozen values and whether masks are results.
+
+    When this returns, the memory of the replay and of its gradients is free for those of the next point.
+    """
+    replay = pattern.replay(point.t, inputs=inputs, frozen=point.frozen, overwritable=buffers.overwritable)
+    for number, select in enumerate(selects):
+        gradients = replay.gradients(select(replay.output).sum(), retain_graph=number + 1 < len(selects))
+        parts = zip(sums[number] or [None] * len(gradients), gradients, replay.leaves, strict=True)
+        sums[number] = [buffers.add_share(*part, point.weight, pattern.sum_dtype) for part in parts]
+    return [factors for factors, _ in replay.factors], replay.by_results
 
 
 def _scatter(share: Tensor | None, ids: Tensor, to: Tensor) -> None:

@@ -52,7 +52,7 @@ def find_fields(pattern: ActivationPattern, owners: Owners | None = None, *, rep
             "a gate belongs to. Use field='distinct', and mask_type 'edge' or 'node'."
         )
     if not repeated and not both and SmallFields.fits(pattern.graph, elements.weights, owners):
-        return SmallFields(pattern.graph, elements.weights, owners)
+        return SmallFields(pattern.graph, elements.weights, owners, pattern.gate_blocks)
     wanted = pattern.gate_blocks | (frozenset() if rows is None else rows.sources)
     return ReceptiveFields(pattern.graph, elements, wanted=wanted, repeated=repeated, own_rows=subject.own_rows)
 

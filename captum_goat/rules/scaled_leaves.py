@@ -33,15 +33,22 @@ class Buffers:
         self._memory: dict[torch.dtype, Tensor] = {}
         self.overwritable = frozenset[int]() if tape is None else tape.overwritable()
 
-    def share(self, gradient: Tensor | None, leaf: ScaledLeaf) -> Tensor | None:
-        """Return the derivative with respect to variables, or to their scales, given that with respect to a leaf."""
-        if gradient is None or leaf.shape is None:
-            return gradient
+    def add_share(
+        self, total: Tensor | None, gradient: Tensor | None, leaf: ScaledLeaf, weight: float, dtype: torch.dtype
+    ) -> Tensor | None:
+        """Add shares to their total: derivatives with respect to variables, or to their scales, times a weight."""
+        if gradient is None:
+            return total
+        if leaf.shape is None:
+            part = gradient.to(dtype) * weight
+            return part if total is None else total.add_(part)
         memory = self._memory.get(gradient.dtype)
         if memory is None or memory.numel() < gradient.numel():
             memory = self._memory[gradient.dtype] = gradient.new_empty(gradient.numel())
         product = torch.mul(gradient, leaf.tensor.detach(), out=memory[: gradient.numel()].view(gradient.shape))
-        return product.sum_to_size(leaf.shape) / leaf.t
+        part = product.sum_to_size(leaf.shape).to(dtype)
+        weight /= leaf.t
+        return part * weight if total is None else total.add_(part, alpha=weight)
 
 
 def as_leaf(tensor: Tensor) -> Tensor:
@@ -64,9 +71,15 @@ class _Gated(torch.autograd.Function):
         ctx.scale = scale
         if in_place:
             ctx.mark_dirty(value)
-            return value.mul_(gates).mul_(scale)
-        return (value * gates).mul_(scale)
+        return _product(value, gates, scale, out=value if in_place else None)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return (gradient * ctx.saved_tensors[0]).mul_(ctx.scale), None, None, None
+        return _product(gradient, ctx.saved_tensors[0], ctx.scale), None, None, None
+
+
+def _product(value: Tensor, gates: Tensor, scale: Tensor | float, out: Tensor | None = None) -> Tensor:
+    """Return the product, in one pass over the values if they all have the same scale."""
+    if isinstance(scale, Tensor):
+        return torch.mul(value, gates, out=out).mul_(scale)
+    return torch.addcmul(value.new_zeros(()), value, gates, value=scale, out=out)

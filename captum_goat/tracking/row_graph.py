@@ -167,6 +167,26 @@ class RowGraph:
             self._full[id(ids)] = ids
         return ids, frozenset({len(self.blocks) - 1})
 
+    def read_for(self, blocks: Iterable[int]) -> list[int]:
+        """Return the numbers of blocks and of all blocks that they read, in order: a block reads those before it."""
+        found, waiting = set[int](), [*blocks]
+        while waiting:
+            if (number := waiting.pop()) not in found:
+                found.add(number)
+                waiting += self.blocks[number].sources
+        return sorted(found)
+
+    def read_by(self, block: Block) -> Iterator[tuple[Tensor, Tensor, int]]:
+        """Yield the rows of a block that read one of its sources, the rows of that which they read, and its number."""
+        for source in block.sources:
+            read = self.blocks[source]
+            parent = block.parent - read.offset
+            if len(block.sources) == 1:
+                yield block.child, parent, source
+            else:
+                here = (parent >= 0) & (parent < read.size)
+                yield block.child[here], parent[here], source
+
     def inputs(self, elements: Tensor, dims: int) -> Rows:
         """Return the rows of an attributed input with one element per row and ``dims`` dimensions."""
         none = elements.new_empty(0)

@@ -72,7 +72,9 @@ class Step(NamedTuple):
 
     def arguments(self, value_of: Callable[[int], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with values in place of slots; what the call writes to is a copy."""
-        args = _filled(self.args, value_of)
+        args = tuple(
+            [value_of(value.number) if value.__class__ is Slot else _filled(value, value_of) for value in self.args]
+        )
         if self.writes:
             args = (args[0].clone(), *args[1:])
         return args, _filled(self.kwargs, value_of) if self.kwargs else {}
@@ -185,13 +187,14 @@ def is_tensors(result: Any) -> bool:
 
 def _filled(value: Any, value_of: Callable[[int], Any]) -> Any:
     """Return arguments with values in place of slots."""
-    if isinstance(value, Slot):
+    kind = value.__class__
+    if kind is Slot:
         return value_of(value.number)
-    if isinstance(value, Zeros):
+    if kind is Zeros:
         return value.make()
-    if type(value) in (list, tuple):
-        return type(value)([_filled(entry, value_of) for entry in value])
-    return {name: _filled(entry, value_of) for name, entry in value.items()} if isinstance(value, dict) else value
+    if kind in (list, tuple):
+        return kind([_filled(entry, value_of) for entry in value])
+    return {name: _filled(entry, value_of) for name, entry in value.items()} if kind is dict else value
 
 
 def _fixed(value: Any, fixed: Mapping[int, Tensor]) -> Any:
