@@ -140,12 +140,17 @@ class ActivationPattern:
         if tape is not None:  # messages over edges alone are 0
             fixed = dict.fromkeys(tape.fixed_by(zero), mask)
 
+        def gate(known: Factors, value: Tensor, _: bool) -> Tensor:
+            out = value.relu()
+            frozen.append(known._replace(values=out.sign()))
+            return out
+
         def masked(number: int, messages: Tensor, _: bool) -> Tensor:
             if number in zero and messages.dtype == factors[number].dtype:
                 return messages.new_zeros(()).expand(messages.shape)
             return messages * factors[number]
 
-        output = self.run(keep, factors, features, masked=masked, seen=fixed)
+        output = self.run(keep, factors, features, gate, masked, seen=fixed)
         remaining = iter(frozen)
         calls = [call and call._replace(kept=tuple(next(remaining) for _ in call.kept)) for call in self.calls]
         subject = self.subject._replace(mask=mask, features=features)
