@@ -40,13 +40,15 @@ class ModelState:
         self._attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in own]
         tensors = [buffer for module in modules for buffer in module._buffers.values() if buffer is not None]
         buffers = {id(buffer): buffer for buffer in tensors}
-        self._values = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers.values()]
+        with torch.no_grad():
+            self._values = [(buffer, buffer._version, buffer.clone()) for buffer in buffers.values()]
 
     def restore(self, *, failed: bool) -> None:
         """Restore the values; an operation that failed may have changed a buffer but not its version."""
         for module, before, tensors in self._attributes:
             _restore(vars(module), before)
-            _restore(module._buffers, tensors)
+            if tensors or module._buffers:
+                _restore(module._buffers, tensors)
         with torch.no_grad():
             for buffer, version, value in self._values:
                 if buffer._version != version or (failed and not torch.equal(buffer, value)):

@@ -131,17 +131,17 @@ class Spreading:
             spread = spread + self._of_constants(target, owner, pattern, sizes, num_edges)
         edges = shares.edges + spread[:num_edges].to(shares.edges.dtype)
         features = _with_gates(shares.features, sizes, spread[num_edges:])
-        value, start = (target(output).to(edges.dtype) for output in (self.pattern.output, base))
+        ends = target(torch.stack([self.pattern.output, base], dim=-1)).to(edges.dtype)  # with edges and without
         scores = torch.stack([flat(edges, features), flat(edges.abs(), [feature.abs() for feature in features])])
         total, magnitude = sums(owner, target, scores)
-        delta = total - (value - start)
+        delta = total - (ends[:, 0] - ends[:, 1])
         rounding = sum(torch.linalg.vector_norm(part, 1) for part in (shares.rows, calibration))
         eps = self.pattern.eps
         # Sums over many rows are imprecise in the model itself, over a million rows by 1e-3 in single precision. In
         # half precision the same formula would allow any error, though shares are summed more precisely: hence a limit.
         most = eps**0.5 if torch.finfo(self.pattern.output.dtype).bits < 32 else math.inf
         many = min(eps * (64 + 32 * math.sqrt(shares.edges.numel() + shares.rows.numel())), most)
-        size = (value.abs() + start.abs()) * many + eps**strictness * magnitude
+        size = torch.linalg.vector_norm(ends, 1, dim=1) * many + eps**strictness * magnitude
         self._check(delta, size + min(100 * eps, most) * rounding + 16 * eps)
         return Attributions(edges, features, delta)
 

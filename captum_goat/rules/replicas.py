@@ -125,7 +125,8 @@ class Replicas:
             for leaf, gradient in used:
                 if leaf.frozen == frozen and gradient is not None:
                     share = gradient * leaf.values.detach()
-                    share = share if leaf.shape is None else share.sum_to_size(leaf.shape)
+                    if leaf.shape is not None and leaf.shape != share.shape:
+                        share = share.sum_to_size(leaf.shape)
                     shares.append(share.reshape(self.count, -1))
                     places.append(leaf.places)
             if shares:

@@ -21,7 +21,7 @@ from captum_goat.tracking.tape import Slot, Step, Tape, Zeros
 class Reach(NamedTuple):
     """The edges that reach each row of a tensor."""
 
-    matrix: Tensor  # ``[rows, E + 1]``, above 0 where an edge reaches a row: the number of paths; the last column is 0
+    matrix: Tensor  # ``[rows, E]``, above 0 where an edge reaches a row: the number of paths
     dims: int  # the dimensions of the tensor
 
 
@@ -98,11 +98,11 @@ def _numbered(gates: dict[int, Reach], output: Reach) -> ReachedRows:
     """Number the rows; tensors that the same edges reach have the same rows."""
     distinct = {id(reach.matrix): reach.matrix for reach in (*gates.values(), output)}
     matrices, graph = [*distinct.values()], RowGraph()
-    matrix = torch.cat([*matrices, output.matrix.new_zeros(1, output.matrix.size(1))])
-    graph.reach, graph.num_rows = matrix[:, :-1].clamp_(max=1.0), len(matrix) - 1
-    reaching, ids = matrix[:-1].amax(dim=1) > 0, torch.arange(graph.num_rows, device=matrix.device)
-    full = bool(reaching.all())
-    ids = ids if full else ids.where(reaching, NO_ROW)
+    matrix = torch.cat([*matrices, output.matrix.new_zeros(1, output.matrix.size(1))]).clamp_(max=1.0)
+    graph.reach, graph.num_rows = matrix, len(matrix) - 1
+    most, ids = matrix[:-1].amax(dim=1), torch.arange(graph.num_rows, device=matrix.device)
+    full = bool(most.all())
+    ids = ids if full else ids.where(most > 0, NO_ROW)
     parts = dict(zip(distinct, ids.split([len(matrix) for matrix in matrices]), strict=True))
     views: dict[tuple[int, int], Tensor] = {}
 
@@ -124,15 +124,17 @@ def _cross(reached: _Reached, step: Step, site: Any, num_edges: int) -> Reach | 
     """Return the reach of messages behind the mask."""
     if not isinstance(site, Messages) or site.shape[0] != -1:
         return None
-    messages, edges = step.args[0], site.edges
+    messages, edges, dims = step.args[0], site.edges, len(site.shape)
     known = reached[messages.number] if isinstance(messages, Slot) else None
-    before = torch.zeros(edges.numel(), num_edges + 1, device=edges.device) if known is None else known.matrix
-    if edges is site.whole:
-        matrix = before.scatter(1, edges.view(-1, 1), 1.0)
-    else:  # messages over no edge are in the last column
-        matrix = before.scatter(1, (edges % (num_edges + 1)).view(-1, 1), 1.0)
-        matrix[:, -1] = 0.0
-    return Reach(matrix, len(site.shape)) if known is None or known.dims == len(site.shape) else None
+    if known is not None and known.dims != dims:
+        return None
+    if edges is not site.whole:  # some messages may be over no edge
+        crossed = torch.zeros(edges.numel(), num_edges + 1, device=edges.device)
+        crossed = crossed.scatter_(1, (edges % (num_edges + 1)).view(-1, 1), 1.0)[:, :-1]
+        return Reach(crossed if known is None else known.matrix + crossed, dims)
+    if known is None:
+        return Reach(torch.eye(num_edges, device=edges.device), dims)
+    return Reach(known.matrix.scatter(1, edges.view(-1, 1), 1.0), dims)
 
 
 def _rule(names: str) -> Callable[[_Rule], _Rule]:
