@@ -64,7 +64,7 @@ def callers_seen(size: int, *, again: bool = False) -> dict[CodeType, set[CodeTy
     x, edge_index = torch.randn(size, 4, dtype=torch.float64), random_edges(size // 2, 2 * size, seed=1)
     edges = torch.cat([edge_index, edge_index + size // 2], dim=1)
     arguments = torch.ones(edges.size(1), dtype=torch.float64), [0, 1], (x, edges, batch)
-    if again:
+    for _ in range(2 if again else 0):  # followed, and compared with a plan of reach
         goat.attribute(*arguments)
     before = sys.getprofile()
     sys.setprofile(note)

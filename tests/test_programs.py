@@ -265,3 +265,53 @@ def test_arguments_by_name(call: Callable[[Tensor], Tensor]) -> None:
         arguments = X.double() + shift, EDGES
         steps = GOAtAttribution(model).attribute_layers(mask, 0, arguments)  # without a program
         torch.testing.assert_close(goat.attribute(mask, 0, arguments), steps.sum(dim=0))
+
+
+def with_virtual_node(net: Net, x: Tensor, edge_index: Tensor, which: None) -> Tensor:
+    hidden = net.one(x, edge_index).relu()
+    return net.two((hidden + net.lin(hidden.mean(dim=0, keepdim=True))).relu(), edge_index).relu()
+
+
+def from_one_row(net: Net, x: Tensor, edge_index: Tensor, which: None) -> Tensor:
+    """A constant with a row per node makes many rows of one."""
+    pooled = net.one(x, edge_index).relu().sum(dim=0, keepdim=True)
+    return net.two(pooled * (1 + x[:, :1]), edge_index).relu()
+
+
+def residual(net: Net, x: Tensor, edge_index: Tensor, which: None) -> Tensor:
+    hidden = net.one(x, edge_index).relu()
+    return (net.two(hidden, edge_index)[torch.arange(len(x)).flip(0)] + hidden).relu()
+
+
+def jumping(net: Net, x: Tensor, edge_index: Tensor, which: None) -> Tensor:
+    """Channels of a row that other edges reach than the rest."""
+    hidden = net.one(x, edge_index).relu()
+    return torch.cat([hidden[:, :4], net.two(hidden, edge_index)[:, :4]], dim=1).relu()
+
+
+class Pooled(Net):
+    """The same without a call of reshape."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, which: Any = None) -> Tensor:
+        return self.out(self.how(self, x, edge_index, which)).sum(dim=0, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("how", "planned"),
+    [(plain, True), (with_virtual_node, True), (from_one_row, True), (residual, True), (jumping, False)],
+)
+def test_edges_that_reach_gates_are_found_by_the_tape(
+    how: Callable[..., Tensor], planned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Graphs with self-loops, isolated nodes, multiple edges and other sizes, in double precision."""
+    caplog.set_level(logging.DEBUG, logger="captum_goat")
+    model, generator = Pooled(how).double().eval(), torch.Generator().manual_seed(5)
+    goat = GOAtAttribution(model)
+    for size in (5, 9, 6, 12, 2, 7):
+        graph = torch.randn(size, 4, dtype=torch.double), torch.randint(size, (2, 2 * size - 1), generator=generator)
+        mask = torch.rand(2 * size - 1, dtype=torch.double, generator=generator)
+        attributions, delta = goat.attribute(mask, 1, graph, return_convergence_delta=True)
+        expected = GOAtAttribution(model).attribute(mask, 1, graph)
+        torch.testing.assert_close(attributions, expected, rtol=0.0, atol=1e-12 * (1 + float(expected.abs().sum())))
+        assert delta.abs().max() < 1e-10
+    assert caplog.text.count("by a plan of reach") == (4 if planned else 0)

@@ -67,18 +67,19 @@ them::
     fields/small_fields.py                 SmallFields.spread
 
 And a model is followed once. What its calls do to rows is its *program*; on the next graph the calls are compared with
-it, and only the graph's own index tensors go through the rules. If a small graph comes again, up to its features, its
-rows are known as well::
+it, and only the graph's own index tensors go through the rules. In a small graph the tape itself tells which edges
+reach the gates: a matrix of rows and edges goes through its gathers and sums. The first time this is compared with the
+rows that were followed; after that, rows are not followed any more::
 
     attribution.py                   GOAtAttribution.attribute
     method/explain.py                  GraphExplanation.record
     method/record.py                     record
     method/record.py                       record_by_program
-    tracking/program.py                      LastGraph.find
     hooks/interception.py                    intercepted
     tracking/program.py                        ProgramRun.note
     tracking/program.py                        ProgramRun.made
     tracking/tape.py                             with_constants
+    fields/reach.py                          find_reach
     fields/small_fields.py               SmallFields.__init__
     method/explain.py                  GraphExplanation.attribute
     method/spread.py                     Spreading.__call__

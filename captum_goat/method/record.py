@@ -6,7 +6,7 @@ A pass that makes the calls of a known program needs only the index tensors of i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from captum_goat.adjacency.deletion import nearly_equal
 from captum_goat.adjacency.mask_entry import MessageSites
-from captum_goat.fields.small_fields import SmallFields
+from captum_goat.fields.reach import ReachPlan, find_reach, plan_reach
 from captum_goat.hooks.interception import check_context, intercepted
 from captum_goat.inputs.graph_inputs import GraphInputs, tensor_output
 from captum_goat.method.replay import FAILURES, ActivationPattern, Subject
@@ -31,7 +31,6 @@ from captum_goat.tracking.program import (
     ProgramRun,
     ProgramStore,
 )
-from captum_goat.tracking.reach import ReachPlan, find_reach, plan_reach
 from captum_goat.tracking.registry import tensors_in
 from captum_goat.tracking.unseen import without_sums
 
@@ -58,7 +57,8 @@ def record(
         except (OtherProgramError, *FAILURES) as error:  # an error of the model itself is raised again below
             _logger.debug("A program of %s did not fit: %r", type(subject.model).__name__, error)
             continue
-        _logger.debug("A program of %s was followed", type(subject.model).__name__)
+        by = "its rows" if pattern.graph.reach is None else "a plan of reach"
+        _logger.debug("A program of %s was followed, by %s", type(subject.model).__name__, by)
         programs.hit()
         return pattern
     pattern = _record_anew(subject, arguments)
@@ -280,8 +280,11 @@ def record_by_program(known: KnownModel, subject: Subject, arguments: Sequence[T
     largest = max(num_edges, *(len(argument) for argument in arguments if argument.dim()))
     small = 0 < num_edges * largest <= _MOST_REACHED and not subject.by_node
     pattern = _follow(known.pattern, subject, arguments, known.plan if small else None)
-    if small and not known.planned:
-        known.plan, known.planned = _reach_plan(pattern), True
+    if small and not known.planned and pattern.tape is not None and pattern.rows is not None:
+        kept = {number: call.kept[0] for number, call in enumerate(pattern.calls) if call is not None}
+        gates = {number: factors for number, factors in kept.items() if isinstance(factors, Factors)}
+        followed = pattern.left_out, pattern.rows, pattern.graph
+        known.plan, known.planned = plan_reach(pattern.tape, pattern.sites.sites, gates, *followed, num_edges), True
     return pattern
 
 
@@ -330,41 +333,13 @@ def _follow(
         steps.fail()
     if (rows.degree, rows.gates) != (known.rows.degree, known.rows.gates):
         steps.fail()
-    tape, sites = steps.tape(), masks.sites()
-    pattern = ActivationPattern(subject, sites, calls, known.left_out, output, rows, tracker.graph, tape=tape)
-    return pattern if plan is None else _with_reach(pattern, gates, plan) or steps.fail()
-
-
-def _with_reach(pattern: ActivationPattern, gates: Mapping[int, Tensor], plan: ReachPlan) -> ActivationPattern | None:
-    """Return a pattern with these gates, by call, and the edges that reach them; ``None`` if the plan does not fit."""
-    if pattern.rows is None or pattern.tape is None or not plan.gates.keys() >= gates.keys():
-        return None
-    reached = find_reach(plan, pattern.tape, pattern.sites.sites, pattern.subject.mask.numel())
-    if reached is None:
-        return None
-    calls, of_gates = list(pattern.calls), pattern.rows._replace(degree=1, gates=1, sources=frozenset())
-    variable = {id(ids): ids >= 0 for ids in reached.gates.values()}
-    for number, values in gates.items():
-        ids, call = reached.gates[number], calls[number]
-        factors = Factors(values, of_gates._replace(ids=ids), variable[id(ids)], gates=True, full=reached.full)
-        calls[number] = call and call._replace(kept=(factors,))
-    rows = pattern.rows._replace(ids=reached.output, sources=frozenset())
-    return replace(pattern, calls=calls, rows=rows, graph=reached.graph)
-
-
-def _reach_plan(pattern: ActivationPattern) -> ReachPlan | None:
-    """Return how the tape tells which edges reach gates; ``None`` if these are not those of rows that were followed."""
-    gates = {
-        number: call.kept[0].values
-        for number, call in enumerate(pattern.calls)
-        if call is not None and isinstance(call.kept[0], Factors)
-    }
-    frozen, num_edges = {*gates, -1 if pattern.left_out is None else pattern.left_out}, pattern.subject.mask.numel()
-    plan = None if pattern.tape is None else plan_reach(pattern.tape, pattern.sites.sites, frozen, num_edges)
-    reached = plan and _with_reach(pattern, gates, plan)
-    if reached is None or reached.graph.reach is None:
-        return None
-    followed, found = SmallFields(pattern.graph, pattern.subject.mask).reach(), reached.graph.reach
-    both = [[*(factors.rows for factors in one.factors), one.rows] for one in (pattern, reached)]
-    pairs = [(a.ids, b.ids) for a, b in zip(*both, strict=True) if a is not None and b is not None]
-    return plan if all(a.shape == b.shape and torch.equal(followed[a], found[b]) for a, b in pairs) else None
+    tape, sites, graph = steps.tape(), masks.sites(), tracker.graph
+    if plan is not None:
+        reached = None if tape is None else find_reach(plan, tape, sites.sites, subject.mask.numel())
+        if reached is None or reached.gates.keys() != gates.keys():
+            steps.fail("other rows")
+        for number, values in gates.items():
+            call = calls[number]
+            calls[number] = call and call._replace(kept=(reached.factors(number, values),))
+        rows, graph = rows._replace(ids=reached.output, sources=frozenset()), reached.graph
+    return ActivationPattern(subject, sites, calls, known.left_out, output, rows, graph, tape=tape)

@@ -152,7 +152,7 @@ class Scene:
             with pytest.raises(ValueError, match="share edges or inputs"):
                 self.explain(self.goat)
         else:
-            for _ in range(3):  # by the program, then with the graph's rows noted, then with these rows
+            for _ in range(3):  # by the model itself, by its program, and by a plan of reach
                 torch.testing.assert_close(self.explain(self.goat), expected, rtol=0.0, atol=1e-11)
 
 

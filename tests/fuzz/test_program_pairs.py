@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from captum_goat import GOAtAttribution, UnsupportedModelError
+from captum_goat.models import GraphClassifier
 
-from .case import Case, shapes
+from .case import Case, Op, shapes
 from .draw import draw_case
 from .program import build_model
 
@@ -46,13 +47,18 @@ def result(goat: GOAtAttribution, *arguments: Any) -> Tensor | type:
 
 
 def compare_pairs(number: int, graphs: int) -> None:
-    case, rng = draw_case(11, number), random.Random(number)
-    model = build_model(case)
-    goat = GOAtAttribution(model, field=case.field)  # type: ignore[arg-type]
+    case = draw_case(11, number)
+    compare(build_model(case), case, number, graphs)
+
+
+def compare(model: nn.Module, case: Case, number: int, graphs: int) -> None:
+    """Explain random graphs, of the kind of a case, by one explainer and by a fresh one each."""
+    rng, field = random.Random(number), case.field
+    goat = GOAtAttribution(model, field=field)  # type: ignore[arg-type]
     for _ in range(graphs):
         mask, arguments, target = random_graph(rng, case)
         actual = result(goat, mask, target, arguments)
-        expected = result(GOAtAttribution(model, field=case.field), mask, target, arguments)  # type: ignore[arg-type]
+        expected = result(GOAtAttribution(model, field=field), mask, target, arguments)  # type: ignore[arg-type]
         if isinstance(actual, type) or isinstance(expected, type):
             assert actual == expected, f"case {number}"
             continue
@@ -64,9 +70,10 @@ def compare_pairs(number: int, graphs: int) -> None:
 def test_other_graphs_by_programs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="captum_goat.method")
     for number in range(30):
-        compare_pairs(number, graphs=4)
-    lines = [record.getMessage() for record in caplog.records]
-    assert sum("was followed" in line for line in lines) > 10  # many models have other rules than ReLU's
+        compare_pairs(number, graphs=6)
+    text = "".join(record.getMessage() for record in caplog.records)  # many models have other rules than ReLU's
+    assert text.count("was followed, by its rows") > 10
+    assert text.count("was followed, by a plan of reach") > 10
 
 
 @pytest.mark.exhaustive
@@ -74,3 +81,15 @@ def test_other_graphs_by_programs(caplog: pytest.LogCaptureFixture) -> None:
 def test_many_other_graphs_by_programs(first: int) -> None:
     for number in range(first, first + 50):
         compare_pairs(number, graphs=5)
+
+
+@pytest.mark.parametrize("gnn", ["gcn", "sage", "gin"])
+@pytest.mark.parametrize("graphs", [20, pytest.param(700, marks=pytest.mark.exhaustive)])
+def test_other_graphs_by_plans_of_reach(gnn: Any, graphs: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Graphs, and batches of up to three, with loops and isolated nodes, for the models of the package."""
+    caplog.set_level(logging.DEBUG, logger="captum_goat.method")
+    torch.manual_seed(graphs)
+    model = GraphClassifier(gnn, in_channels=3, hidden_channels=5, num_classes=3).double().eval()
+    pooled = Case((Op("pool", (0,)),), 3, 0, x=((0.0,) * 3,), edges=(), batch=(0,), masks=(), many=False, targets=())
+    compare(model, pooled, graphs, graphs)
+    assert caplog.text.count("by a plan of reach") > graphs / 3

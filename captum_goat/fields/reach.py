@@ -1,20 +1,23 @@
 """Which edges reach which rows of a small graph, as one matrix per tensor, found by the tape of a pass alone.
 
 Rows are the entries of a tensor along dimension 0. Functions that mix them in other ways than the ones below have no
-rule here: then the rows of a pass are followed (:mod:`captum_goat.tracking.program`).
+rule here: then the rows of a pass are followed (:mod:`captum_goat.tracking.program`). Whether a tape tells the same as
+rows is compared once per model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.edge_tracker import Messages
+from captum_goat.fields.small_fields import SmallFields
+from captum_goat.rules.registry import Factors
+from captum_goat.tracking import Messages, RowGraph, Rows
 from captum_goat.tracking.registry import functions
-from captum_goat.tracking.row_graph import NO_ROW, RowGraph
+from captum_goat.tracking.row_graph import NO_ROW
 from captum_goat.tracking.tape import Slot, Step, Tape, Zeros
 
 
@@ -30,7 +33,7 @@ class ReachPlan(NamedTuple):
 
     places: list[int]  # of the calls, on the tape
     same: dict[int, list[int]]  # by the number of a result, those that the same edges reach, itself included
-    gates: dict[int, int]  # by the numbers of calls of ReLUs, and of a last softmax that is left out: of their results
+    gates: dict[int, int]  # by the numbers of calls of ReLUs, those of their results
 
 
 class ReachedRows(NamedTuple):
@@ -41,24 +44,41 @@ class ReachedRows(NamedTuple):
     output: Tensor  # the ids of the rows of the output
     full: bool  # whether some edge reaches each row
 
+    def factors(self, number: int, values: Tensor) -> Factors:
+        """Return the gates of a call."""
+        ids = self.gates[number]
+        return Factors(values, Rows(ids, frozenset(), 1, 1), ids >= 0, gates=True, full=self.full)
+
 
 _Reached = Mapping[int, Reach]  # by the numbers of results
 _Rule = Callable[[_Reached, Step], Reach | None]
 _RULES: dict[Any, _Rule] = {}
 
 
-def plan_reach(tape: Tape, sites: Sequence[Any], frozen: Collection[int], num_edges: int) -> ReachPlan | None:
-    """Return the plan of passes that make the calls of a tape, after one of them; ``None`` if a call has no rule.
+def plan_reach(
+    tape: Tape,
+    sites: Sequence[Any],
+    gates: Mapping[int, Factors],
+    left_out: int | None,
+    output: Rows,
+    graph: RowGraph,
+    num_edges: int,
+) -> ReachPlan | None:
+    """Return the plan of passes that make the calls of a tape; ``None`` if that does not tell what rows do.
 
     Args:
-        tape: The calls of the pass.
+        tape: The calls of a pass whose rows were followed.
         sites: Where the mask entered.
-        frozen: The numbers of the calls of ReLUs, and of a last softmax that is left out.
+        gates: By the numbers of the calls of ReLUs.
+        left_out: The number of the call of a last softmax that is left out, if any.
+        output: The rows of the output.
+        graph: Which rows read which.
         num_edges: The number of edges.
     """
     reached, plan, first_with = dict[int, Reach](), ReachPlan([], {}, {}), dict[int, int]()
     for place, step in enumerate(tape.steps):
-        is_frozen = not step.masks and step.number in frozen
+        call = None if step.masks else step.number
+        is_frozen = call is not None and (call in gates or call == left_out)
         result = _first(reached, step) if is_frozen else _made_by(reached, step, sites, num_edges)
         if result is None or len(step.results) != 1:
             return None
@@ -68,9 +88,14 @@ def plan_reach(tape: Tape, sites: Sequence[Any], frozen: Collection[int], num_ed
             first_with[id(result)] = number
             plan.places.append(place)
         plan.same.setdefault(first_with[id(result)], []).append(number)
-        if is_frozen and step.number is not None:
-            plan.gates[step.number] = number
-    return plan
+        if call is not None and call in gates:
+            plan.gates[call] = number
+    rows = find_reach(plan, tape, sites, num_edges)
+    if rows is None or rows.graph.reach is None or rows.gates.keys() != gates.keys():
+        return None
+    followed, found = SmallFields(graph, torch.ones(num_edges, device=output.ids.device)).reach(), rows.graph.reach
+    pairs = [(factors.rows.ids, rows.gates[number]) for number, factors in gates.items()] + [(output.ids, rows.output)]
+    return plan if all(a.shape == b.shape and torch.equal(followed[a], found[b]) for a, b in pairs) else None
 
 
 def find_reach(plan: ReachPlan, tape: Tape, sites: Sequence[Any], num_edges: int) -> ReachedRows | None:
