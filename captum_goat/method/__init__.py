@@ -45,7 +45,7 @@ inside (a function is called by the one above it that is indented less)::
     method/replay.py                       ActivationPattern.replay
     method/replay.py                         ActivationPattern.run
     tracking/tape.py                           Tape.run
-    rules/activations.py                         relu
+    rules/scaled_leaves.py                       gated
     method/spread.py                     Spreading.__call__
     fields/receptive_field.py              ReceptiveFields.spread
     method/spread.py                       sums
