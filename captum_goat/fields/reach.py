@@ -40,14 +40,15 @@ class ReachedRows(NamedTuple):
     """The rows of gates and of the output, and which edges reach them."""
 
     graph: RowGraph  # with the reach of all rows, without blocks
-    gates: dict[int, Tensor]  # the ids of the rows, by the number of the call
+    # by the number of the call, the ids of the rows, and which of them some edge reaches
+    gates: dict[int, tuple[Tensor, Tensor]]
     output: Tensor  # the ids of the rows of the output
     full: bool  # whether some edge reaches each row
 
     def factors(self, number: int, values: Tensor) -> Factors:
         """Return the gates of a call."""
-        ids = self.gates[number]
-        return Factors(values, Rows(ids, frozenset(), 1, 1), ids >= 0, gates=True, full=self.full)
+        ids, variable = self.gates[number]
+        return Factors(values, Rows(ids, frozenset(), 1, 1), variable, gates=True, full=self.full)
 
 
 _Reached = Mapping[int, Reach]  # by the numbers of results
@@ -94,7 +95,9 @@ def plan_reach(
     if rows is None or rows.graph.reach is None or rows.gates.keys() != gates.keys():
         return None
     followed, found = SmallFields(graph, torch.ones(num_edges, device=output.ids.device)).reach(), rows.graph.reach
-    pairs = [(factors.rows.ids, rows.gates[number]) for number, factors in gates.items()] + [(output.ids, rows.output)]
+    pairs = [(factors.rows.ids, rows.gates[number][0]) for number, factors in gates.items()] + [
+        (output.ids, rows.output)
+    ]
     return plan if all(a.shape == b.shape and torch.equal(followed[a], found[b]) for a, b in pairs) else None
 
 
@@ -125,17 +128,19 @@ def _numbered(gates: dict[int, Reach], output: Reach) -> ReachedRows:
     matrices, graph = [*distinct.values()], RowGraph()
     matrix = torch.cat([*matrices, output.matrix.new_zeros(1, output.matrix.size(1))]).clamp_(max=1.0)
     graph.reach, graph.num_rows = matrix, len(matrix) - 1
-    most, ids = matrix[:-1].amax(dim=1), torch.arange(graph.num_rows, device=matrix.device)
-    full = bool(most.all())
-    ids = ids if full else ids.where(most > 0, NO_ROW)
-    parts = dict(zip(distinct, ids.split([len(matrix) for matrix in matrices]), strict=True))
-    views: dict[tuple[int, int], Tensor] = {}
+    reaching, ids = matrix[:-1].amax(dim=1) > 0, torch.arange(graph.num_rows, device=matrix.device)
+    full = bool(reaching.all())
+    ids, sizes = ids if full else ids.where(reaching, NO_ROW), [len(matrix) for matrix in matrices]
+    parts = dict(zip(distinct, zip(ids.split(sizes), reaching.split(sizes), strict=True), strict=True))
+    views: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
-    def ids_of(reach: Reach) -> Tensor:
-        kind = id(reach.matrix), reach.dims
-        return views.setdefault(kind, parts[kind[0]].view([-1] + [1] * (reach.dims - 1)))
+    def rows_of(reach: Reach) -> tuple[Tensor, Tensor]:
+        if (kind := (id(reach.matrix), reach.dims)) not in views:
+            shape = [-1] + [1] * (reach.dims - 1)
+            views[kind] = parts[kind[0]][0].view(shape), parts[kind[0]][1].view(shape)
+        return views[kind]
 
-    return ReachedRows(graph, {number: ids_of(reach) for number, reach in gates.items()}, ids_of(output), full)
+    return ReachedRows(graph, {number: rows_of(reach) for number, reach in gates.items()}, rows_of(output)[0], full)
 
 
 def _first(reached: _Reached, step: Step) -> Reach | None:

@@ -194,9 +194,9 @@ def share_in_replicas(pattern: ActivationPattern, targets: list[Target]) -> Shar
         more = number + 1 < len(targets)
         gradients = torch.autograd.grad(explained, leaves, allow_unused=True, retain_graph=more)
         own_total, base_total = replicas.totals(gradients)
-        sizes = [subject.mask.numel(), *(feature.numel() for feature in subject.features), pattern.graph.num_rows]
-        edges, *features, of_rows = own_total.split(sizes)
+        sizes = [pattern.graph.num_rows, subject.mask.numel(), *(feature.numel() for feature in subject.features)]
+        of_rows, edges, *features = own_total.split(sizes)
         features = [share.view_as(value) for share, value in zip(features, subject.features, strict=True)]
         own.append(Contributions(edges, features, of_rows))
-        calibrations.append(base_total[-sizes[-1] :])
+        calibrations.append(base_total[: sizes[0]])
     return Shares(outputs[0].detach(), outputs[1].detach(), own, calibrations)

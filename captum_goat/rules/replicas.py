@@ -53,7 +53,7 @@ class Replicas:
     """Replicas of a model in one pass: the model itself (0), the model without edges (1), and the points of integrals.
 
     The scales of edges, features and frozen values in the replicas are leaves of the pass, made one by one. Their
-    shares are those of edges, features and rows one after the other.
+    shares are those of rows, edges and features one after the other.
     """
 
     def __init__(self, plan: Plan, mask: Tensor, num_features: int, num_rows: int) -> None:
@@ -61,8 +61,8 @@ class Replicas:
         # By the id() of the ids of rows, which are kept alive beside scales and places.
         self._scales: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}
         self._sites: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}  # by the id() of edges, which are kept alive
-        self._next_feature, self._first_row = mask.numel(), mask.numel() + num_features
-        self._end = self._first_row + num_rows  # the place for constants
+        self._first_edge, self._next_feature = num_rows, num_rows + mask.numel()
+        self._end = self._next_feature + num_features  # the place for constants
         self.leaves: list[Leaf] = []
 
     def _leaf(self, values: Tensor, places: Tensor, *, frozen: bool = False) -> Tensor:
@@ -73,10 +73,11 @@ class Replicas:
         """Return the factors of the mask at a site."""
         edges, dtype = site.edges, site.mask_dtype(self._mask)
         if (kind := (id(edges), dtype)) not in self._sites:
-            factors, places = torch.outer(self.plan.own.to(dtype), self._mask.to(dtype)), edges
+            factors = torch.outer(self.plan.own.to(dtype), self._mask.to(dtype))
+            places = edges + self._first_edge
             if edges is not site.whole:  # the edge -1 is the last entry
                 factors = torch.cat([factors, factors.new_ones(self.count, 1)], dim=1)[:, edges]
-                places = edges % (self._end + 1)
+                places = places.where(edges >= 0, self._end)
             self._sites[kind] = edges, factors, places
         _, factors, places = self._sites[kind]
         return self._leaf(factors.view(self.count, *site.shape), places)
@@ -88,18 +89,20 @@ class Replicas:
         return self._leaf(_by_replica(self.plan.own, feature.dtype, feature.dim()) * feature, places)
 
     def _scales_of(self, factors: Factors) -> tuple[Tensor, Tensor]:
-        """Return the scales of the rows of frozen values, and their places."""
+        """Return the scales of the rows of frozen values, or one for all rows of a replica, and their places."""
         ids, variable, dtype = factors.rows.ids, factors.variable, factors.values.dtype
-        kind = id(ids), dtype, factors.gates, id(self.plan)
+        kind = id(ids), dtype, factors.gates
         if kind not in self._scales:
             scales = _by_replica(self.plan.t if factors.gates else self.plan.s, dtype, variable.dim())
-            places = ids + self._first_row
-            if factors.full:
-                scales = scales.expand(-1, *variable.shape)
-            else:
-                scales, places = torch.where(variable, scales, 1.0), places.where(variable, self._end)
+            places = ids if factors.full else ids.where(variable, self._end)
+            scales = scales if factors.full else torch.where(variable, scales, 1.0)
             self._scales[kind] = ids, scales, places.reshape(-1)
         return self._scales[kind][1:]
+
+    def _expanded(self, factors: Factors) -> tuple[Tensor, Tensor]:
+        """Return the scales of all rows, and their places."""
+        scales, places = self._scales_of(factors)
+        return scales.expand(self.count, *factors.variable.shape), places
 
     def gated(self, factors: Factors, values: Tensor) -> Tensor:
         """Return for every replica the output of a ReLU with the gates of the first or the second replica.
@@ -107,13 +110,14 @@ class Replicas:
         The derivative with respect to the scale of a row is that with respect to the output, times the output, by t.
         """
         scales, places = self._scales_of(factors)
+        shape = torch.Size([self.count, *[1] * (values.dim() - scales.dim()), *factors.variable.shape])
         if values.dim() != scales.dim():
-            scales = scales.view(len(scales), *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
+            scales = scales.view(self.count, *[1] * (values.dim() - scales.dim()), *scales.shape[1:])
         of_patterns = values.detach().index_select(0, self.plan.which)
         # the scales where the pattern's replica is above 0, else 0
         out: Tensor = values * torch.ops.aten.threshold_backward(scales, of_patterns, 0)
         if out.requires_grad:
-            self.leaves.append(Leaf(out, places, shape=scales.shape))
+            self.leaves.append(Leaf(out, places, shape=shape))
         return out
 
     def totals(self, gradients: Sequence[Tensor | None]) -> Tensor:
@@ -138,7 +142,7 @@ class Replicas:
     ) -> Callable[[tuple[Any, ...], dict[str, Any], int], Any]:
         """Return what makes a rewritten call for one replica after the other."""
         scales = [
-            self._leaf(*self._scales_of(kept), frozen=not kept.gates) if isinstance(kept, Factors) else None
+            self._leaf(*self._expanded(kept), frozen=not kept.gates) if isinstance(kept, Factors) else None
             for kept in call.kept
         ]
         kept: dict[tuple[int, int], Tensor] = {}  # by the number of the pattern, and which of the values
