@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
-from captum.attr import IntegratedGradients
+from captum.attr import IntegratedGradients, Saliency
 from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn import to_captum_model
@@ -19,7 +19,7 @@ from benchmarks.explainers import EXPLAINERS
 from benchmarks.speed.graphs import EXPLAINED_CLASS
 from captum_goat import EdgeMaskedModel, GOAtAttribution
 from captum_goat.compare.explainers import Explainer, own_copy
-from captum_goat.compare.graphs import Graphs
+from captum_goat.compare.graphs import LARGEST_CALL, Graphs
 
 STEPS = 50  # Captum's default
 EPOCHS = 100  # PyG's default; the GOAt paper's experiments use more
@@ -93,6 +93,30 @@ def _integrated_pyg(model: Module) -> Explain:
     return explain
 
 
+def _captum(method: Callable[..., Any], steps: int = 1) -> Callable[[Module], Explain]:
+    """Return a function that prepares a method of Captum, with one wrapper for all graphs, as a user does.
+
+    Its steps run at once, or as many of them as fit into memory.
+    """
+
+    def prepare(model: Module) -> Explain:
+        attribution = method(EdgeMaskedModel(deepcopy(model)))
+
+        def explain(graphs: Graphs) -> Tensor:
+            mask = _ones(graphs).unsqueeze(0).requires_grad_()
+            options = {"n_steps": steps} if steps > 1 else {}
+            if 1 < steps > (at_once := LARGEST_CALL // max(graphs.num_edges, 1)):
+                options["internal_batch_size"] = max(1, at_once)
+            attributions: Tensor = attribution.attribute(
+                mask, target=EXPLAINED_CLASS, additional_forward_args=graphs.inputs, **options
+            )
+            return attributions[0]
+
+        return explain
+
+    return prepare
+
+
 def _benchmarked(name: str, **settings: int) -> Callable[[Module], Explain]:
     """Return a function that prepares an explainer of the benchmark, which copies the model once."""
 
@@ -108,9 +132,9 @@ METHODS: dict[str, Method] = {
     GOAT: Method("GOAt", _goat),
     INTEGRATED_PYG: Method(f"IntegratedGradients, {STEPS} steps, PyG's wrapper", _integrated_pyg),
     "integrated_gradients": Method(
-        f"IntegratedGradients, {STEPS} steps, EdgeMaskedModel", _benchmarked("integrated_gradients", n_steps=STEPS)
+        f"IntegratedGradients, {STEPS} steps, EdgeMaskedModel", _captum(IntegratedGradients, STEPS)
     ),
-    "saliency": Method("Saliency, EdgeMaskedModel", _benchmarked("saliency")),
+    "saliency": Method("Saliency, EdgeMaskedModel", _captum(Saliency)),
     "gnn_explainer": Method(f"GNNExplainer, {EPOCHS} epochs", _benchmarked("gnn_explainer", epochs=EPOCHS)),
     UNIT: Method("unit: forward + backward, EdgeMaskedModel", _unit),
     CHEAP_UNIT: Method("forward + backward, PyG's own mask", _cheap_unit),
