@@ -277,7 +277,7 @@ class KnownModel:
 def record_by_program(known: KnownModel, subject: Subject, arguments: Sequence[Tensor]) -> ActivationPattern:
     """Record the pattern in a pass that makes the calls that are known, or raise OtherProgramError."""
     num_edges = subject.mask.numel()
-    largest = max(num_edges, *(len(argument) for argument in arguments if argument.dim()))
+    largest = max([num_edges, *(len(argument) for argument in arguments if argument.dim())])
     small = 0 < num_edges * largest <= _MOST_REACHED and not subject.by_node
     pattern = _follow(known.pattern, subject, arguments, known.plan if small else None)
     if small and not known.planned and pattern.tape is not None and pattern.rows is not None:

@@ -131,7 +131,7 @@ class Spreading:
             spread = spread + self._of_constants(target, owner, pattern, sizes, num_edges)
         edges = shares.edges + spread[:num_edges].to(shares.edges.dtype)
         features = _with_gates(shares.features, sizes, spread[num_edges:])
-        ends = target(torch.stack([self.pattern.output, base], dim=-1)).to(edges.dtype)  # with edges and without
+        ends = torch.stack([target(self.pattern.output), target(base)], dim=1).to(edges.dtype)  # with and without edges
         scores = torch.stack([flat(edges, features), flat(edges.abs(), [feature.abs() for feature in features])])
         total, magnitude = sums(owner, target, scores)
         delta = total - (ends[:, 0] - ends[:, 1])
