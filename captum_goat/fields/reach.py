@@ -234,7 +234,7 @@ def _scatter_add(reached: _Reached, step: Step) -> Reach | None:
     if index.numel() != len(first.matrix):
         return None
     matrix = first.matrix.new_zeros(zeros.size[0], first.matrix.size(1))
-    return first._replace(matrix=matrix.index_add_(0, index, first.matrix))
+    return first._replace(matrix=matrix.index_put_((index,), first.matrix, accumulate=True))
 
 
 @_rule("mean sum")

@@ -177,7 +177,7 @@ class ProgramRecorder(Following):
     def _slotted(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             number = self._origins.get(value)
-            return Slot(number) if number in self._variable else value
+            return Slot(number) if number in self._variable else value.detach()
         if type(value) in (list, tuple):
             return type(value)([self._slotted(entry) for entry in value])
         self._tape_usable &= not any(isinstance(leaf, Tensor | dict | set) for leaf in leaves_of((value,), {}))

@@ -88,6 +88,9 @@ def _linear(calls: ReplicatedCalls, step: Step) -> Any:
     every, rest = calls.every(step.args[0]), (*step.args[1:], *step.kwargs.values())
     if every is None or every.dim() < 3 or any(isinstance(value, Slot) for value in rest) or rest[0].dim() != 2:
         return NotImplemented
+    if every.dim() == 3 and len(step.args) == 3 and step.args[2] is not None:  # without the views that `linear` makes
+        weight = step.args[1].t()
+        return torch.baddbmm(step.args[2], every, weight.expand(calls.count, *weight.shape))
     return step.function(every, *step.args[1:], **step.kwargs)
 
 

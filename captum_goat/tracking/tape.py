@@ -155,7 +155,8 @@ def _merged(known: Any, value: Any, constants: list[tuple[Tensor, int]]) -> Any:
         return known._replace(size=value.shape)
     if isinstance(value, Tensor):
         constants.append((value, value._version))
-    elif value.__class__ in (list, tuple):
+        return value.detach() if value.requires_grad else value
+    if value.__class__ in (list, tuple):
         return type(value)([_merged(*pair, constants) for pair in zip(known, value, strict=True)])
     return value
 
