@@ -18,7 +18,7 @@ from captum_goat.rules.registry import Factors
 from captum_goat.tracking import Messages, RowGraph, Rows
 from captum_goat.tracking.registry import functions
 from captum_goat.tracking.row_graph import NO_ROW
-from captum_goat.tracking.tape import Slot, Step, Tape, Zeros
+from captum_goat.tracking.tape import Slot, Step, Tape, Zeros, rows_of_index
 
 
 class Reach(NamedTuple):
@@ -226,11 +226,8 @@ def _scatter_add(reached: _Reached, step: Step) -> Reach | None:
     if not isinstance(zeros, Zeros) or not isinstance(index, Tensor) or not isinstance(source, Slot):
         return None
     first = reached[source.number]
-    several = any(size > 1 and stride for size, stride in zip(index.shape[1:], index.stride()[1:], strict=True))
-    if index.dim() != first.dims or dim not in (0, -first.dims) or several:  # entries of a row go to different rows
+    if index.dim() != first.dims or dim not in (0, -first.dims) or (index := rows_of_index(index)) is None:
         return None
-    for _ in index.shape[1:]:
-        index = index.select(-1, 0)
     if index.numel() != len(first.matrix):
         return None
     matrix = first.matrix.new_zeros(zeros.size[0], first.matrix.size(1))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from captum_goat.tracking.registry import functions, tensors_in
-from captum_goat.tracking.tape import Slot, Step, Zeros
+from captum_goat.tracking.tape import Slot, Step, Zeros, rows_of_index
 
 # Called with the calls and one step; returns the result for all replicas, or `NotImplemented`.
 _Rule = Callable[["ReplicatedCalls", Step], Any]
@@ -134,10 +134,8 @@ def _scatter_add(calls: ReplicatedCalls, step: Step) -> Any:
     if not isinstance(zeros, Zeros) or rows is None or not isinstance(index, Tensor) or dim not in (0, -index.dim()):
         return NotImplemented
     same = rows.dim() > 1 and index.shape == rows.shape[1:] and zeros.size[1:] == index.shape[1:]
-    if not same or any(stride for stride in index.stride()[1:]):  # entries of a row go to different rows
+    if not same or (index := rows_of_index(index)) is None:
         return NotImplemented
-    for _ in index.shape[1:]:
-        index = index.select(-1, 0)
     return torch.zeros(calls.count, *zeros.size, **zeros.kind).index_add(1, index, rows)
 
 

@@ -179,6 +179,15 @@ def needed(steps: Sequence[Step], needed: set[int], *, frozen: bool = True) -> l
     return kept[::-1]
 
 
+def rows_of_index(index: Tensor) -> Tensor | None:
+    """Return the row to which an index of entries leads each row; ``None`` if it parts the entries of a row."""
+    if any(size > 1 and stride for size, stride in zip(index.shape[1:], index.stride()[1:], strict=True)):
+        return None
+    for _ in index.shape[1:]:
+        index = index.select(-1, 0)
+    return index
+
+
 def is_tensors(result: Any) -> bool:
     """Return whether a result is tensors, nothing that a model's own code could look at."""
     if isinstance(result, list | tuple):
