@@ -17,6 +17,11 @@ def residual(x: Tensor) -> Tensor:
     return x.relu() + x
 
 
+def added_to(x: Tensor) -> Tensor:
+    """The first sum may be written to its argument, the second may not."""
+    return ((x - 1.0) + x).relu() + (x + 1.0) + x
+
+
 def through_dropout(x: Tensor) -> Tensor:
     """Dropout returns its argument itself."""
     return F.dropout(x, training=False).relu() + x
@@ -35,6 +40,7 @@ def through_view(x: Tensor) -> Tensor:
 BODIES: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "residual": residual,
+    "added to": added_to,
     "through dropout": through_dropout,
     "multiplied before": multiplied_before,
     "through a view": through_view,

@@ -26,7 +26,7 @@ from captum_goat.rules.registry import Chosen, Factors, FrozenCall, Kept, Rule
 from captum_goat.rules.scaled_leaves import ScaledLeaf, as_leaf, gated
 from captum_goat.tracking import Messages, RowGraph, Rows, RowTracker
 from captum_goat.tracking.program import Program
-from captum_goat.tracking.tape import Step, Tape
+from captum_goat.tracking.tape import Step, Tape, call_again
 
 # What a call for replicas, or of a program, may raise where the model itself does not.
 FAILURES = (RuntimeError, TypeError, ValueError, IndexError)
@@ -249,7 +249,7 @@ class ActivationPattern:
                 if gate is not None and call is not None and call.rule.is_relu and isinstance(call.kept[0], Factors):
                     return gate(call.kept[0], input_of(args, kwargs), step.may_overwrite(overwritable))
                 return self._call_again(step.number, keep, step.function, args, kwargs)
-            return step.function(*args, **kwargs)
+            return call_again(step, args, kwargs, overwritable)
 
         if self.tape is not None:
             return self.tape.run(features, on_step, seen)

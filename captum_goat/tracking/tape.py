@@ -20,6 +20,7 @@ from captum_goat.tracking.registry import functions, tensors_in
 # Functions whose results are no views, and whose gradients need their arguments at most.
 _FRESH = functions("linear matmul __matmul__ batch_norm add __add__ __radd__ sub __sub__ index_select index_add")
 _FRESH |= functions("scatter_add scatter_add_")
+_ADD = functions("add __add__ __radd__")
 
 
 class HandScatter:
@@ -177,6 +178,15 @@ def needed(steps: Sequence[Step], needed: set[int], *, frozen: bool = True) -> l
         kept.append(step._replace(dropped=tuple((read | {*step.results}) - needed)))
         needed = needed | read
     return kept[::-1]
+
+
+def call_again(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], overwritable: Collection[int]) -> Any:
+    """Make a call; sums are written to their first argument if that is overwritable, and of their kind."""
+    if step.function in _ADD and step.may_overwrite(overwritable) and len(args) == 2 and kwargs.keys() <= {"alpha"}:
+        value, other = args
+        if not isinstance(other, Tensor) or (other.dtype == value.dtype and other.shape == value.shape):
+            return value.add_(other, **kwargs)
+    return step.function(*args, **kwargs)
 
 
 def rows_of_index(index: Tensor) -> Tensor | None:
