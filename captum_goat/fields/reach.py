@@ -16,7 +16,7 @@ from torch import Tensor
 from captum_goat.fields.small_fields import SmallFields
 from captum_goat.rules.registry import Factors
 from captum_goat.tracking import Messages, RowGraph, Rows
-from captum_goat.tracking.registry import functions
+from captum_goat.tracking.registry import by_names
 from captum_goat.tracking.row_graph import NO_ROW
 from captum_goat.tracking.tape import Slot, Step, Tape, Zeros, rows_of_index
 
@@ -54,28 +54,19 @@ class ReachedRows(NamedTuple):
 _Reached = Mapping[int, Reach]  # by the numbers of results
 _Rule = Callable[[_Reached, Step], Reach | None]
 _RULES: dict[Any, _Rule] = {}
+_rule = by_names(_RULES)
 
 
 def plan_reach(
-    tape: Tape,
-    sites: Sequence[Any],
-    gates: Mapping[int, Factors],
-    left_out: int | None,
+    tape: Tape,  # the calls of a pass whose rows were followed
+    sites: Sequence[Any],  # where the mask entered
+    gates: Mapping[int, Factors],  # by the numbers of the calls of ReLUs
+    left_out: int | None,  # the number of the call of a last softmax that is left out, if any
     output: Rows,
     graph: RowGraph,
     num_edges: int,
 ) -> ReachPlan | None:
-    """Return the plan of passes that make the calls of a tape; ``None`` if that does not tell what rows do.
-
-    Args:
-        tape: The calls of a pass whose rows were followed.
-        sites: Where the mask entered.
-        gates: By the numbers of the calls of ReLUs.
-        left_out: The number of the call of a last softmax that is left out, if any.
-        output: The rows of the output.
-        graph: Which rows read which.
-        num_edges: The number of edges.
-    """
+    """Return the plan of passes that make the calls of a tape; ``None`` if that does not tell what rows do."""
     reached, plan, first_with = dict[int, Reach](), ReachPlan([], {}, {}), dict[int, int]()
     for place, step in enumerate(tape.steps):
         call = None if step.masks else step.number
@@ -165,14 +156,6 @@ def _cross(reached: _Reached, step: Step, site: Any, num_edges: int) -> Reach | 
     if known is None:
         return Reach(torch.eye(num_edges, device=edges.device), dims)
     return Reach(known.matrix.scatter(1, edges.view(-1, 1), 1.0), dims)
-
-
-def _rule(names: str) -> Callable[[_Rule], _Rule]:
-    def register(rule: _Rule) -> _Rule:
-        _RULES.update(dict.fromkeys(functions(names), rule))
-        return rule
-
-    return register
 
 
 @_rule("linear matmul __matmul__ batch_norm dropout clone contiguous neg")

@@ -14,28 +14,19 @@ import torch
 from torch import Tensor
 
 from captum_goat.tracking.linear import with_constants
-from captum_goat.tracking.registry import REFUSED, Call, Operation, Result, aten, by_rule, functions, operation_of
+from captum_goat.tracking.registry import REFUSED, Call, Operation, Result, aten, by_names, by_rule, operation_of
 from captum_goat.tracking.row_graph import Rows
 
 # Called with a call of a function, whose ``operation`` is ``None``.
 Direct = Callable[[Call], Result]
 DIRECT: dict[Any, Direct] = {}
+_direct = by_names(DIRECT)  # decorates the rule of the functions of these names
 
 # The keyword arguments that these rules know. Others might be tensors, or the names of numpy, such as ``axis``.
 NAMED = frozenset({"dim", "alpha", "p", "training", "inplace", "dtype", "device", "weight", "bias", "momentum", "eps"})
 
 # Functions whose result has edges of the first argument only: the other arguments select among them.
 FIRST_ONLY: frozenset[Any] = frozenset({Tensor.__getitem__, Tensor.index_select, torch.index_select})
-
-
-def _direct(names: str) -> Callable[[Direct], Direct]:
-    """Register a rule for the functions of these names, wherever torch has them."""
-
-    def register(rule: Direct) -> Direct:
-        DIRECT.update(dict.fromkeys(functions(names), rule))
-        return rule
-
-    return register
 
 
 @cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch import Tensor
 from captum_goat.tracking.row_graph import Edges, Pointer, RowGraph, Rows, Trace, Unsupported, with_dims
 
 aten = torch.ops.aten
+_Entry = TypeVar("_Entry")
 Result = Trace | list[Trace | None] | None
 
 
@@ -31,6 +32,19 @@ def functions(names: str) -> frozenset[Any]:
     """Return the functions of these names, wherever torch has them."""
     places = (torch, Tensor, torch.nn.functional)
     return frozenset(getattr(place, name) for name in names.split() for place in places if hasattr(place, name))
+
+
+def by_names(rules: dict[Any, _Entry]) -> Callable[[str], Callable[[_Entry], _Entry]]:
+    """Return what decorates the rule of functions, given their names, and adds it to ``rules``."""
+
+    def named_rule(names: str) -> Callable[[_Entry], _Entry]:
+        def register(entry: _Entry) -> _Entry:
+            rules.update(dict.fromkeys(functions(names), entry))
+            return entry
+
+        return register
+
+    return named_rule
 
 
 class Operation(NamedTuple):

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_goat.tracking.registry import functions, tensors_in
+from captum_goat.tracking.registry import by_names, tensors_in
 from captum_goat.tracking.tape import Slot, Step, Zeros, rows_of_index
 
 # Called with the calls and one step; returns the result for all replicas, or `NotImplemented`.
 _Rule = Callable[["ReplicatedCalls", Step], Any]
 _RULES: dict[Any, _Rule] = {}
+_rule = by_names(_RULES)
 
 
 class ReplicatedCalls:
@@ -52,14 +53,6 @@ class ReplicatedCalls:
         """Return a tensor with the rows of all replicas one after the other, if it has such rows."""
         every = self.every(value)
         return None if every is None or every.dim() < 2 else every.flatten(0, 1)
-
-
-def _rule(names: str) -> Callable[[_Rule], _Rule]:
-    def register(rule: _Rule) -> _Rule:
-        _RULES.update(dict.fromkeys(functions(names), rule))
-        return rule
-
-    return register
 
 
 @_rule("add sub mul div neg clone detach contiguous dropout __add__ __radd__ __sub__ __mul__ __rmul__ __truediv__")
