@@ -34,7 +34,7 @@ def keep_freed_memory() -> None:
     It gives memory back once twice as much is free as its largest block ever freed had, of blocks up to 32 MB, and
     clearing what it takes again can cost a quarter of the time of an explanation. So one such block is freed, unused.
     """
-    torch.empty(31 << 20, dtype=torch.uint8)
+    torch.empty(31 << 20, dtype=torch.uint8, device="cpu")
 
 
 class Buffers:
