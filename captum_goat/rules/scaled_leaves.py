@@ -29,10 +29,11 @@ class ScaledLeaf(NamedTuple):
 
 @cache
 def keep_freed_memory() -> None:
-    """Let the allocator of Linux keep the memory that replays free, for the next ones; for the life of the process.
+    """Let glibc keep the memory that replays free, so that the next replay need not get it from the system again.
 
-    It gives memory back once twice as much is free as its largest block ever freed had, of blocks up to 32 MB, and
-    clearing what it takes again can cost a quarter of the time of an explanation. So one such block is freed, unused.
+    The system clears all memory that it hands out, which can take a quarter of the time of an explanation. glibc
+    returns free memory above a limit: twice the size of the largest block that was ever freed, if that was at most
+    32 MB. Freeing one large block, which is never written to, raises the limit for the life of the process.
     """
     torch.empty(31 << 20, dtype=torch.uint8, device="cpu")
 

@@ -23,7 +23,7 @@ from captum_goat.tracking.direct_rules import DIRECT, FIRST_ONLY, NAMED, Direct
 from captum_goat.tracking.registry import REFUSED, Call, functions, tensors_in
 from captum_goat.tracking.row_graph import Edges, Rows, Trace, Traces, Unmasked, Unsupported
 from captum_goat.tracking.row_tracker import RowTracker
-from captum_goat.tracking.tape import HandScatter, Slot, Step, Tape, Zeros, is_tensors, needed, with_constants
+from captum_goat.tracking.tape import HandScatter, Slot, Step, Tape, Zeros, constant, is_tensors, needed, with_constants
 from captum_goat.tracking.unseen import MASKED
 
 # Types of arguments that must be equal in other passes. Anything else, such as a numpy array, might be an index.
@@ -177,7 +177,7 @@ class ProgramRecorder(Following):
     def _slotted(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             number = self._origins.get(value)
-            return Slot(number) if number in self._variable else value.detach()
+            return Slot(number) if number in self._variable else constant(value)
         if type(value) in (list, tuple):
             return type(value)([self._slotted(entry) for entry in value])
         self._tape_usable &= not any(isinstance(leaf, Tensor | dict | set) for leaf in leaves_of((value,), {}))

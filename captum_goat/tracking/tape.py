@@ -148,6 +148,11 @@ def with_constants(
     return Step(step.function, tuple(merged), named, *step[3:])
 
 
+def constant(value: Tensor) -> Tensor:
+    """Return a tensor of which a tape needs no gradient, as of weights."""
+    return value.detach() if value.requires_grad else value
+
+
 def _merged(known: Any, value: Any, constants: list[tuple[Tensor, int]]) -> Any:
     """Return an argument of a call in another pass, with slots and zeros where they are known."""
     if known.__class__ is Slot:
@@ -156,7 +161,7 @@ def _merged(known: Any, value: Any, constants: list[tuple[Tensor, int]]) -> Any:
         return known._replace(size=value.shape)
     if isinstance(value, Tensor):
         constants.append((value, value._version))
-        return value.detach() if value.requires_grad else value
+        return constant(value)
     if value.__class__ in (list, tuple):
         return type(value)([_merged(*pair, constants) for pair in zip(known, value, strict=True)])
     return value
@@ -181,7 +186,7 @@ def needed(steps: Sequence[Step], needed: set[int], *, frozen: bool = True) -> l
 
 
 def call_again(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], overwritable: Collection[int]) -> Any:
-    """Make a call; sums are written to their first argument if that is overwritable, and of their kind."""
+    """Make a call again. A sum overwrites its first argument if that is allowed and has its shape and dtype."""
     if step.function in _ADD and step.may_overwrite(overwritable) and len(args) == 2 and kwargs.keys() <= {"alpha"}:
         value, other = args
         if not isinstance(other, Tensor) or (other.dtype == value.dtype and other.shape == value.shape):
@@ -190,7 +195,7 @@ def call_again(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], overwr
 
 
 def rows_of_index(index: Tensor) -> Tensor | None:
-    """Return the row to which an index of entries leads each row; ``None`` if it parts the entries of a row."""
+    """Return the one row to which an index sends all entries of each row; ``None`` if it sends them to several."""
     if any(size > 1 and stride for size, stride in zip(index.shape[1:], index.stride()[1:], strict=True)):
         return None
     for _ in index.shape[1:]:
